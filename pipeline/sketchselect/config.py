@@ -1,0 +1,213 @@
+"""The only schema of a job file: strict, checked as a whole before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from sketchselect.errors import BadParameter
+
+PLANNED_METHODS = frozenset(
+    (
+        *("variance", "sketched-ridge", "online-leverage", "leverage", "deterministic", "randomized", "hybrid"),
+        *("pivoted-qr", "greedy", "thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad", "hvg"),
+    )
+)
+"""Every method the job file's language has a word for, available or not."""
+
+
+def _plain(value: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", value):
+        raise ValueError("a text without control characters")
+    return value
+
+
+def _address(value: str) -> str:
+    from sketchselect.readers.location import SCHEMES
+
+    allowed = (*SCHEMES, "http", "https")
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", value)
+    if "::" in value or (scheme and scheme[1].lower() not in allowed):
+        raise ValueError(f"a path or a URL of one of the schemes {', '.join(allowed)}, without '::'")
+    return value
+
+
+def _folder(value: str) -> str:
+    if "://" in value:
+        raise ValueError("a folder of this machine's file system, not a URL")
+    return value
+
+
+def _bytes(value: Any) -> Any:
+    from sketchselect.readers import parse_bytes
+
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("a size")
+    try:
+        return parse_bytes(value)
+    except BadParameter:
+        raise ValueError("a size") from None
+
+
+def _row_steps(value: list[str]) -> list[str]:
+    from sketchselect.prepare import check_steps
+
+    try:
+        return list(check_steps(value))
+    except BadParameter as error:
+        raise ValueError(str(error)) from None
+
+
+def _method(value: str) -> str:
+    from sketchselect.selectors import METHODS
+
+    if value not in METHODS:
+        why = "is not available in this version" if value in PLANNED_METHODS else "is not a method"
+        close = difflib.get_close_matches(value, METHODS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{value!r} {why}{hint}; available: {', '.join(sorted(METHODS))}")
+    return value
+
+
+def _certificate(value: Any) -> Any:
+    if value == "blocks":
+        raise ValueError("'blocks' is not available in this version; use \"spectral\" or false")
+    return value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _checkpoint(value: Any) -> Any:
+    if value is not False and not isinstance(value, str):
+        raise ValueError("a place")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1), AfterValidator(_plain)]
+Address = Annotated[Text, AfterValidator(_address)]
+Size = Annotated[int, Field(gt=0), BeforeValidator(_bytes)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+_A_SIZE = 'a size such as "128MiB" or a number of bytes above 0'
+_A_COUNT = "a whole number of at least 1"
+
+
+class Section(BaseModel):
+    """One table of a job file; every field's description is the "expected ..." of its error message."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class InputSettings(Section):
+    """``[input]``: where the rows are."""
+
+    url: Address = Field(description="a path or URL of a matrix")
+    key: Text | None = Field(default=None, description="the name of an array inside the store")
+    target: Address | None = Field(default=None, description="a file, or an array in the store, with one target per row")
+    labels: Address | None = Field(default=None, description="a file, or an array in the store, with one label per row")
+    storage_options: dict[str, Any] = Field(default_factory=dict, description="a table of options of the file system")
+    missing_chunks: Literal["error", "fill"] = Field(default="error", description='"error" or "fill"')
+    nonfinite: Literal["error", "drop_rows"] = Field(default="error", description='"error" or "drop_rows"')
+
+
+class PrepareSettings(Section):
+    """``[prepare]``: what is done to every block first."""
+
+    rows: Annotated[list[str], AfterValidator(_row_steps)] = Field(
+        default_factory=list, description='a list of row steps, such as ["l2"]'
+    )
+    columns: list[str] = Field(
+        default_factory=list, max_length=0, description="an empty list: no column steps are available in this version"
+    )
+
+
+class SelectSettings(Section):
+    """``[select]``: the method, how many columns, and the method's own parameters."""
+
+    method: Annotated[str, AfterValidator(_method)] = Field(description="the name of a method")
+    n_features: Count | None = Field(default=None, description=_A_COUNT)
+    parameters: dict[str, Any] = Field(default_factory=dict, description="the method's parameters")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        own = {k: v for k, v in values.items() if k in ("method", "n_features")}
+        return {**own, "parameters": {k: v for k, v in values.items() if k not in own}}
+
+
+class ClusterSettings(Section):
+    """``[cluster]``: k-means on the selected columns; without this section nothing is clustered."""
+
+    n_clusters: Count = Field(default=8, description=_A_COUNT)
+    init: Literal["k-means||", "k-means++", "random"] = Field(
+        default="k-means||", description='"k-means||", "k-means++" or "random"'
+    )
+    n_init: Count = Field(default=1, description=_A_COUNT)
+    max_iter: Count = Field(default=300, description=_A_COUNT)
+    tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
+    random_state: Seed = Field(default=0, description="a whole number of at least 0")
+    weighted: Literal[False] = Field(default=False, description="false: no method of this version gives column weights")
+    compare_all_columns: bool = Field(default=False, description="true or false")
+    certificate: Annotated[Literal["spectral", False], BeforeValidator(_certificate)] = Field(
+        default="spectral", description='"spectral" or false'
+    )
+
+
+class ExecutionSettings(Section):
+    """``[execution]``: where and how the passes run."""
+
+    cluster: Text = Field(default="local", description='"local", "threads", "serial", "env" or the address of a scheduler')
+    n_workers: Count | None = Field(default=None, description=_A_COUNT)
+    memory_limit: Size | None = Field(default=None, description=_A_SIZE)
+    partition_bytes: Size | None = Field(default=None, description=_A_SIZE)
+    checkpoint: Annotated[Text | Literal[False], BeforeValidator(_checkpoint)] = Field(
+        default="auto", description='"auto", false or a folder'
+    )
+    retries: int = Field(default=2, ge=0, le=100, description="a whole number from 0 to 100")
+    stall_timeout: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
+    tls_ca: Text | None = Field(default=None, description="the path of a PEM file")
+    tls_cert: Text | None = Field(default=None, description="the path of a PEM file")
+    tls_key: Text | None = Field(default=None, description="the path of a PEM file")
+
+
+class OutputSettings(Section):
+    """``[output]``: the folder, and what is made for people to look at."""
+
+    dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
+    report: bool = Field(default=True, description="true or false")
+    image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
+        None, description="[height, width], two whole numbers of at least 1"
+    )
+
+
+class JobConfig(Section):
+    """A whole job, checked: what `load_job` returns and the verbs of `sketchselect.workflow` take."""
+
+    input: InputSettings = Field(description="the section [input]")
+    prepare: PrepareSettings = Field(default_factory=PrepareSettings, description="the section [prepare]")
+    select: SelectSettings = Field(description="the section [select]")
+    cluster: ClusterSettings | None = Field(default=None, description="the section [cluster]")
+    execution: ExecutionSettings = Field(
+        default_factory=ExecutionSettings, description="the section [execution]"
+    )
+    output: OutputSettings = Field(default_factory=OutputSettings, description="the section [output]")
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "input": InputSettings,
+    "prepare": PrepareSettings,
+    "select": SelectSettings,
+    "cluster": ClusterSettings,
+    "execution": ExecutionSettings,
+    "output": OutputSettings,
+}
+"""Name of a section -> its schema."""

@@ -1,0 +1,125 @@
+"""What a task works on: a source described by addresses and ranges, and the block of rows it reads from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect import prepare
+from sketchselect.errors import NotFinite
+from sketchselect.linalg.arrays import Array, first_nonfinite
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.vector import Vector
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a source, read, screened and prepared.
+
+    Parameters
+    ----------
+    values : array of shape (n_rows, n_columns)
+        The prepared rows (of the chosen columns).
+    target, weight : array or None
+        The targets and weights of the same rows.
+    start, stop : int
+        The partition's range of global row indices, dropped rows included.
+    kept : array of int or None
+        Global index of each row of `values` where rows were dropped; None where all were kept.
+    """
+
+    values: Array
+    target: Any
+    weight: Any
+    start: int
+    stop: int
+    kept: NDArray[np.int64] | None = None
+
+    @property
+    def position(self) -> int | Array:
+        """The `start` argument of `Summary.from_block`: the first row's global index, or every row's."""
+        return self.start if self.kept is None else self.kept
+
+    @property
+    def n_dropped(self) -> int:
+        """Rows of the partition left out by the policy for non-finite values."""
+        return self.stop - self.start - int(self.values.shape[0])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything a task needs to make blocks: a matrix and, row by row beside it, targets and weights.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        Where the rows come from.
+    target, weight : Vector or None
+        One entry per row of the matrix.
+    prepare : tuple of str
+        Steps applied to every block, before columns are chosen.
+    columns : tuple of int or None
+        Columns kept after preparation, ascending; None keeps all.
+    """
+
+    matrix: Matrix
+    target: Vector | None = None
+    weight: Vector | None = None
+    prepare: tuple[str, ...] = ()
+    columns: tuple[int, ...] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the matrix."""
+        return self.matrix.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of a block."""
+        return self.matrix.shape[1] if self.columns is None else len(self.columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns of a block."""
+        names = self.matrix.feature_names
+        if names is None or self.columns is None:
+            return names
+        return tuple(names[j] for j in self.columns)
+
+    def select(self, columns: Any) -> Source:
+        """Return the same source restricted to these columns."""
+        return replace(self, columns=tuple(int(j) for j in columns))
+
+    def block(self, start: int, stop: int) -> Block:
+        """Read rows `start` to `stop`, apply the policy for non-finite values, prepare, and choose columns.
+
+        Raises
+        ------
+        NotFinite
+            Under the policy "error", naming the first bad row (global index) and column, and the counts.
+        """
+        values = self.matrix.read_rows(start, stop)
+        target = None if self.target is None else self.target.read(start, stop)
+        weight = None if self.weight is None else self.weight.read(start, stop)
+        kept = None
+        found = first_nonfinite(values)
+        if found is not None:
+            row, column, n_nan, n_inf = found
+            if self.matrix.nonfinite == "error":
+                raise NotFinite(
+                    f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in rows {start} to {stop - 1}, "
+                    f"the first at row {start + row}, column {column}; clean the data, or set "
+                    'nonfinite = "drop_rows" to leave such rows out'
+                )
+            good = np.isfinite(values).all(axis=1)
+            values = values[good]
+            target = None if target is None else target[good]
+            weight = None if weight is None else weight[good]
+            kept = start + np.flatnonzero(good)
+        values = prepare.apply(self.prepare, values)
+        if self.columns is not None:
+            values = np.ascontiguousarray(values[:, list(self.columns)])
+        return Block(values, target, weight, start, stop, kept)

@@ -1,0 +1,119 @@
+"""What is asked of a cluster before work is sent to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from importlib import metadata
+from typing import Any
+from uuid import uuid4
+
+from sketchselect.errors import BadCluster
+from sketchselect.execution.fingerprint import local_build
+from sketchselect.execution.nodefiles import is_url
+
+CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
+"""Packages that must have the same version everywhere."""
+
+
+def worker_builds(client: Any) -> tuple[str, ...]:
+    """Return what decides the bits on the workers.
+
+    Raises
+    ------
+    BadCluster
+        If a worker lacks a package or has another version than this process; the message lists them all.
+    """
+    packages = CHECKED
+
+    # Functions inside functions are sent by value: these also run where our package is missing.
+    def versions() -> dict[str, str]:
+        import platform
+        from importlib import metadata
+
+        found = {"python": ".".join(platform.python_version_tuple()[:2])}
+        for name in packages:
+            try:
+                found[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                found[name] = "missing"
+        return found
+
+    ours = {"python": ".".join(platform.python_version_tuple()[:2])}
+    ours |= {name: metadata.version(name) for name in CHECKED}
+    wrong: dict[tuple[str, str], int] = {}
+    try:
+        for found in client.run(versions).values():
+            for name, version in found.items():
+                if version != ours[name]:
+                    wrong[name, version] = wrong.get((name, version), 0) + 1
+    except Exception as error:
+        raise BadCluster(f"the workers cannot be asked for their versions ({type(error).__name__})") from error
+    if wrong:
+        listed = "; ".join(
+            f"{name} {version} on {count} worker(s), {ours[name]} here"
+            for (name, version), count in sorted(wrong.items())
+        )
+        raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
+    builds = {tuple(build) for build in client.run(local_build).values()}
+    return tuple(sorted({line for build in builds for line in build})) or local_build()
+
+
+def scheduler_settings(client: Any) -> dict[str, Any]:
+    """Return settings as they are in effect on the scheduler; ours have no effect there if it runs elsewhere."""
+
+    def settings(dask_scheduler: Any) -> dict[str, Any]:
+        return {
+            "allowed_failures": dask_scheduler.allowed_failures,
+            "worker_ttl": dask_scheduler.worker_ttl,
+        }
+
+    with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
+        return dict(client.run_on_scheduler(settings))
+    return {}
+
+
+def probe_folder(client: Any, directory: str) -> bool:
+    """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
+    token = f".probe-{uuid4().hex}"
+
+    def write(dask_worker: Any) -> str:
+        import hashlib
+
+        path = f"{directory}/{token}-{hashlib.sha1(dask_worker.address.encode()).hexdigest()}"
+        if "://" in directory:
+            import fsspec
+
+            with fsspec.open(path, "wb") as file:
+                file.write(b"probe")
+        else:
+            with open(path, "xb") as file:
+                file.write(b"probe")
+        return path
+
+    try:
+        if not is_url(directory):
+            os.makedirs(directory, exist_ok=True)
+        answers = client.run(write, on_error="return")
+    except Exception:
+        return False
+    seen = 0
+    for path in answers.values():
+        if isinstance(path, str):
+            with contextlib.suppress(Exception):
+                _remove(path)
+                seen += 1
+    return seen == len(answers)
+
+
+def _remove(path: str) -> None:
+    if is_url(path):
+        import fsspec
+
+        filesystem, place = fsspec.core.url_to_fs(path)
+        if not filesystem.exists(place):
+            raise FileNotFoundError(path)
+        filesystem.rm(place)
+    else:
+        os.unlink(path)

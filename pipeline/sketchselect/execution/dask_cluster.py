@@ -1,0 +1,258 @@
+"""Clusters: one of our own on this machine, reachable from this machine only, or one that runs somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import BadCluster, BadParameter
+from sketchselect.execution.dask_engine import DaskEngine
+from sketchselect.execution.threads_engine import available_cores
+from sketchselect.readers.units import parse_bytes
+
+LOOPBACK = "127.0.0.1"
+
+START_ATTEMPTS = 3
+
+ALLOWED_FAILURES = 5
+"""Workers that may die under one task before it is tried alone; Dask's default of 3 is soon used up by bad luck."""
+
+_MARKER = "SKETCHSELECT_CLUSTER_START"
+
+_GUARD = """\
+the script starts a cluster while it is being imported by that cluster's own workers. Put what it does under
+    if __name__ == "__main__":
+        main()"""
+
+
+@contextmanager
+def local_cluster(
+    n_workers: int | None = None,
+    memory_limit: int | str | None = None,
+    *,
+    threads_per_worker: int = 1,
+    worker_timeout: float = 60.0,
+) -> Iterator[DaskEngine]:
+    """Start worker processes on this machine, yield their engine, and take them down again.
+
+    Nothing listens beyond the loopback interface, and there is no dashboard.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        Processes; one per core by default.
+    memory_limit : int or text, optional
+        Bytes per worker, such as ``"2GiB"``; by default the machine's memory shared equally.
+    threads_per_worker : int
+        Tasks at a time in each.
+    worker_timeout : float
+        Seconds to wait for a worker.
+
+    Raises
+    ------
+    BadCluster
+        If it does not start in three attempts; in a daemonic process; in a script without a main guard.
+    """
+    count = n_workers or available_cores()
+    if count < 1 or threads_per_worker < 1:
+        raise BadParameter("n_workers and threads_per_worker must be at least 1")
+    _require_guard()
+    if multiprocessing.current_process().daemon:
+        raise BadCluster(
+            "a daemonic process (a task of Celery, of Airflow's or Prefect's subprocesses) cannot start worker "
+            'processes; use cluster = "threads", or the address of a running cluster'
+        )
+    limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
+    environment = dict(os.environ)
+    with quiet_logs(), MemoryKills() as kills:
+        try:
+            cluster = _started(count, threads_per_worker, limit)
+        finally:
+            _restore(environment)
+        client = None
+        fine = False
+        try:
+            from distributed import Client
+
+            from sketchselect.execution.worker_setup import IgnoreInterrupts
+
+            client = Client(cluster, set_as_default=False)
+            engine = DaskEngine(client, worker_timeout=worker_timeout, memory_kills=kills.count)
+            engine.reaches_workers = True
+            client.register_plugin(IgnoreInterrupts())
+            yield engine
+            fine = True
+        finally:
+            if not fine:
+                _kill_workers(cluster)
+            for closing in (client, cluster):
+                if closing is not None:
+                    with contextlib.suppress(Exception):
+                        closing.close(timeout=3)
+            _restore(environment)
+
+
+@contextmanager
+def connect(
+    address: str, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
+) -> Iterator[DaskEngine]:
+    """Yield the engine of a cluster that runs already; the cluster stays up.
+
+    Parameters
+    ----------
+    address : str
+        ``tcp://host:port``, ``tls://host:port``, or "env" for what ``DASK_SCHEDULER_ADDRESS`` says.
+    security : distributed.Security, optional
+        Certificates for ``tls://``.
+    timeout, worker_timeout : float
+        Seconds to wait for the scheduler, and for its first worker.
+
+    Raises
+    ------
+    BadCluster, NoWorkers
+        If the scheduler cannot be reached or cannot be used; if it has no workers.
+    """
+    from distributed import Client
+
+    place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
+    if not place:
+        raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
+    with quiet_logs():
+        try:
+            client = Client(place, security=security, timeout=timeout, set_as_default=False)
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+            raise BadCluster(
+                f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
+                "`dask scheduler` runs, and for tls:// the certificates"
+            ) from error
+        try:
+            yield DaskEngine(client, worker_timeout=worker_timeout)
+        finally:
+            with contextlib.suppress(Exception):
+                client.close(timeout=3)
+
+
+def _started(n_workers: int, threads: int, limit: int | str) -> Any:
+    import dask
+    from distributed import LocalCluster
+
+    settings = {
+        "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
+        "distributed.scheduler.worker-ttl": "2 minutes",
+        # States are small and rows can be read again: a full disk should not be able to stop a run.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.profile.enabled": False,
+    }
+    last: BaseException | None = None
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
+        marker = Path(folder) / "unguarded"
+        os.environ[_MARKER] = str(marker)
+        for attempt in range(START_ATTEMPTS):
+            try:
+                return LocalCluster(
+                    n_workers=n_workers,
+                    threads_per_worker=threads,
+                    memory_limit=limit,
+                    processes=True,
+                    host=LOOPBACK,
+                    dashboard_address=None,
+                    # Health checks and metrics are served all the same: on any free port, of loopback.
+                    scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+                    silence_logs=logging.CRITICAL + 1,
+                )
+            except Exception as error:
+                if marker.exists():
+                    raise BadCluster(_GUARD) from None
+                last = error
+                time.sleep(0.5 * (attempt + 1))
+    cause = last.__cause__ or last if last is not None else None
+    raise BadCluster(
+        f"the local cluster did not start in {START_ATTEMPTS} attempts ({type(cause).__name__}: {cause}); "
+        'use cluster = "threads" to run without one'
+    ) from last
+
+
+def _require_guard() -> None:
+    """End quietly, leaving word for the parent, where this is a worker process that is importing the user's script."""
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    marker = os.environ.get(_MARKER)
+    if marker:
+        with contextlib.suppress(OSError):
+            Path(marker).touch()
+    sys.exit(1)
+
+
+def _restore(environment: dict[str, str]) -> None:
+    # Starting workers sets OMP_NUM_THREADS and its like in this process too, and would slow down what runs after.
+    import dask
+
+    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), _MARKER):
+        if name in environment:
+            os.environ[name] = environment[name]
+        else:
+            os.environ.pop(name, None)
+
+
+def _kill_workers(cluster: Any) -> None:
+    """Kill the workers of a pass that failed or was interrupted: closing would wait for what they are doing."""
+    for nanny in list(cluster.workers.values()):
+        with contextlib.suppress(Exception):
+            nanny.auto_restart = False
+            if nanny.pid:
+                os.kill(nanny.pid, signal.SIGKILL)
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Keep the cluster libraries' log lines and tracebacks from the terminal; log files still get them."""
+    import distributed  # noqa: F401 - installs the handlers
+
+    silenced: list[tuple[logging.Handler, int]] = []
+    for name in ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application"):
+        for handler in logging.getLogger(name).handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                silenced.append((handler, handler.level))
+                handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in silenced:
+            handler.setLevel(level)
+
+
+class MemoryKills(logging.Handler):
+    """Counts the workers that their nannies killed for their memory: the exception that follows does not say so."""
+
+    _logger = "distributed.nanny.memory"
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self._count = 0
+
+    def __enter__(self) -> MemoryKills:
+        logging.getLogger(self._logger).addHandler(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        logging.getLogger(self._logger).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a line."""
+        if "memory budget" in record.getMessage():
+            self._count += 1
+
+    def count(self) -> int:
+        """Return the kills so far."""
+        return self._count

@@ -1,0 +1,108 @@
+"""The engine on a Dask cluster: the same tree, as tasks that carry addresses and ranges."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from sketchselect.errors import BadCluster, BadParameter, NoWorkers
+from sketchselect.execution.cluster_checks import probe_folder, scheduler_settings, worker_builds
+from sketchselect.execution.dask_pass import DaskPass
+from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.nodefiles import is_url
+
+T = TypeVar("T")
+
+
+class DaskEngine:
+    """Runs tasks on the workers of a Dask client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client; it is used, not closed.
+    worker_timeout : float
+        Seconds to wait for a worker before `NoWorkers`.
+    memory_kills : callable, optional
+        Tells how many workers were killed for their memory (clusters of our own know).
+
+    Raises
+    ------
+    NoWorkers, BadCluster
+        If no worker comes, or their libraries differ from ours.
+    """
+
+    kind = "dask"
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        worker_timeout: float = 60.0,
+        memory_kills: Callable[[], int] | None = None,
+    ) -> None:
+        from distributed import Client
+
+        if not isinstance(client, Client):
+            raise BadParameter(
+                f"client must be a distributed.Client, an address, an engine or None, got {type(client).__name__}"
+            )
+        if client.asynchronous:
+            raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
+        self.client = client
+        self.worker_timeout = worker_timeout
+        self.memory_kills = memory_kills
+        self.reaches_workers: bool | None = None
+        self._await_workers()
+        self._build = worker_builds(client)
+        self._refresh()
+
+    def _await_workers(self) -> None:
+        try:
+            self.client.wait_for_workers(1, timeout=self.worker_timeout)
+        except TimeoutError:
+            raise NoWorkers(
+                f"{self._address()}: no worker after {self.worker_timeout:g} s; start one with "
+                f"`dask worker {self._address()}`, then run again"
+            ) from None
+
+    def _address(self) -> str:
+        return str(self.client.scheduler.address) if self.client.scheduler is not None else "cluster"
+
+    def _refresh(self) -> None:
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        threads = [int(w["nthreads"]) for w in workers] or [1]
+        limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
+        self.n_workers = len(threads)
+        self.n_slots = sum(threads)
+        self.slots_per_process = max(threads)
+        self.memory_limit = min(limits) if limits else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return workers, and the scheduler's settings as they are in effect there."""
+        return {
+            "kind": self.kind,
+            "n_workers": self.n_workers,
+            "threads_per_worker": self.slots_per_process,
+            "memory_limit": self.memory_limit,
+            "encrypted": self._address().startswith("tls://"),
+            **scheduler_settings(self.client),
+        }
+
+    def build(self) -> tuple[str, ...]:
+        """Return the builds of all workers; several where they differ in BLAS or CPU."""
+        return self._build
+
+    def can_write(self, directory: str) -> bool:
+        """Return whether every worker can write in a folder what this process can read."""
+        return probe_folder(self.client, directory if is_url(directory) else os.path.abspath(directory))
+
+    def run(self, work: Work[T]) -> Ran[T]:
+        """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
+        if self.client.status != "running":
+            raise BadCluster(f"{self._address()}: the client is {self.client.status}; make a new one")
+        self._await_workers()
+        self._refresh()
+        return DaskPass(self, work, uuid4().hex).run()

@@ -1,0 +1,343 @@
+"""One pass on a Dask cluster: hand out tasks a window at a time, follow them, hand out again what was lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
+from sketchselect.execution import shipping
+from sketchselect.execution.cluster_watch import TOPIC, ClusterWatch
+from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.plan import Node
+from sketchselect.execution.tasks import Part, SaveOrder
+
+if TYPE_CHECKING:
+    from sketchselect.execution.dask_engine import DaskEngine
+
+T = TypeVar("T")
+
+MAX_LOSSES = 20
+"""How often one node may be lost with its worker before the pass is given up."""
+
+POLL_SECONDS = 0.5
+
+
+class DaskPass(Generic[T]):
+    """The state of one pass; used once."""
+
+    def __init__(self, engine: DaskEngine, work: Work[T], run_id: str) -> None:
+        self.engine = engine
+        self.client = engine.client
+        self.work = work
+        self.run_id = run_id
+        self.carries = shipping.carries_data(work.recipe.source)
+        self.on_cluster = shipping.lives_on_cluster(work.recipe.source.matrix)
+        # Rows that wait on workers cost memory; addresses do not.
+        self.window = engine.n_slots * (2 if self.carries else 16) + 2
+        self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
+        self.futures: dict[Node, Any] = {}
+        self.parcels: dict[Node, list[Any]] = {}
+        self.finished: set[Node] = set()
+        self.parents: dict[Node, Node] = {}
+        self.missing: dict[Node, int] = {}
+        self.leaves: deque[Node] = deque()
+        self.ready: list[Node] = []
+        self.flying: set[Node] = set()
+        self.n_leaves_flying = 0
+        self.suspects: deque[Node] = deque()
+        self.alone: Node | None = None
+        self.losses: dict[Node, int] = {}
+        self.counted: set[int] = set()
+        self.n_tasks = 0
+        self.packed: Any = None
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Ran[T]:
+        """Run it to the end."""
+        import dask
+
+        root = self.work.plan.root
+        if root in self.work.done:
+            return Ran(self.work.done[root], 0)
+        watch = ClusterWatch(self.engine, self.work.stage, self.work.stall_timeout, self.events)
+        # What we send on purpose inside messages is bounded; the warning is meant for graphs that carry data.
+        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
+        try:
+            with quiet:
+                self._pack()
+                self._need(root)
+                while root not in self.finished:
+                    self._hand_out()
+                    self._follow(watch)
+                part = self._collect(root, watch)
+        finally:
+            watch.close()
+            for future in self._all_futures():
+                future.release()
+        return Ran(part, self.n_tasks, watch.deaths)
+
+    def _follow(self, watch: ClusterWatch) -> None:
+        watch.check()
+        try:
+            what, who, detail = self.events.get(timeout=POLL_SECONDS)
+        except Empty:
+            return
+        if what == "task":
+            # A callback of a future that has been replaced since says nothing.
+            if who in self.flying and self.futures.get(who) is detail:
+                self._landed(who)
+                self._settle(who, detail, watch)
+        elif what == "partition":
+            if who == self.run_id and detail["partition"] not in self.counted:
+                self.counted.add(detail["partition"])
+                self.work.progress.advance(detail["nbytes"])
+                watch.progressed()
+        elif what == "death":
+            watch.deaths += 1
+            self.work.progress.note(f"{self.work.stage}: a worker died; what it held is computed again")
+
+    def _settle(self, node: Node, future: Any, watch: ClusterWatch) -> None:
+        alone, self.alone = self.alone, None
+        if future.status == "finished":
+            watch.progressed()
+            self._finish(node)
+        elif future.status == "error":
+            self._failed(node, future.exception(), watch, alone)
+        else:
+            self._lost(node, watch)
+
+    def _finish(self, node: Node) -> None:
+        self.finished.add(node)
+        if node.level == 0 and self.work.plan.chain == 1 and node.place not in self.counted:
+            self.counted.add(node.place)
+            start, stop = self.work.rows(node)
+            matrix = self.work.recipe.source.matrix
+            self.work.progress.advance((stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
+        self._release(self.parcels.pop(node, []))
+        for child in self.work.plan.children(node):
+            self._forget(child)
+        parent = self.parents.get(node)
+        if parent is not None and parent in self.missing:
+            self.missing[parent] -= 1
+            if self.missing[parent] == 0:
+                del self.missing[parent]
+                self.ready.append(parent)
+
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def _failed(self, node: Node, error: BaseException, watch: ClusterWatch, alone: Node | None) -> None:
+        from distributed import CancelledError, KilledWorker
+
+        if isinstance(error, SketchSelectError):
+            raise error
+        if isinstance(error, KilledWorker):
+            # Dask blames every task that was waiting on the worker. Alone, it is this one or none.
+            if node == alone:
+                raise watch.crash(self._where(node), error)
+            self._forget(node)
+            self.suspects.append(node)
+        elif isinstance(error, CancelledError):
+            self._lost(node, watch)
+        else:
+            raise PartitionFailed(
+                f"{self._where(node)}: the worker could not run the task ({type(error).__name__}); "
+                "are all workers in the same environment as this process?"
+            ) from error
+
+    def _lost(self, node: Node, watch: ClusterWatch) -> None:
+        """A result, or the rows sent for it, went away with a worker."""
+        watch.require_scheduler()
+        self.losses[node] = self.losses.get(node, 0) + 1
+        if self.losses[node] > MAX_LOSSES:
+            raise ClusterLost(
+                f"{self._where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
+                "Running the same command again resumes from the checkpoints"
+            )
+        self._again(node)
+
+    def _again(self, node: Node) -> None:
+        self._forget(node)
+        # Children may have gone the same way: those not in memory any more are needed again too.
+        for child in self.work.plan.children(node):
+            future = self.futures.get(child)
+            gone = future is not None and future.status not in ("finished", "pending")
+            if child in self.work.done or gone:
+                self._forget(child)
+        self._need(node)
+
+    def _where(self, node: Node) -> str:
+        start, stop = self.work.rows(node)
+        below = self.work.plan.partitions(node)
+        address = self.work.recipe.source.matrix.address
+        if node.level:
+            return f"{address}: merging partitions {below.start} to {below.stop - 1} (rows {start} to {stop - 1})"
+        what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
+        return f"{address}: {what} (rows {start} to {stop - 1})"
+
+    # --- handing out -------------------------------------------------------------------------------------------
+
+    def _need(self, node: Node) -> None:
+        """Queue a node and all below it that is neither there nor on its way."""
+        below = self.work.plan.children(node)
+        if not below:
+            self.leaves.append(node)
+            return
+        missing = [child for child in below if child not in self.finished and child not in self.work.done]
+        for child in below:
+            self.parents[child] = node
+        if missing:
+            self.missing[node] = len(missing)
+            for child in missing:
+                if child not in self.futures:
+                    self._need(child)
+        else:
+            self.ready.append(node)
+
+    def _hand_out(self) -> None:
+        if self.alone is not None:
+            return
+        if self.suspects:
+            if not self.flying:
+                self.alone = self.suspects.popleft()
+                self._need(self.alone)
+                # Should its children be lost too, it waits for them like any other.
+                if self.alone in self.missing:
+                    self.alone = None
+                elif self.alone.level:
+                    self._start(self.ready.pop())
+                else:
+                    self._start(self.leaves.pop())
+            return
+        while self.ready:
+            self._start(self.ready.pop())
+        while self.leaves and self.n_leaves_flying < self.window:
+            self._start(self.leaves.popleft())
+
+    def _start(self, node: Node) -> None:
+        order = self._order(node)
+        if node.level:
+            parts = [self._future_of(child) for child in self.work.plan.children(node)]
+            self._submit(node, shipping.merge_task, self.packed, parts, self.work.rows(node), order)
+        else:
+            parcel, values = self._parcel(node)
+            spans = self.work.spans(node)
+            topic = (TOPIC, self.run_id) if len(spans) > 1 else None
+            first = self.work.plan.partitions(node).start
+            self._submit(node, shipping.leaf_task, self.packed, first, spans, order, parcel, values, topic)
+        self.flying.add(node)
+        self.n_leaves_flying += node.level == 0
+
+    def _landed(self, node: Node) -> None:
+        self.flying.discard(node)
+        self.n_leaves_flying -= node.level == 0
+
+    def _submit(self, node: Node, task: Any, *args: Any) -> None:
+        # The key holds the run and a count, so that no result of another run or attempt can be taken for this one.
+        self.n_tasks += 1
+        name = "sketchselect-merge" if node.level else "sketchselect-leaf"
+        key = f"{name}-{self.run_id}-{node.level}-{node.place}-{self.n_tasks}"
+        # Merges first: they free memory. Leaves in order.
+        priority = 1 if node.level else 0
+        future = self.client.submit(task, *args, key=key, pure=False, priority=priority)
+        self.futures[node] = future
+        future.add_done_callback(lambda done: self.events.put(("task", node, done)))
+
+    def _order(self, node: Node) -> SaveOrder | None:
+        order = self.work.order(node)
+        # Workers cannot look at a source whose rows were sent to them.
+        return replace(order, identity=None) if order is not None and self.carries else order
+
+    def _pack(self) -> None:
+        from distributed.protocol.pickle import dumps
+
+        recipe = self.work.recipe
+        if self.carries:
+            recipe = replace(recipe, source=shipping.without_rows(recipe.source))
+        packed = dumps(recipe)
+        self.packed = packed
+        if len(packed) > shipping.SMALL_NBYTES // 4:
+            self.packed = self.client.submit(
+                shipping.hold, packed, key=f"sketchselect-recipe-{self.run_id}", pure=False, priority=2
+            )
+
+    def _parcel(self, node: Node) -> tuple[Any, Any]:
+        """Return a leaf's piece of the source and its rows, each as it is or as a future."""
+        if not self.carries:
+            return None, None
+        from distributed.protocol.pickle import dumps
+
+        source = self.work.recipe.source
+        start, stop = self.work.rows(node)
+        values = None
+        if self.on_cluster:
+            values = self.client.compute(source.matrix.part(start, stop).array)  # type: ignore[attr-defined]
+            source = replace(source, matrix=shipping.RowsElsewhere(source.matrix))
+        piece = shipping.piece(source, start, stop)
+        held = [values] if values is not None else []
+        n_columns = source.matrix.shape[1]
+        if (
+            source.matrix.in_memory
+            and (stop - start) * n_columns * source.matrix.dtype.itemsize > shipping.SMALL_NBYTES
+        ):
+            parcel = self._send(piece)
+            held.append(parcel)
+        else:
+            parcel = dumps(piece)
+            if len(parcel) > shipping.SMALL_NBYTES:
+                parcel = self._send(piece)
+                held.append(parcel)
+        self.parcels[node] = held
+        return parcel, values
+
+    def _send(self, value: Any) -> Any:
+        """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
+        if self.engine.reaches_workers is not False:
+            try:
+                future = self.client.scatter([value], direct=True, hash=False, timeout=30)[0]
+                self.engine.reaches_workers = True
+                return future
+            except (OSError, TimeoutError):
+                self.engine.reaches_workers = False
+        return self.client.scatter([value], direct=False, hash=False, timeout=60)[0]
+
+    def _future_of(self, node: Node) -> Any:
+        if node not in self.futures:
+            # From a checkpoint: sent when it is needed, and again should it be lost.
+            self.futures[node] = self._send(self.work.done[node])
+        return self.futures[node]
+
+    # --- futures -----------------------------------------------------------------------------------------------
+
+    def _collect(self, root: Node, watch: ClusterWatch) -> Part[T]:
+        from distributed import CancelledError
+
+        for _ in range(MAX_LOSSES):
+            try:
+                part: Part[T] = self.client.gather(self.futures[root], direct=self.engine.reaches_workers is True)
+                return part
+            except (CancelledError, OSError):
+                self._lost(root, watch)
+                while root not in self.finished:
+                    self._hand_out()
+                    self._follow(watch)
+        raise ClusterLost(f"{self._where(root)}: the result could not be fetched; run again to resume")
+
+    def _forget(self, node: Node) -> None:
+        self.finished.discard(node)
+        future = self.futures.pop(node, None)
+        if future is not None:
+            future.release()
+        self._release(self.parcels.pop(node, []))
+
+    def _release(self, futures: list[Any]) -> None:
+        for future in futures:
+            future.release()
+
+    def _all_futures(self) -> list[Any]:
+        held = [future for parcel in self.parcels.values() for future in parcel]
+        recipe = [] if self.packed is None or isinstance(self.packed, bytes) else [self.packed]
+        return [*self.futures.values(), *held, *recipe]

@@ -1,0 +1,69 @@
+"""Names of results: what decides the bits of a node, hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from sketchselect import __version__
+from sketchselect.linalg.threads import blas_builds
+from sketchselect.readers.vector import Vector
+
+KERNEL_VERSION = 1
+"""Raised when the bits that a kernel or the plan gives for the same input change."""
+
+PACKAGES = ("numpy", "scipy", "numba")
+
+
+@cache
+def local_build() -> tuple[str, ...]:
+    """Return versions of the numeric libraries, BLAS builds with the CPU kernel they chose, and the machine type."""
+    versions = (f"{name} {metadata.version(name)}" for name in PACKAGES)
+    return (f"sketchselect {__version__} kernels {KERNEL_VERSION}", *versions, *blas_builds(), platform.machine())
+
+
+def digest(*parts: Any) -> str:
+    """Return a hash of nested lists, mappings, texts, numbers and arrays (by content)."""
+    text = json.dumps(parts, sort_keys=True, default=_plain, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        content = (
+            value.tolist()
+            if value.dtype.kind in "OUST"
+            else hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
+        )
+        return ["array", str(value.dtype), list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"no fingerprint for {type(value).__name__}")
+
+
+class VectorIdentity:
+    """Identity of runs of entries of a target or weight: by content, so that appended rows leave the others' alone."""
+
+    def __init__(self, vector: Vector | None) -> None:
+        self._vector = vector
+        self._known = vector is None or vector.identity() is not None
+        self._runs: dict[tuple[int, int], str] = {}
+
+    def of(self, runs: list[tuple[int, int]]) -> str | None:
+        """Return the identity of the entries in some runs of rows; None if it cannot be told."""
+        if self._vector is None:
+            return "none"
+        if not self._known:
+            return None
+        for run in runs:
+            if run not in self._runs:
+                self._runs[run] = digest(np.asarray(self._vector.read(*run)))
+        return digest([self._runs[run] for run in runs])

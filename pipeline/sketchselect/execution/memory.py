@@ -1,0 +1,98 @@
+"""What a pass will need in memory, said before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sketchselect.errors import WillNotFit
+from sketchselect.execution.block import Source
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.plan import Plan
+from sketchselect.readers.base import Bands
+from sketchselect.readers.units import format_bytes
+
+READ_FACTOR = 2.5
+"""Peak of reading and decoding a block, as a multiple of its decoded bytes (measured on Zarr stores)."""
+
+PROCESS_NBYTES = 320 * 2**20
+"""An idle process with Python and the libraries loaded."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Upper bound of the bytes of one process that runs tasks.
+
+    Parameters
+    ----------
+    process : int
+        The process itself.
+    reading : int
+        Reading, decoding and preparing blocks, one per task at a time.
+    states : int
+        States being made and waiting to be merged.
+    working : int
+        Kernels' working memory.
+    """
+
+    process: int
+    reading: int
+    states: int
+    working: int
+
+    @property
+    def nbytes(self) -> int:
+        """The sum."""
+        return self.process + self.reading + self.states + self.working
+
+    def sentence(self) -> str:
+        """Return the projection in words."""
+        return (
+            f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
+            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, "
+            f"{format_bytes(self.process)} for the process itself"
+        )
+
+
+def projection(
+    source: Source, bands: Bands, plan: Plan, *, state_nbytes: int, working_nbytes: int, engine: Engine
+) -> Projection:
+    """Return what each process of `engine` will need at most for this pass."""
+    matrix = source.matrix
+    n_columns = matrix.shape[1]
+    rows = max(stop - start for start, stop in zip(bands.edges, bands.edges[1:], strict=False))
+    # Whole chunks are decoded, whatever part of them a partition uses.
+    decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
+    if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
+        decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
+    reading = READ_FACTOR * decoded_rows * n_columns * matrix.dtype.itemsize
+    prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    if source.prepare:
+        reading += 2 * rows * n_columns * prepared_itemsize
+    if source.columns is not None:
+        reading += rows * len(source.columns) * prepared_itemsize
+    if matrix.nonfinite == "drop_rows":
+        reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+    tasks = engine.slots_per_process
+    # A task folds two states into a third; beside, the left siblings on every level wait.
+    waiting = min(plan.n_leaves, plan.depth * (plan.fan_in - 1) + engine.n_slots)
+    return Projection(
+        process=PROCESS_NBYTES,
+        reading=int(tasks * reading),
+        states=int((3 * tasks + waiting) * state_nbytes),
+        working=int(tasks * working_nbytes),
+    )
+
+
+def require_fit(projected: Projection, limit: int | None, address: str) -> None:
+    """Raise `WillNotFit`, with the numbers and what to change, if the projection is above the limit."""
+    if limit is None or projected.nbytes <= limit:
+        return
+    cure = (
+        "lower partition_bytes, or the chunks of the store if they are larger"
+        if projected.reading >= projected.states + projected.working
+        else "use a smaller sketch (size) or fewer columns"
+    )
+    raise WillNotFit(
+        f"{address}: {projected.sentence()}; the limit is {format_bytes(limit)}. Raise memory_limit, run fewer threads "
+        f"per worker, or {cure}"
+    )

@@ -1,0 +1,128 @@
+"""The plan of a pass: a tree over partition indices, fixed by their number and the size of a state alone.
+
+Who computes a node, and when, is the engine's business; in which order its children are merged is decided here. That
+is why every engine, any number of workers and any resumed run give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+FAN_IN = 8
+"""Children of a node."""
+
+BIG_STATE_FAN_IN = 2
+"""Children of a node where a state is so big that eight of them should not wait in one worker."""
+
+BIG_STATE_NBYTES = 64 * 2**20
+
+CHAIN_RATIO = 8
+"""A leaf reads at least this many times its state's bytes."""
+
+
+class Node(NamedTuple):
+    """A node: level 0 are the leaves; (level, i) stands above those from ``i * fan_in`` on of the level below."""
+
+    level: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fixed tree over `n_partitions` partitions.
+
+    Node (level, i) covers partitions ``i * w`` to ``min((i + 1) * w, n_partitions)``, ``w = chain * fan_in**level``:
+    appending partitions leaves the nodes that were full as they were. A node with one child is that child.
+
+    Parameters
+    ----------
+    n_partitions : int
+        At least one.
+    chain : int
+        Consecutive partitions that one leaf folds in order.
+    fan_in : int
+        Children per node.
+
+    Examples
+    --------
+    >>> plan = Plan(n_partitions=10, chain=1, fan_in=8)
+    >>> plan.root, plan.children(plan.root)[-1], plan.partitions(Node(1, 1))
+    (Node(level=2, place=0), Node(level=1, place=1), range(8, 10))
+    """
+
+    n_partitions: int
+    chain: int = 1
+    fan_in: int = FAN_IN
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return -(-self.n_partitions // self.chain)
+
+    @property
+    def depth(self) -> int:
+        """Levels above the leaves."""
+        depth, count = 0, self.n_leaves
+        while count > 1:
+            depth, count = depth + 1, -(-count // self.fan_in)
+        return depth
+
+    @property
+    def root(self) -> Node:
+        """The node that covers everything."""
+        return Node(self.depth, 0)
+
+    def partitions(self, node: Node) -> range:
+        """Return the partitions below a node."""
+        width = self.chain * self.fan_in**node.level
+        return range(node.place * width, min((node.place + 1) * width, self.n_partitions))
+
+    def children(self, node: Node) -> list[Node]:
+        """Return a node's children in merge order; none for a leaf. One that has a single child is replaced by it."""
+        if node.level == 0:
+            return []
+        count = -(-self.n_leaves // self.fan_in ** (node.level - 1))
+        first = node.place * self.fan_in
+        return [self._shortened(Node(node.level - 1, i)) for i in range(first, min(first + self.fan_in, count))]
+
+    def _shortened(self, node: Node) -> Node:
+        while node.level:
+            below = self.children(node)
+            if len(below) > 1:
+                break
+            node = below[0]
+        return node
+
+    def post_order(self, skip: Container[Node] = frozenset()) -> Iterator[Node]:
+        """Yield the nodes, children before parents and left before right, without those in `skip` and what is below."""
+        stack = [(self.root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in skip:
+                continue
+            below = self.children(node)
+            if ready or not below:
+                yield node
+            else:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(below))
+
+
+def make_plan(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> Plan:
+    """Return the plan: a pure function of the partitions' number and size and of the size of a state.
+
+    Parameters
+    ----------
+    n_partitions : int
+        Number of partitions.
+    partition_nbytes : int
+        Bytes of a full partition, counted as rows x columns x 8.
+    state_nbytes : int
+        Bytes of the state that a leaf leaves behind. A leaf takes so many partitions that it reads at least
+        `CHAIN_RATIO` times that.
+    """
+    chain = max(1, -(-CHAIN_RATIO * state_nbytes // max(partition_nbytes, 1)))
+    fan_in = FAN_IN if state_nbytes <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN
+    return Plan(n_partitions, chain, fan_in)

@@ -1,0 +1,168 @@
+"""Telling the user how far a pass is: a bar on a terminal, a line now and then in a log, or the caller's own object."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any, Protocol, TextIO, runtime_checkable
+
+from sketchselect.errors import BadParameter
+from sketchselect.readers.units import format_bytes
+
+LINE_SECONDS = 5.0
+"""Least time between two lines in a log."""
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """What a pass reports to. Methods may be called from other threads than the one that started the pass."""
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """A pass begins that has so much to read."""
+
+    def advance(self, nbytes: int) -> None:
+        """One more partition of so many bytes is done."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    def finish(self, stage: str) -> None:
+        """The pass is over, well or not."""
+
+
+class Silent:
+    """Reports nothing."""
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Do nothing."""
+
+    def advance(self, nbytes: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def finish(self, stage: str) -> None:
+        """Do nothing."""
+
+
+class Lines:
+    """Writes plain lines: bytes, rate and time left, at most one every `every` seconds."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = LINE_SECONDS) -> None:
+        self._stream = stream
+        self._every = every
+        self._lock = threading.Lock()
+        self._stage, self._total, self._done = "", 0, 0
+        self._began = self._last = 0.0
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Say what begins."""
+        with self._lock:
+            self._stage, self._total, self._done = stage, total_bytes, 0
+            self._began = self._last = time.monotonic()
+        self.note(f"{stage}: {n_partitions} partitions, {format_bytes(total_bytes)}")
+
+    def advance(self, nbytes: int) -> None:
+        """Count, and write a line where it is time for one."""
+        with self._lock:
+            self._done += nbytes
+            now = time.monotonic()
+            if now - self._last < self._every:
+                return
+            self._last = now
+            rate = self._done / max(now - self._began, 1e-9)
+            left = max(self._total - self._done, 0) / max(rate, 1e-9)
+            text = (
+                f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
+                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {human_seconds(left)} left"
+            )
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Write a line."""
+        print(text, file=self._stream or sys.stderr, flush=True)
+
+    def finish(self, stage: str) -> None:
+        """Say what was done."""
+        with self._lock:
+            seconds = time.monotonic() - self._began
+            done = self._done
+        rate = format_bytes(done / max(seconds, 1e-9))
+        self.note(f"{stage}: {format_bytes(done)} in {human_seconds(seconds)} ({rate}/s)")
+
+
+class Bar:
+    """A bar with bytes, rate and time left, on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._bar: Any = None
+        self._task: Any = None
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Show the bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as RichProgress
+
+        self.finish(stage)
+        console = Console(file=self._stream or sys.stderr)
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task(stage, total=max(total_bytes, 1))
+        self._bar.start()
+
+    def advance(self, nbytes: int) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(self._task, advance=nbytes)
+
+    def note(self, text: str) -> None:
+        """Write a line above the bar."""
+        if self._bar is None:
+            print(text, file=self._stream or sys.stderr, flush=True)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False)
+
+    def finish(self, stage: str) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def make_progress(progress: Progress | bool | None) -> Progress:
+    """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
+    if progress is None or progress is False:
+        return Silent()
+    if progress is True:
+        return Bar() if sys.stderr.isatty() else Lines()
+    if isinstance(progress, Progress):
+        return progress
+    raise BadParameter(
+        f"progress must be True, False or an object with start, advance, note and finish, got {type(progress).__name__}"
+    )
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a time for people.
+
+    Examples
+    --------
+    >>> human_seconds(75)
+    '1 min 15 s'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

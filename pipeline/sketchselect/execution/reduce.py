@@ -1,0 +1,191 @@
+"""One pass over a source: plan it, see that it fits, resume what a checkpoint holds, run the rest, check the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
+from sketchselect.execution.block import Block, Source
+from sketchselect.execution.checkpoint import Checkpoint, Ledger
+from sketchselect.execution.engine import Engine, Work, never_saved
+from sketchselect.execution.memory import projection, require_fit
+from sketchselect.execution.plan import Node, make_plan
+from sketchselect.execution.progress import Progress, Silent
+from sketchselect.execution.tasks import Part, Recipe, kept
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_bands
+from sketchselect.readers.units import parse_bytes
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PassStats:
+    """What a pass did.
+
+    Parameters
+    ----------
+    rows_read, bytes_read : int
+        Rows, and bytes as stored, read in this run; what a checkpoint held is not counted.
+    rows_dropped : int
+        Rows left out of the result by the policy for non-finite values.
+    seconds : float
+        Wall time.
+    n_partitions, n_tasks, n_resumed : int
+        Partitions of the source, tasks run, and nodes taken from a checkpoint.
+    n_saved : int
+        Checkpoint files written.
+    worker_deaths : int
+        Workers lost while it ran.
+    projected_nbytes : int
+        Projected peak memory per process.
+    """
+
+    rows_read: int
+    rows_dropped: int
+    bytes_read: int
+    seconds: float
+    n_partitions: int
+    n_tasks: int
+    n_resumed: int
+    n_saved: int
+    worker_deaths: int
+    projected_nbytes: int
+
+
+@dataclass(frozen=True)
+class Reduced(Generic[T]):
+    """The result of a pass, and its account."""
+
+    value: T
+    stats: PassStats
+
+
+def reduce_blocks(
+    source: Source,
+    leaf: Callable[[Block], T],
+    merge: Callable[[T, T], T],
+    *,
+    engine: Engine,
+    partition_bytes: int | str | None = None,
+    stage: str = "pass",
+    state_nbytes: int = 0,
+    working_nbytes: int = 0,
+    checkpoint: Checkpoint | None = None,
+    leaf_key: str | None = None,
+    progress: Progress | None = None,
+    retries: int = 2,
+    stall_timeout: float = 300.0,
+) -> Reduced[T]:
+    """Fold a source, block by block, in one fixed tree: the same bits on every engine.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows come from.
+    leaf : callable
+        Block -> state. Pure and picklable; must take a block of no rows.
+    merge : callable
+        (state, state) -> state of the rows of both, left ones first. Pure, picklable; changes neither.
+    engine : Engine
+        What runs the tasks.
+    partition_bytes : int or text, optional
+        Size of a partition (rows x columns x 8 bytes); 32 MiB by default.
+    stage : str
+        Name of the pass, for progress and messages.
+    state_nbytes, working_nbytes : int
+        Bounds of a state's bytes and of what leaf and merge need beside it; they shape the tree and the projection.
+    checkpoint : Checkpoint, optional
+        Where finished nodes are kept; needs `leaf_key` and states that are summaries.
+    leaf_key : str, optional
+        Text that tells this leaf and its parameters from all others.
+    progress : Progress, optional
+        Told of every partition.
+    retries : int
+        How often a failed read is tried again.
+    stall_timeout : float
+        Seconds without any partition done after which a pass on other processes is given up.
+
+    Raises
+    ------
+    WillNotFit, EmptyInput, SourceChanged, PartitionFailed, PartitionCrash, Stalled, NoWorkers, ClusterLost, Interrupted
+        See `sketchselect.errors`.
+    """
+    began = time.perf_counter()
+    matrix = source.matrix
+    n_rows, n_features = matrix.shape
+    if n_rows == 0 or n_features == 0:
+        raise EmptyInput(f"{matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
+    progress = progress or Silent()
+    wanted = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    bands = row_bands(matrix, wanted)
+    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * n_features * 8, state_nbytes)
+    projected = projection(source, bands, plan, state_nbytes=state_nbytes, working_nbytes=working_nbytes, engine=engine)
+    require_fit(projected, engine.memory_limit, matrix.address)
+
+    # Arrays in memory are named by their content, which is not worth hashing unless something is to be kept.
+    identity = None if matrix.in_memory and checkpoint is None else matrix.identity(0, n_rows)
+    done: dict[Node, Part[T]] = {}
+    order = never_saved
+    ledger = None
+    shared = False
+    if checkpoint is not None and leaf_key is not None:
+        if identity is None:
+            progress.note(f"{matrix.address}: no checkpoints, the content of this source has no identity")
+        else:
+            ledger = Ledger(
+                checkpoint, source, bands, plan, leaf_key=leaf_key, build=engine.build(), state_nbytes=state_nbytes
+            )
+            done = cast(dict[Node, Part[T]], ledger.resume())
+            shared = engine.can_write(checkpoint.directory)
+            if shared:
+                order = ledger.order
+            else:
+                ledger.notes.append(
+                    f"{checkpoint.directory}: the workers cannot write there, so only the finished pass is kept; "
+                    "give a folder or URL that every worker can write"
+                )
+            for note in ledger.notes:
+                progress.note(note)
+
+    work = Work(plan, bands, Recipe(source, leaf, merge, retries), progress, done, order, stage, stall_timeout)
+    resumed = sum(bands.edges[p.stop] - bands.edges[p.start] for p in map(plan.partitions, done))
+    if done:
+        progress.note(f"{stage}: resuming, {resumed} of {n_rows} rows are in checkpoints")
+    progress.start(stage, (n_rows - resumed) * n_features * matrix.dtype.itemsize, len(bands))
+    try:
+        ran = engine.run(work)
+    except KeyboardInterrupt as error:
+        raise _interrupted(error, ledger is not None) from None
+    finally:
+        progress.finish(stage)
+    root = ran.root
+    if not matrix.in_memory and matrix.identity(0, n_rows) != identity:
+        raise SourceChanged(f"{matrix.address}: it was rewritten while it was read; run again when nobody writes to it")
+    if ledger is not None and not shared and plan.root not in done:
+        root = kept(root, ledger.order(plan.root), source)
+    for note in root.notes:
+        progress.note(note)
+    stats = PassStats(
+        rows_read=root.rows,
+        rows_dropped=root.dropped,
+        bytes_read=root.nbytes,
+        seconds=time.perf_counter() - began,
+        n_partitions=len(bands),
+        n_tasks=ran.n_tasks,
+        n_resumed=len(done),
+        n_saved=root.n_saved,
+        worker_deaths=ran.worker_deaths,
+        projected_nbytes=projected.nbytes,
+    )
+    return Reduced(root.value, stats)
+
+
+def _interrupted(error: KeyboardInterrupt, keeps: bool) -> Interrupted:
+    what = "finished checkpoints are kept, running the same command again resumes" if keeps else "nothing was kept"
+    stopped = Interrupted(f"interrupted; {what}")
+    if isinstance(error, Terminated):
+        stopped.exit_code = 143
+    return stopped

@@ -1,0 +1,181 @@
+"""One pass that summarises a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sketchselect import prepare as steps
+from sketchselect import readers
+from sketchselect.errors import BadParameter
+from sketchselect.execution.block import Block, Source
+from sketchselect.execution.checkpoint import Checkpoint, as_checkpoint
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.engines import as_engine
+from sketchselect.execution.fingerprint import digest
+from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.reduce import Reduced, reduce_blocks
+from sketchselect.summaries import Bundle, Summary
+
+
+@dataclass(frozen=True)
+class SummariseBlock:
+    """Leaf of a summarising pass: a block's summary."""
+
+    description: Summary[Any]
+
+    def __call__(self, block: Block) -> Summary[Any]:
+        """Return the summary of one block."""
+        return self.description.from_block(block.values, block.target, start=block.position, sample_weight=block.weight)
+
+
+def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
+    """Return the summary of the rows of both."""
+    return left.merge(right)
+
+
+def summary_key(description: Summary[Any]) -> str:
+    """Return a text that tells a description from all others: kinds, format versions and parameters."""
+    return digest(_described(description))
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, Summary):
+        return {
+            "kind": value.kind,
+            "format": value.format_version,
+            "parameters": {k: _described(v) for k, v in value.parameters().items()},
+        }
+    if isinstance(value, Mapping):
+        return [[k, _described(v)] for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_described(v) for v in value]
+    return value
+
+
+def summarize_source(
+    source: Source,
+    description: Summary[Any],
+    *,
+    engine: Engine,
+    partition_bytes: int | str | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+    stage: str = "summarize",
+    retries: int = 2,
+    stall_timeout: float = 300.0,
+) -> Reduced[Summary[Any]]:
+    """Return the summary of a whole source, labelled with its prepare steps and feature names, and the pass's account.
+
+    See `reduce_blocks` for the parameters and errors.
+    """
+    if description.has_data:
+        raise BadParameter(
+            "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
+        )
+    n_targets = _n_targets(source)
+    reduced = reduce_blocks(
+        source,
+        SummariseBlock(description),
+        merge_summaries,
+        engine=engine,
+        partition_bytes=partition_bytes,
+        stage=stage,
+        state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
+        working_nbytes=description.working_nbytes(source.n_columns, n_targets),
+        checkpoint=checkpoint,
+        leaf_key=summary_key(description),
+        progress=progress,
+        retries=retries,
+        stall_timeout=stall_timeout,
+    )
+    labelled = reduced.value.with_context(prepare=source.prepare, feature_names=source.feature_names)
+    return Reduced(labelled, reduced.stats)
+
+
+def summarize(
+    source: Any,
+    summary: Summary[Any] | Mapping[str, Summary[Any]],
+    *,
+    y: Any = None,
+    prepare: Sequence[str] | None = None,
+    sample_weight: Any = None,
+    partition_bytes: int | str | None = None,
+    client: Any = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    progress: Progress | bool | None = False,
+) -> Any:
+    """Read a matrix once and return its summary.
+
+    The result is the same to the bit on every engine, for any number of workers, after retries and resumes.
+
+    Parameters
+    ----------
+    source : path, URL, array or Matrix
+        Whatever `open_matrix` takes, of shape (n_rows, n_features).
+    summary : Summary or mapping of str to Summary
+        What to compute; a mapping gives a `Bundle` computed in one pass.
+    y : array or path, optional
+        Targets of shape (n_rows,) or (n_rows, n_targets).
+    prepare : sequence of str, optional
+        Row steps, such as ``["l2"]``.
+    sample_weight : array or path of shape (n_rows,), optional
+        Row weights.
+    partition_bytes : int or text, optional
+        Size of a partition, counted as rows x columns x 8 bytes; 32 MiB by default.
+    client : Client, str, Engine or None
+        None: threads of this process; or "serial", "threads", the address of a scheduler, "env", a Dask client or an
+        engine.
+    checkpoint : path, URL or Checkpoint, optional
+        Where finished parts are kept; running again resumes.
+    progress : bool or Progress
+        Whether, or to what, progress is reported.
+
+    Returns
+    -------
+    Summary
+        The merged summary; a `Bundle` for a mapping.
+
+    Raises
+    ------
+    BadParameter, SourceError, WillNotFit, NotFinite, PartitionFailed
+        See `sketchselect.errors`; what happens to one partition is reported with its index and rows.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> s = sks.summarize(np.eye(6), sks.Moments())
+    >>> s.n_rows, s.n_features
+    (6, 6)
+    """
+    description = Bundle(summary) if isinstance(summary, Mapping) else summary
+    if not isinstance(description, Summary):
+        raise BadParameter(
+            f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
+        )
+    checked = steps.check_steps(prepare)
+    kept = as_checkpoint(checkpoint)
+    matrix = readers.open_matrix(source)
+    n_rows = matrix.shape[0]
+    target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name="target")
+    weight = None
+    if sample_weight is not None:
+        weight = readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
+    with as_engine(client) as engine:
+        return summarize_source(
+            Source(matrix, target, weight, checked),
+            description,
+            engine=engine,
+            partition_bytes=partition_bytes,
+            checkpoint=kept,
+            progress=make_progress(progress),
+        ).value
+
+
+def _n_targets(source: Source) -> int:
+    if source.target is None:
+        return 0
+    sample = source.target.read(0, min(1, source.n_rows))
+    return 1 if sample.ndim == 1 else int(sample.shape[1])

@@ -1,0 +1,252 @@
+"""The text of a job file -> plain values and the line each key is on; TOML and YAML, read strictly."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import ConfigError
+
+MAX_BYTES = 1 << 20
+"""Largest job file read."""
+
+SET = "from --set"
+"""What stands for a line number where a value comes from the command line."""
+
+KeyPath = tuple[str, ...]
+
+_TABLE = re.compile(r"^\s*\[\s*([A-Za-z0-9_.\-\"' ]+?)\s*\]\s*(#.*)?$")
+_KEY = re.compile(r"^\s*([A-Za-z0-9_.\-\"']+)\s*=")
+_YAML_ODD_INT = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+)")
+
+
+@dataclass(frozen=True)
+class JobText:
+    """What a job file says, before any of it is checked.
+
+    Parameters
+    ----------
+    name : str
+        How messages call it.
+    values : dict
+        The nested tables.
+    lines : dict
+        Key path -> line number, or where else the value comes from.
+    folder : Path
+        What relative paths in it are relative to.
+    is_yaml : bool
+        Whether hints about YAML's reading of unquoted words apply.
+    """
+
+    name: str
+    values: dict[str, Any]
+    folder: Path
+    lines: dict[KeyPath, str] = field(default_factory=dict)
+    is_yaml: bool = False
+
+    def where(self, path: Sequence[str]) -> str:
+        """Return " (line n)" of the key, or of the closest table above it; nothing where it is not known."""
+        for stop in range(len(path), 0, -1):
+            found = self.lines.get(tuple(path[:stop]))
+            if found is not None:
+                return f" ({found})"
+        return ""
+
+
+def read_job_text(path: Path) -> JobText:
+    """Read a TOML (``.toml``) or YAML (``.yaml``, ``.yml``) file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or is not well-formed; the message names the line.
+    """
+    name = path.name
+    suffix = path.suffix.lower()
+    if suffix not in (".toml", ".yaml", ".yml"):
+        raise ConfigError(f"{name}: a job file ends in .toml, .yaml or .yml, this one in {suffix or 'nothing'!r}")
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such job file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{name}: larger than {MAX_BYTES} bytes: this is not a job file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}: line {line}: not UTF-8 text") from None
+    folder = path.absolute().parent
+    try:
+        if suffix == ".toml":
+            return JobText(name, _read_toml(name, text), folder, _toml_lines(text))
+        values, lines = _read_yaml(name, text)
+        return JobText(name, values, folder, lines, is_yaml=True)
+    except RecursionError:
+        raise ConfigError(f"{name}: values are nested too deeply") from None
+
+
+def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
+    """Return the text with ``section.key=value`` settings of the command line put in.
+
+    Values are written as in TOML; what is not TOML is taken as a text, so ``--set output.dir=out2`` needs no quotes.
+    """
+    values, lines = _copied(text.values), dict(text.lines)
+    for item in overrides:
+        key, sign, value = item.partition("=")
+        path = tuple(part.strip() for part in key.split("."))
+        if not sign or len(path) < 2 or not all(path):
+            raise ConfigError(f"--set {item}: expected section.key=value, for example select.n_features=100")
+        table = values
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {item}: {part} is not a section")
+        table[path[-1]] = toml_value(value)
+        lines[path] = SET
+    return JobText(text.name, values, text.folder, lines, text.is_yaml)
+
+
+def toml_value(text: str) -> Any:
+    """Return the TOML value that `text` writes, or `text` itself where it is not one."""
+    try:
+        return tomllib.loads(f"value = {text.strip()}")["value"] if "\n" not in text else text
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text.strip()
+
+
+def write_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return sections of plain values as TOML text; None is left out, as TOML has no word for it.
+
+    Examples
+    --------
+    >>> print(write_toml({"input": {"url": "a.zarr", "key": None}}), end="")
+    [input]
+    url = "a.zarr"
+    """
+    sections = []
+    for name, table in tables.items():
+        lines = [f"{_toml_key(k)} = {_toml_literal(v)}" for k, v in table.items() if v is not None]
+        sections.append("\n".join([f"[{name}]", *lines]) + "\n")
+    return "\n".join(sections)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_literal(key)
+
+
+def _toml_literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml_literal, value)) + "]"
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_toml_key(k)} = {_toml_literal(v)}" for k, v in value.items() if v is not None)
+        return "{" + inner + "}"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: _copied(v) if isinstance(v, dict) else v for k, v in values.items()}
+
+
+def _read_toml(name: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+
+
+def _toml_lines(text: str) -> dict[KeyPath, str]:
+    """Return the line of every ``[table]`` and ``key =``; tomllib keeps none."""
+    lines: dict[KeyPath, str] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _TABLE.match(line):
+            table = _split(found[1])
+            lines.setdefault(table, f"line {number}")
+        elif found := _KEY.match(line):
+            lines.setdefault(table + _split(found[1]), f"line {number}")
+    return lines
+
+
+def _split(dotted: str) -> KeyPath:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _read_yaml(name: str, text: str) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    import yaml
+
+    class StrictLoader(yaml.SafeLoader):
+        """Safe YAML without aliases, duplicate keys, octal and base-60 numbers."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+                raise _yaml_error(event, "aliases (*name) are not allowed in a job file")
+            return super().compose_node(parent, index)
+
+    def mapping(loader: Any, node: Any, deep: bool = True) -> dict[Any, Any]:
+        out: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise _yaml_error(key_node, f"YAML reads this key as {key!r}, not as a text; put it in quotes")
+            if key in out:
+                raise _yaml_error(key_node, f"key {key!r} appears twice")
+            out[key] = loader.construct_object(value_node, deep=True)
+        return out
+
+    def integer(loader: Any, node: Any) -> int:
+        if _YAML_ODD_INT.fullmatch(node.value):
+            value = loader.construct_yaml_int(node)
+            raise _yaml_error(
+                node, f"YAML reads {node.value} as {value} (octal or base 60); write {value} or put it in quotes"
+            )
+        return int(loader.construct_yaml_int(node))
+
+    StrictLoader.add_constructor("tag:yaml.org,2002:map", mapping)
+    StrictLoader.add_constructor("tag:yaml.org,2002:int", integer)
+    loader = StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        values = {} if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{name}: {line}{error.problem or error.context or 'not valid YAML'}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{name}: not valid YAML: {str(error).splitlines()[0]}") from None
+    finally:
+        loader.dispose()
+    if not isinstance(values, dict):
+        raise ConfigError(f"{name}: line 1: expected sections such as 'input:', got {type(values).__name__}")
+    lines: dict[KeyPath, str] = {}
+    _yaml_lines(node, (), lines)
+    return values, lines
+
+
+def _yaml_error(node: Any, problem: str) -> Exception:
+    import yaml
+
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _yaml_lines(node: Any, path: KeyPath, lines: dict[KeyPath, str]) -> None:
+    """Collect the line of every key of nested mappings."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            lines[(*path, key.value)] = f"line {key.start_mark.line + 1}"
+            _yaml_lines(value, (*path, key.value), lines)

@@ -1,0 +1,121 @@
+"""Canonical arrays: one memory layout, so that the same numbers give the same bits everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sketchselect.errors import BadBlock, NotFinite
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+PIECE_ROWS = 2048
+"""Rows that a kernel upcasts to float64 at a time."""
+
+LARGEST = 1e150
+"""Largest magnitude accepted: squares and sums of squares of larger values leave float64."""
+
+_NUMERIC = "fiub"
+
+
+def canonical(values: ArrayLike, dtype: Any = None) -> Array:
+    """Return `values` as a C-contiguous aligned array, copying only when it is not one already.
+
+    BLAS takes another path for unaligned input (arrays received from another process often are), and its bits differ.
+    """
+    return np.require(values, dtype, ["C", "A"])
+
+
+def as_block(values: Any) -> Array:
+    """Return a block of rows as a canonical two-dimensional array in native byte order, keeping its real dtype.
+
+    Raises
+    ------
+    BadBlock
+        If it is not two-dimensional or not of real numeric type.
+    """
+    array = np.asarray(values)
+    if array.ndim != 2:
+        raise BadBlock(f"a block must be two-dimensional (rows x columns), got {array.ndim} dimension(s)")
+    if array.dtype.kind not in _NUMERIC:
+        raise BadBlock(f"a block must be of real numeric type (float, int or bool), got {array.dtype}")
+    native = array.dtype.newbyteorder("=")
+    if native == np.float16 or native == np.bool_ or native.itemsize > 8:
+        native = np.dtype(np.float64)
+    return canonical(array, native)
+
+
+def pieces(block: Array, rows: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, stop)`` of the runs of at most `rows` rows that a kernel upcasts at a time."""
+    for start in range(0, block.shape[0], rows):
+        yield start, min(start + rows, block.shape[0])
+
+
+def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
+    """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity in `block`, or None if all is finite.
+
+    Cost: one pass of column sums (they are finite only if every entry is, short of overflow), and a full scan only
+    when a sum is not finite.
+    """
+    if block.dtype.kind != "f" or block.size == 0:
+        return None
+    with np.errstate(all="ignore"):
+        if np.isfinite(np.einsum("ij->j", block, dtype=np.float64)).all():
+            return None
+    bad = ~np.isfinite(block)
+    if not bad.any():
+        return None
+    flat = int(bad.argmax())
+    n_nan = int(np.isnan(block).sum())
+    return flat // block.shape[1], flat % block.shape[1], n_nan, int(bad.sum()) - n_nan
+
+
+def require_finite(block: Array, start: int = 0) -> None:
+    """Raise `NotFinite` naming row (global index, `start` is that of the first row), column and counts."""
+    found = first_nonfinite(block)
+    if found is not None:
+        row, column, n_nan, n_inf = found
+        raise NotFinite(
+            f"non-finite values: {n_nan} NaN and {n_inf} infinite, the first at row {start + row}, column {column}; "
+            'clean the data, or pass nonfinite="drop_rows" to leave such rows out'
+        )
+
+
+def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
+    """Return row weights as float64 of length `n_rows`, all finite and not negative; None stays None (all ones)."""
+    if weights is None:
+        return None
+    array: Floats = canonical(weights, np.float64)
+    if array.shape != (n_rows,):
+        raise BadBlock(f"sample_weight has shape {array.shape}, the block has {n_rows} rows")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise BadBlock("sample_weight must be finite and not negative")
+    return array
+
+
+def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
+    """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets."""
+    if targets is None:
+        return np.empty((n_rows, 0))
+    array = np.asarray(targets)
+    if array.dtype.kind not in _NUMERIC:
+        raise BadBlock(f"the target must be of real numeric type, got {array.dtype}")
+    if array.ndim not in (1, 2):
+        raise BadBlock(f"the target must have one or two dimensions, got {array.ndim}")
+    if array.shape[0] != n_rows:
+        raise BadBlock(f"the target has {array.shape[0]} rows, the block has {n_rows}")
+    array = array[:, None] if array.ndim == 1 else array
+    out: Floats = canonical(array, np.float64)
+    require_finite(out)
+    return out
+
+
+def global_rows(start: int | Array, n_rows: int) -> NDArray[np.uint64]:
+    """Return the global index of each row of a block; `start` is the first one's, or all of them."""
+    if isinstance(start, np.ndarray):
+        return start.astype(np.uint64)
+    return np.arange(start, start + n_rows, dtype=np.uint64)

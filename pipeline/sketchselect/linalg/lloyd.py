@@ -1,0 +1,344 @@
+"""Kernels of k-means: assign rows to centres and accumulate cluster sums, in float32 products and float64 sums.
+
+The products of rows and centres are float32 matrix products of pilot-shifted data. Each row's candidates within the
+rigorous error of those products are then compared by float64 distances, so labels, distances and sums are those of
+float64 arithmetic and depend on nothing but the rows: not on BLAS, pieces, partitions or workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.cluster_sums import ClusterSums, two_sum
+from sketchselect.linalg.distances import as_float_rows, read_only, squared_distance
+
+Labels = NDArray[np.int32]
+
+_UNIT = 2.0**-24
+_PIECE_BYTES = 1 << 19
+# Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
+_CANCELLED = 1e3
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def _squared_length(row: Array) -> np.float32:
+    total = np.float32(0.0)
+    for j in range(row.shape[0]):
+        total += row[j] * row[j]
+    return total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _assign(
+    rows: Array,
+    shifted: Array,
+    products: Array,
+    norms: Array,
+    slope: float,
+    floor: float,
+    centers: Floats,
+    limit: Array,
+    count: Labels,
+    labels: Labels,
+    distances: Floats,
+) -> None:
+    n_clusters, n_rows = products.shape
+    limit[:] = np.inf
+    for c in range(n_clusters):
+        norm = norms[c]
+        for i in range(n_rows):
+            value = products[c, i] + norm
+            products[c, i] = value
+            limit[i] = value if value < limit[i] else limit[i]
+    for i in range(n_rows):
+        length = _squared_length(shifted[i])
+        # A row that float32 cannot hold has no limit: all centres are compared.
+        limit[i] = limit[i] + np.float32(slope * np.sqrt(length) + floor) if length < np.float32(1e36) else np.inf
+        count[i] = 0
+        labels[i] = 0
+    for c in range(n_clusters):
+        for i in range(n_rows):
+            inside = np.int32(products[c, i] <= limit[i])
+            count[i] += inside
+            labels[i] += np.int32(c) * inside
+    for i in range(n_rows):
+        if count[i] == 1:
+            distances[i] = squared_distance(rows[i], centers[labels[i]])
+            continue
+        label, best = 0, np.inf
+        for c in range(n_clusters):
+            if limit[i] == np.inf or products[c, i] <= limit[i]:
+                distance = squared_distance(rows[i], centers[c])
+                if distance < best:
+                    label, best = c, distance
+        labels[i] = label
+        distances[i] = best
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def _accumulate(
+    rows: Array,
+    labels: Labels,
+    weights: Floats,
+    references: Floats,
+    has_reference: NDArray[np.bool_],
+    weight: Floats,
+    sums: Floats,
+    squares: Floats,
+) -> None:
+    for i in range(rows.shape[0]):
+        label = labels[i]
+        w = weights[i]
+        if label < 0 or w == 0.0:
+            continue
+        if not has_reference[label]:
+            has_reference[label] = True
+            for j in range(rows.shape[1]):
+                references[label, j] = rows[i, j]
+        total = 0.0
+        for j in range(rows.shape[1]):
+            difference = np.float64(rows[i, j]) - references[label, j]
+            sums[label, j] += w * difference
+            total += difference * difference
+        weight[label] += w
+        squares[label] += w * total
+
+
+# One call for all pieces of a block: threads that came back to Python for each piece would queue for its lock.
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _sweep(
+    rows: Array,
+    pilot: Array,
+    scale: Any,
+    factors: Array,
+    norms: Array,
+    slope: float,
+    floor: float,
+    centers: Floats,
+    step: int,
+    labels: Labels,
+    distances: Floats,
+    summing: bool,
+    weights: Floats,
+    references: Floats,
+    has_reference: NDArray[np.bool_],
+    weight: Floats,
+    sums: Floats,
+    squares: Floats,
+) -> None:
+    n_rows, n_features = rows.shape
+    n_clusters = centers.shape[0]
+    step = min(step, n_rows)
+    shifted = np.empty((step, n_features), dtype=np.float32)
+    buffer = np.empty(n_clusters * step, dtype=np.float32)
+    limit = np.empty(step, dtype=np.float32)
+    count = np.empty(step, dtype=np.int32)
+    for a in range(0, n_rows, step):
+        b = min(a + step, n_rows)
+        m = b - a
+        for i in range(m):
+            for j in range(n_features):
+                # In the source's own precision: a cast first would lose what an offset leaves.
+                shifted[i, j] = (rows[a + i, j] - pilot[j]) * scale
+        products = buffer[: n_clusters * m].reshape((n_clusters, m))
+        np.dot(factors, shifted[:m].T, products)
+        _assign(
+            rows[a:b],
+            shifted,
+            products,
+            norms,
+            slope,
+            floor,
+            centers,
+            limit[:m],
+            count[:m],
+            labels[a:b],
+            distances[a:b],
+        )
+        if summing:
+            _accumulate(rows[a:b], labels[a:b], weights[a:b], references, has_reference, weight, sums, squares)
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """Centres about a pilot, as the float32 products want them, and the error that these can make."""
+
+    pilot: Array
+    scale: float
+    factors: Array
+    norms: Array
+    slope: float
+    floor: float
+
+    @classmethod
+    def of(cls, centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
+        largest = np.finfo(dtype).max
+        pilot = centers.mean(axis=0).clip(-largest, largest).astype(dtype)
+        about = centers - pilot
+        top = float(np.abs(about).max(initial=0.0))
+        # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products away from its ends.
+        reach = 100 if dtype == np.float32 else 1000
+        exponent = int(np.clip(-np.frexp(top)[1], -reach, reach)) if top > 0 else 0
+        scale = 1.0 if abs(exponent) <= 20 else float(np.ldexp(1.0, exponent))
+        about *= scale
+        norms = np.einsum("ij,ij->i", about, about)
+        longest = float(np.sqrt(norms.max(initial=0.0)))
+        # Two products, each within (d + 8) units of 2 |x| |c| plus 4 units of |c|^2, and a quarter for the slack of
+        # computing this bound itself in float32.
+        slope = 2.5 * _UNIT * 2.0 * (centers.shape[1] + 8) * longest
+        floor = 2.5 * _UNIT * 4.0 * longest * longest
+        # A centre beyond float32 makes the bound infinite, and then all centres are compared.
+        with np.errstate(over="ignore"):
+            return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
+
+
+def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
+    """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
+    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1), 64, 2048))
+
+
+def assign(block: Array, centers: Floats) -> tuple[Labels, Floats]:
+    """Return the nearest centre of every row, and the squared distance to it.
+
+    Ties go to the lowest index. Both are those of float64 arithmetic whatever the block's type and offset: float32
+    products only discard the centres that cannot be nearest.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+    centers : array of shape (n_clusters, n_features)
+
+    Returns
+    -------
+    labels : int32 array of shape (n_rows,)
+    distances : float64 array of shape (n_rows,)
+
+    Notes
+    -----
+    Cost: 2 n k d float32 operations in matrix products, 3 n d in float64, and 3 d for each further centre within
+    the error of the products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels, distances = assign(np.array([[1e8], [1e8 + 3.0]]), np.array([[1e8 + 1.0], [1e8 + 2.0]]))
+    >>> labels.tolist(), distances.tolist()
+    ([0, 1], [1.0, 1.0])
+    """
+    rows = as_float_rows(block)
+    return _nearest(rows, centers, np.empty(0), _Accumulator(0, 0), summing=False)
+
+
+class _Accumulator:
+    """Cluster sums about the first row of each cluster.
+
+    About a member, the raw sum of squares exceeds the centred one by at most the ratio of the cluster's weight to
+    that row's; where that is much, the sums are taken once more about the means so found.
+    """
+
+    def __init__(self, n_clusters: int, n_features: int) -> None:
+        self.references = np.zeros((n_clusters, n_features))
+        self.has_reference = np.zeros(n_clusters, dtype=np.bool_)
+        self.weight = np.zeros(n_clusters)
+        self.sums = np.zeros((n_clusters, n_features))
+        self.squares = np.zeros(n_clusters)
+
+    @property
+    def arrays(self) -> tuple[Floats, NDArray[np.bool_], Floats, Floats, Floats]:
+        return self.references, self.has_reference, self.weight, self.sums, self.squares
+
+    def add(self, rows: Array, labels: Labels, weights: Floats) -> None:
+        _accumulate(rows, labels, read_only(weights), *self.arrays)
+
+    def result(self, rows: Array, labels: Labels, weights: Floats) -> ClusterSums:
+        first = self._moments()
+        if not (self.squares > _CANCELLED * first.within).any():
+            return first
+        again = _Accumulator(*self.references.shape)
+        again.references[:] = first.mean
+        again.has_reference[:] = True
+        again.add(rows, labels, weights)
+        return again._moments()
+
+    def _moments(self) -> ClusterSums:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            heavy = self.weight > 0
+            shift = self.sums / np.where(heavy, self.weight, 1.0)[:, None]
+            mean, rest = two_sum(np.where(heavy[:, None], self.references, 0.0), shift)
+            within = self.squares - np.einsum("ij,ij->i", shift, self.sums)
+        return ClusterSums(self.weight, mean, rest, np.maximum(within, 0.0))
+
+
+def assign_and_sum(block: Array, centers: Floats, weights: Floats | None = None) -> tuple[Labels, Floats, ClusterSums]:
+    """Return `assign` of the block and the cluster sums of that assignment, in one sweep over the rows.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+    centers : array of shape (n_clusters, n_features)
+    weights : array of shape (n_rows,), optional
+
+    Returns
+    -------
+    labels : int32 array of shape (n_rows,)
+    distances : float64 array of shape (n_rows,)
+        Squared distance of each row to its centre, not weighted.
+    sums : ClusterSums
+        Exact to float64 rounding at any offset and separation.
+    """
+    rows = as_float_rows(block)
+    weights = np.ones(rows.shape[0]) if weights is None else weights
+    sums = _Accumulator(*centers.shape)
+    labels, distances = _nearest(rows, centers, weights, sums, summing=True)
+    return labels, distances, sums.result(rows, labels, weights)
+
+
+def _nearest(
+    rows: Array, centers: Floats, weights: Floats, into: _Accumulator, *, summing: bool
+) -> tuple[Labels, Floats]:
+    labels = np.empty(rows.shape[0], dtype=np.int32)
+    distances = np.empty(rows.shape[0])
+    if not rows.shape[0]:
+        return labels, distances
+    s = _Shifted.of(centers, rows.dtype)
+    _sweep(
+        rows,
+        s.pilot,
+        rows.dtype.type(s.scale),
+        s.factors,
+        s.norms,
+        s.slope,
+        s.floor,
+        read_only(centers),
+        piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
+        labels,
+        distances,
+        summing,
+        read_only(weights),
+        *into.arrays,
+    )
+    return labels, distances
+
+
+def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | None = None) -> ClusterSums:
+    """Return the cluster sums of given labels; rows with a negative label are left out.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+    labels : int32 array of shape (n_rows,)
+        All below `n_clusters`.
+    n_clusters : int
+    weights : array of shape (n_rows,), optional
+    """
+    rows = as_float_rows(block)
+    weights = np.ones(rows.shape[0]) if weights is None else weights
+    sums = _Accumulator(n_clusters, rows.shape[1])
+    sums.add(rows, labels, weights)
+    return sums.result(rows, labels, weights)

@@ -1,0 +1,107 @@
+"""The shrink step of Frequent Directions, through the small Gram matrix of the rows.
+
+With K = C C' = U diag(lam) U' the shrunk rows are ``B = diag(f) U' C``, ``f_i^2 = max(lam_i - delta, 0) / lam_i`` and
+``delta = lam_l``. For *any* orthonormal U and 0 <= f <= 1, ``C'C - B'B = C'(I - U f^2 U')C >= 0``: that the sketch
+never exceeds the data does not depend on the accuracy of the eigenvectors. About five times faster than an SVD of C.
+Source: Liberty 2013; Ghashami, Liberty, Phillips and Woodruff 2016, full-shrink variant.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.centering import center_into, check_squares
+
+BUFFER_FACTOR = 2.4
+"""Rows of the streaming buffer per sketch row: the minimum of products plus eigenproblem per row, near 1 + sqrt(2)."""
+
+SINGLE_SHRINK_FACTOR = 4
+"""A block of at most this many times the sketch size is shrunk once: fewer shrinks lose less."""
+
+
+def _factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
+    """Return ``(M, kept, delta)``: the matrix M = diag(f) U' of at most `size` - 1 rows, M K M' diagonal, and delta."""
+    lam, vectors = np.linalg.eigh(gram)
+    top = max(float(lam[-1]), 0.0)
+    delta = max(float(lam[-size]), 0.0) if lam.shape[0] >= size else 0.0
+    lam = lam[::-1][: size - 1]
+    # Eigenvalues at rounding level carry no direction; they stay out of B and are covered by the slack users of
+    # Delta subtract.
+    keep = lam - delta > np.finfo(np.float64).eps * top
+    kept = lam[keep] - delta
+    f = np.sqrt(kept / lam[keep])
+    matrix = f[:, None] * vectors[:, ::-1][:, : size - 1][:, keep].T
+    return matrix, kept, delta
+
+
+def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
+    """Return ``(B, delta)`` with at most `size` - 1 rows and ``0 <= C'C - B'B <= delta I`` for C = `rows`.
+
+    Also ``size * delta <= ||C||_F^2 - ||B||_F^2``, from which ``Delta <= ||A - A_k||_F^2 / (size - k)`` follows.
+
+    Cost: 2 m^2 p + 2 (size - 1) m p flops and an eigenproblem of order m, for m rows of p columns.
+
+    Examples
+    --------
+    >>> from itertools import pairwise
+
+import numpy as np
+    >>> C = np.diag([3.0, 2.0, 1.0])
+    >>> B, delta = shrink(C, 3)
+    >>> B.shape, round(delta, 12)
+    ((2, 3), 1.0)
+    """
+    if rows.shape[0] < size:
+        return rows, 0.0
+    matrix, _, delta = _factors(rows @ rows.T, size)
+    return matrix @ rows, delta
+
+
+def shrink_block(
+    block: Array, size: int, shift: Floats, weights: Floats, start: int | Array = 0
+) -> tuple[Floats, float, Floats, Floats]:
+    """Return ``(B, Delta, sums, squares)`` of a block of rows taken about `shift`.
+
+    ``0 <= D'D - B'B <= Delta I`` for the rows ``D = sqrt(w) (x - shift)``; `sums` and `squares` are the column sums of
+    ``w (x - shift)`` and ``w (x - shift)^2``. B has at most ``2 size`` rows (nothing is lost while the block is small).
+
+    Cost: for long blocks about 6.8 l p flops a row: the rows of B left by one shrink are orthogonal with known norms,
+    so the next Gram matrix needs only their products with the new rows.
+    """
+    n, p = block.shape
+    sums, squares = np.zeros(p), np.zeros(p)
+    if n <= max(SINGLE_SHRINK_FACTOR, BUFFER_FACTOR) * size:
+        rows = np.empty((n, p))
+        center_into(block, shift, weights, rows, sums, squares)
+        check_squares(squares, block, start)
+        if n <= 2 * size:
+            return rows, 0.0, sums, squares
+        sketch, delta = shrink(rows, size)
+        return sketch, delta, sums, squares
+    capacity = int(BUFFER_FACTOR * size)
+    n_steps = -(-(n - (size - 1)) // (capacity - (size - 1)))
+    edges = np.linspace(0, n, n_steps + 1).astype(int)
+    height = size - 1 + int(np.diff(edges).max())
+    # Two buffers in turn: each shrink writes its rows where the next one reads them, and nothing is allocated inside.
+    buffer, other = np.empty((height, p)), np.empty((height, p))
+    gram = np.empty((height, height))
+    kept = np.empty(0)
+    delta = 0.0
+    for a, b in pairwise(edges):
+        old, m = kept.shape[0], kept.shape[0] + int(b - a)
+        new = buffer[old:m]
+        center_into(block[a:b], shift, weights[a:b], new, sums, squares)
+        check_squares(squares, block, start)
+        k = gram[:m, :m]
+        k[:old, :old] = np.diag(kept)
+        k[old:, old:] = new @ new.T
+        # eigh reads the lower triangle only.
+        np.matmul(new, buffer[:old].T, out=k[old:, :old])
+        matrix, kept, lost = _factors(k, size)
+        np.matmul(matrix, buffer[:m], out=other[: kept.shape[0]])
+        buffer, other = other, buffer
+        delta += lost
+    return buffer[: kept.shape[0]].copy(), delta, sums, squares

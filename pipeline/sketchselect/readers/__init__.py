@@ -1,0 +1,20 @@
+"""Where blocks come from: arrays in memory, files, Zarr stores and Dask arrays, all read as runs of rows."""
+
+from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES, row_bands
+from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.convert import convert
+from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.units import parse_bytes
+from sketchselect.readers.vector import Vector, open_vector
+
+__all__ = [
+    "DEFAULT_PARTITION_BYTES",
+    "Bands",
+    "Matrix",
+    "Vector",
+    "convert",
+    "open_matrix",
+    "open_vector",
+    "parse_bytes",
+    "row_bands",
+]

@@ -1,0 +1,102 @@
+"""How rows are cut into partitions: runs of whole chunks, sized in bytes."""
+
+from __future__ import annotations
+
+from sketchselect.errors import BadParameter
+from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.units import format_bytes, parse_bytes
+
+DEFAULT_PARTITION_BYTES = 32 << 20
+"""Size of a partition where none is asked for, counted as rows x columns x 8 bytes."""
+
+MAX_READ_AMPLIFICATION = 4.0
+"""Bytes decoded per byte used, beyond which a run is refused."""
+
+
+def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands:
+    """Cut the rows of a matrix into partitions of at most `partition_bytes`, each a run of whole chunks.
+
+    All partitions have the same number of rows except the last; where chunks differ in height (Dask arrays) every
+    edge is a chunk edge. A pure function of shape, chunk heights and size: the same for any number of workers.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The source.
+    partition_bytes : int or str, default 32 MiB
+        Counted as rows x columns x 8 bytes, whatever the type as stored.
+
+    Returns
+    -------
+    Bands
+        With `read_amplification` > 1 where one row of chunks is larger than a partition and had to be split.
+
+    Raises
+    ------
+    BadParameter
+        If more than four times the bytes used would be decoded; the message has the command that mends it.
+    """
+    size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    n_rows, n_columns = matrix.shape
+    fitting = max(1, size // (8 * max(1, n_columns)))
+    bands = (
+        _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
+    )
+    if bands.read_amplification > MAX_READ_AMPLIFICATION:
+        needed = matrix.chunk_rows * n_columns * 8
+        in_graph = matrix.describe().get("format") == "dask"
+        mend = (
+            f"rechunk it first, x.rechunk(({fitting}, -1))"
+            if in_graph
+            else f"rewrite it with: sketchselect convert IN OUT.zarr --chunks {fitting}x{n_columns}"
+        )
+        raise BadParameter(
+            f"{matrix.address}: chunks are {matrix.chunk_rows} rows high ({format_bytes(needed)} counted as 8 bytes a "
+            f"value), so partitions of {format_bytes(size)} would decode everything {bands.read_amplification:.1f} "
+            f"times; {mend}, or set partition_bytes to {format_bytes(needed)}"
+        )
+    return bands
+
+
+def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Bands:
+    if chunk_rows <= fitting:
+        step = fitting // chunk_rows * chunk_rows
+    else:
+        n_pieces = -(-chunk_rows // fitting)
+        even = next((chunk_rows // n for n in range(n_pieces, 2 * n_pieces) if chunk_rows % n == 0), fitting)
+        candidates = {even, -(-chunk_rows // n_pieces), fitting}
+        step = min(sorted(candidates, reverse=True), key=lambda rows: _amplification(n_rows, chunk_rows, rows))
+    edges = (*range(0, n_rows, step), n_rows)
+    return Bands(edges, _amplification(n_rows, chunk_rows, step))
+
+
+def _amplification(n_rows: int, chunk_rows: int, step: int) -> float:
+    """Return rows decoded per row used when bands of `step` rows are read from chunks of `chunk_rows`."""
+    if step % chunk_rows == 0:
+        return 1.0
+    decoded = 0
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        decoded += min(-(-stop // chunk_rows) * chunk_rows, n_rows) - start // chunk_rows * chunk_rows
+    return decoded / n_rows
+
+
+def _irregular(edges: tuple[int, ...], fitting: int) -> Bands:
+    """Group whole chunks greedily; a chunk taller than a partition is split evenly."""
+    cuts = [0]
+    decoded = 0
+    for i in range(len(edges) - 1):
+        first, last = edges[i], edges[i + 1]
+        if last - first > fitting:
+            if cuts[-1] != first:
+                cuts.append(first)
+            n_pieces = -(-(last - first) // fitting)
+            cuts += [first + (last - first) * piece // n_pieces for piece in range(1, n_pieces + 1)]
+            decoded += (last - first) * n_pieces
+        else:
+            decoded += last - first
+            if last - cuts[-1] > fitting:
+                cuts.append(first)
+    if cuts[-1] != edges[-1]:
+        cuts.append(edges[-1])
+    return Bands(tuple(cuts), decoded / edges[-1])

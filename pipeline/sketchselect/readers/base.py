@@ -1,0 +1,101 @@
+"""The contract of a data source: a matrix that hands out runs of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Array
+
+Nonfinite = Literal["error", "drop_rows"]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How the rows of a matrix are cut into partitions.
+
+    Parameters
+    ----------
+    edges : tuple of int
+        Row indices ``0 = e_0 < e_1 < ... = n_rows``; partition i is rows e_i to e_{i+1}.
+    read_amplification : float
+        Bytes decoded per byte used: 1 where partitions are runs of whole chunks.
+    """
+
+    edges: tuple[int, ...]
+    read_amplification: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return self.edges[index], self.edges[index + 1]
+
+
+class Matrix(ABC):
+    """A numeric matrix that may not fit in memory. Small and picklable unless `in_memory`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (n_rows, n_features).
+    dtype : numpy.dtype
+        Type of the values as stored.
+    is_sparse : bool
+        Whether `read_rows` hands out CSR blocks.
+    feature_names : tuple of str or None
+        Names of the columns, where the store has them.
+    address : str
+        Path, URL or description, for messages and manifests; never holds credentials.
+    nonfinite : {"error", "drop_rows"}
+        What is to be done about NaN and infinity; the engine applies it.
+    chunk_rows : int
+        Rows that one read decodes at least; 1 where any run of rows is equally cheap.
+    chunk_edges : tuple of int or None
+        Where the chunks begin and end, for sources whose chunks differ in height; `chunk_rows` is then the tallest.
+    in_memory : bool
+        True where the object holds the data itself, so that it should not be sent to other processes.
+    notes : tuple of str
+        What the user should know about this source (no checksum, say); the command line prints each once.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    is_sparse: bool = False
+    feature_names: tuple[str, ...] | None = None
+    address: str = "array"
+    nonfinite: Nonfinite = "error"
+    chunk_rows: int = 1
+    chunk_edges: tuple[int, ...] | None = None
+    in_memory: bool = False
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk."""
+
+    @abstractmethod
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the content of these rows, from chunk versions; None if it cannot be told.
+
+        It changes when a chunk under these rows is rewritten, and does not when rows are appended behind them.
+        """
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the smallest matrix that can still read rows `start` to `stop` under their own numbers.
+
+        This is what a task in another process is sent: data in memory is cut to these rows, a graph to their tasks.
+        """
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest says of this source."""
+        return {
+            "address": self.address,
+            "shape": list(self.shape),
+            "dtype": str(self.dtype),
+            "sparse": self.is_sparse,
+        }

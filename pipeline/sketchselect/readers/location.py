@@ -1,0 +1,235 @@
+"""Addresses: a local path or a remote URL, what is allowed, what is hidden, and the few file operations needed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from sketchselect.errors import BadParameter, SourceError
+
+SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
+"""URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VERSION_FIELDS = ("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder, local or remote. Small and picklable; connections are made when needed.
+
+    Parameters
+    ----------
+    url : str
+        Absolute path, or URL.
+    options : mapping
+        Arguments of the remote file system; they may hold credentials and are never shown.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a path of this machine."""
+        return _SCHEME.match(self.url) is None
+
+    @property
+    def address(self) -> str:
+        """The location for messages: no credentials, no query string."""
+        if self.is_local:
+            return self.url
+        parts = urlsplit(self.url)
+        host = parts.netloc if parts.scheme in ("az", "abfs") else parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path, "", "")) if host or parts.scheme != "memory" else self.url
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    def join(self, key: str) -> Location:
+        """Return the location of `key` below this one; a key that leaves it is refused."""
+        parts = key.strip("/").split("/")
+        if _CONTROL.search(key) or any(part in ("", ".", "..") for part in parts):
+            raise SourceError(f"{self.address}: the key {key!r:.80} must be a plain path inside the store")
+        return replace(self, url="/".join([self.url.rstrip("/"), *parts]))
+
+    def parent(self) -> Location | None:
+        """Return the folder above, or None at the top."""
+        head = self.url.rstrip("/").rpartition("/")[0]
+        return replace(self, url=head) if head and not head.endswith(":/") else None
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec file system of a remote location and the path in it."""
+        import fsspec
+
+        try:
+            fs, path = fsspec.core.url_to_fs(self.url, **self.options)
+        except ImportError as error:
+            scheme = self.url.partition(":")[0]
+            raise SourceError(
+                f"{self.address}: {scheme}:// needs a package that is not installed ({error.name or error}); "
+                "install it, e.g. the extra sketchselect[remote] for s3"
+            ) from error
+        except Exception as error:
+            raise self.failure(error) from error
+        return fs, path
+
+    def failure(self, error: BaseException) -> SourceError:
+        """Return the error for a file system that refused, with every option value blanked out."""
+        text = f"{type(error).__name__}: {error}".replace("\n", " ")
+        for secret in sorted(_texts(self.options), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return SourceError(f"{self.address}: cannot be read ({text:.300}); check the address and the credentials")
+
+    def read(self, key: str | None = None) -> bytes | None:
+        """Return the content of a file (of `key` below this location), or None if there is none."""
+        target = self if key is None else self.join(key)
+        try:
+            if self.is_local:
+                return Path(target.url).read_bytes()
+            fs, path = target.filesystem()
+            content: bytes = fs.cat_file(path)
+            return content
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise target.failure(error) from error
+
+    def files(self) -> Iterator[tuple[str, int, str]]:
+        """Yield ``(key, size, version)`` of every file below; the version is "" where the store tells none."""
+        if self.is_local:
+            yield from _walk(Path(self.url), "")
+            return
+        fs, path = self.filesystem()
+        try:
+            fs.invalidate_cache()
+            found = fs.find(path, detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self.failure(error) from error
+        cut = len(path.strip("/")) + 1
+        for name, info in found.items():
+            key = name.lstrip("/")[cut:]
+            if key:
+                yield key, int(info.get("size") or 0), _version(info)
+
+    def version(self, key: str | None = None) -> str | None:
+        """Return size and modification time (or ETag) of one file, or None if there is none."""
+        target = self if key is None else self.join(key)
+        if self.is_local:
+            try:
+                status = os.stat(target.url)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return f"{status.st_size}:{status.st_mtime_ns}"
+        fs, path = target.filesystem()
+        try:
+            fs.invalidate_cache()
+            info = fs.info(path)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise target.failure(error) from error
+        return f"{info.get('size')}:{_version(info)}"
+
+    def not_found(self) -> SourceError:
+        """Return the error for a location where nothing is, with the closest name in the same folder."""
+        hint = "check the path"
+        if self.is_local:
+            above = Path(self.url).parent
+            try:
+                names = sorted(os.listdir(above))
+            except OSError:
+                return SourceError(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
+            close = difflib.get_close_matches(self.name, names, n=1, cutoff=0.6)
+            if close:
+                hint = f"did you mean {above / close[0]}?"
+        return SourceError(f"{self.address}: no such file or folder; {hint}")
+
+
+def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Return the location of a path or URL.
+
+    Raises
+    ------
+    SourceError
+        For a scheme that is not allowed, chained URLs (``::``), control characters, or credentials in the URL.
+    BadParameter
+        If `storage_options` are given for a local path.
+    """
+    text = os.fspath(source)
+    if not isinstance(text, str) or not text or _CONTROL.search(text):
+        raise SourceError("a source must be a path or URL without control characters")
+    match = _SCHEME.match(text)
+    if "::" in text:
+        raise SourceError(f"{_hide(text)}: chained URLs (::) are not opened; give the address of the store itself")
+    if match is None or match[1].lower() == "file":
+        if storage_options:
+            raise BadParameter("storage_options apply to remote URLs (s3://, gs://, ...), not to a local path")
+        return Location(os.path.abspath(text[match.end() :] if match else os.path.expanduser(text)))
+    options = dict(storage_options or {})
+    allow_http = options.pop("allow_http", False)
+    scheme = match[1].lower()
+    if scheme in ("http", "https"):
+        if allow_http is not True:
+            raise SourceError(
+                f'{_hide(text)}: {scheme} addresses are opened only with storage_options={{"allow_http": True}}'
+            )
+    elif scheme not in SCHEMES:
+        raise SourceError(
+            f"{_hide(text)}: addresses of the form {scheme}:// are not opened; allowed: {', '.join(SCHEMES)}"
+        )
+    user = urlsplit(text).netloc.rpartition("@")[0]
+    if ":" in user or (user and scheme not in ("az", "abfs")):
+        raise SourceError(
+            f"{_hide(text)}: credentials do not belong in a URL; take them from the environment or storage_options"
+        )
+    return Location(scheme + text[len(scheme) :].rstrip("/"), options)
+
+
+def _hide(url: str) -> str:
+    """Return a URL with everything that may be a credential cut out."""
+    shown = re.sub(r"(://)[^/]*@", r"\1", url)
+    return f"{shown.partition('?')[0]:.200}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, str) and len(value) >= 4:
+        yield value
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    for name in _VERSION_FIELDS:
+        if info.get(name) is not None:
+            return str(info[name])
+    return ""
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int, str]]:
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                status = entry.stat()
+                yield prefix + entry.name, status.st_size, str(status.st_mtime_ns)

@@ -1,0 +1,181 @@
+"""Matrices that are in memory already: arrays, data frames and SciPy sparse matrices."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import SourceError
+from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.checks import ALLOWED, as_names, check_range, finish, require_matrix
+
+
+class ArrayMatrix(Matrix):
+    """A NumPy array. Blocks are views of it where it is canonical.
+
+    Parameters
+    ----------
+    values : array of shape (n_rows, n_features)
+        Real numbers.
+    feature_names : tuple of str or None
+        Names of the columns.
+    nonfinite : {"error", "drop_rows"}
+        Policy for NaN and infinity.
+    address : str
+        What messages call it.
+    """
+
+    in_memory = True
+
+    def __init__(
+        self,
+        values: Array,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "array",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        self._values = values
+        self._first = 0
+        self.shape = (values.shape[0], values.shape[1])
+        self.dtype = values.dtype
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`."""
+        return finish(self._rows(start, stop), self.address)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the values of these rows."""
+        rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
+        digest = hashlib.blake2b(f"array {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
+        digest.update(rows.data if rows.size else b"")
+        return digest.hexdigest()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return a matrix that holds these rows only."""
+        out = ArrayMatrix.__new__(ArrayMatrix)
+        out.__dict__.update(self.__dict__, _values=canonical(self._rows(start, stop)), _first=start, feature_names=None)
+        return out
+
+    def _rows(self, start: int, stop: int) -> Array:
+        check_range(start, stop, self.shape[0], self.address)
+        first = self._first
+        check_range(start - first, stop - first, self._values.shape[0], self.address)
+        return self._values[start - first : stop - first]
+
+
+class SparseMatrix(Matrix):
+    """A SciPy sparse matrix in memory, handed out as dense blocks.
+
+    Parameters
+    ----------
+    values : scipy sparse matrix or array of shape (n_rows, n_features)
+        In any format; kept as CSR, sharing memory where it is CSR already.
+    feature_names, nonfinite, address
+        As for `ArrayMatrix`.
+    """
+
+    in_memory = True
+
+    def __init__(
+        self,
+        values: Any,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "sparse matrix",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        rows = values.tocsr()
+        require_valid_csr(rows.data, rows.indices, rows.indptr, rows.shape, address)
+        self._rows = rows
+        self._first = 0
+        self.shape = (int(rows.shape[0]), int(rows.shape[1]))
+        self.dtype = np.dtype(rows.dtype)
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`, dense; entries stored twice are added up."""
+        return finish(self._slice(start, stop).toarray(), self.address)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the stored entries of these rows."""
+        rows = self._slice(start, stop)
+        digest = hashlib.blake2b(f"csr {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
+        for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), canonical(rows.data)):
+            digest.update(part.data if part.size else b"")
+        return digest.hexdigest()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return a matrix that holds these rows only."""
+        out = SparseMatrix.__new__(SparseMatrix)
+        out.__dict__.update(self.__dict__, _rows=self._slice(start, stop), _first=start, feature_names=None)
+        return out
+
+    def _slice(self, start: int, stop: int) -> Any:
+        check_range(start, stop, self.shape[0], self.address)
+        check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
+        return self._rows[start - self._first : stop - self._first]
+
+
+def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
+    """Raise `SourceError` unless these arrays are a CSR matrix: reading a damaged one would reach beyond them."""
+    wrong = None
+    if (
+        indptr.ndim != 1
+        or indices.ndim != 1
+        or data.ndim != 1
+        or indptr.dtype.kind not in "iu"
+        or indices.dtype.kind not in "iu"
+    ):
+        wrong = "data, indices and indptr must be one-dimensional, the last two of whole numbers"
+    elif indptr.shape[0] != shape[0] + 1:
+        wrong = f"indptr has {indptr.shape[0]} entries for {shape[0]} rows"
+    elif int(indptr[0]) != 0 or (np.diff(indptr.astype(np.int64)) < 0).any():
+        wrong = "indptr must begin with 0 and never decrease"
+    elif int(indptr[-1]) > min(len(data), len(indices)):
+        wrong = f"indptr ends at {int(indptr[-1])}, there are {len(data)} values and {len(indices)} indices"
+    elif len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= shape[1]):
+        wrong = f"an index is outside the {shape[1]} columns"
+    if wrong is not None:
+        raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
+
+
+def array_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    """Return the matrix of a NumPy array or anything that `numpy.asarray` turns into one."""
+    if isinstance(source, np.ma.MaskedArray):
+        raise SourceError("array: masked arrays are not read; fill the masked entries first, e.g. with NaN")
+    try:
+        values = np.asarray(source)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{type(source).__name__}: cannot be read as a matrix; give rows of equal length") from error
+    if values.dtype == object and values.ndim == 0:
+        raise SourceError(
+            f"an object of type {type(source).__name__} is not a source; give a path, URL, array, data frame, "
+            "SciPy sparse matrix or Dask array"
+        )
+    return ArrayMatrix(values, None, nonfinite)
+
+
+def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    """Return the matrix of a pandas data frame: all columns numeric, missing values as NaN, names kept."""
+    dtypes = []
+    extension = False
+    for name, dtype in zip(source.columns, source.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise SourceError(
+                f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
+                "leave it out or encode it as numbers"
+            )
+        extension |= not isinstance(dtype, np.dtype)
+        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
+    target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
+    values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
+    return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, "data frame")

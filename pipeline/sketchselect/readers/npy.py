@@ -1,0 +1,156 @@
+"""Matrices in NumPy files (``.npy``): read band by band, never as a whole, never unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.checks import check_range, finish, require_matrix
+from sketchselect.readers.location import Location
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What the first bytes of an ``.npy`` file say: the array's shape, type and order, and where the values begin."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes], address: str) -> NpyHeader:
+    """Return the header at the beginning of `file`, or raise `SourceError`."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"format version {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran_order, dtype = read(file)
+        offset = file.tell()
+    except (ValueError, EOFError, OSError) as error:
+        raise SourceError(
+            f"{address}: not a NumPy file, or its header is damaged; write it again with numpy.save"
+        ) from error
+    return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran_order), offset)
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """An ``.npy`` file as an address. Small and picklable."""
+
+    path: str
+    header: NpyHeader
+    version: str
+
+    @classmethod
+    def open(cls, location: Location) -> NpyArray:
+        """Read the header, and check that the file is as long as it says."""
+        address = location.address
+        version = location.version()
+        if version is None:
+            raise location.not_found()
+        try:
+            with open(location.url, "rb") as file:
+                header = read_header(file, address)
+        except OSError as error:
+            raise location.failure(error) from error
+        size = int(version.partition(":")[0])
+        if header.dtype.kind not in "OV" and size < header.offset + header.nbytes:
+            raise SourceError(
+                f"{address}: the file is cut off: {size} bytes, its header announces "
+                f"{header.offset + header.nbytes}; copy it again"
+            )
+        return cls(location.url, header, version)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop` of the first dimension; raise `ChunkReadError` where the file ends early."""
+        header = self.header
+        if self.current_version() != self.version:
+            raise SourceChanged(
+                f"{self.path}: the file was rewritten after it was opened; start again on a file at rest"
+            )
+        if header.fortran_order and len(header.shape) > 1:
+            mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
+            return np.array(mapped[start:stop], order="C")
+        out: Array = np.empty((stop - start, *header.shape[1:]), header.dtype)
+        row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+        # Read, not mapped: mapped pages count as memory of the worker, and a file cut off under a map kills it.
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(header.offset + start * row_bytes)
+            view = memoryview(out.reshape(-1).view(np.uint8).data) if out.size else memoryview(b"")
+            done = 0
+            while done < len(view):
+                count = file.readinto(view[done:])
+                if not count:
+                    raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
+                done += count
+        return out
+
+    def current_version(self) -> str | None:
+        """Return size and modification time as they are now."""
+        return Location(self.path).version()
+
+    def identity(self) -> str:
+        """Return a fingerprint of the file: address, size, modification time, and header."""
+        header = self.header
+        text = f"npy {self.path} {self.current_version()} {header.shape} {header.dtype.str} {header.fortran_order}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(eq=False)
+class NpyMatrix(Matrix):
+    """A matrix in an ``.npy`` file. Made by `open_matrix`; pickles as an address."""
+
+    source: NpyArray
+    policy: Nonfinite
+
+    def __post_init__(self) -> None:
+        header = self.source.header
+        require_matrix(header.shape, header.dtype, self.source.path)
+        self.shape = (header.shape[0], header.shape[1])
+        self.dtype = header.dtype
+        self.address = self.source.path
+        self.nonfinite = self.policy
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`."""
+        check_range(start, stop, self.shape[0], self.address)
+        try:
+            return finish(self.source.read(start, stop), self.address)
+        except OSError as error:
+            raise ChunkReadError(
+                f"{self.address}: rows {start} to {stop - 1} cannot be read ({error.strerror}); check the disk"
+            ) from error
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file; a file that is rewritten longer is another one."""
+        return f"{self.source.identity()}:{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest says of this source."""
+        return super().describe() | {"format": "npy"}
+
+
+def open_npy_matrix(location: Location, nonfinite: Nonfinite) -> NpyMatrix:
+    """Open the ``.npy`` file at `location`."""
+    if not location.is_local:
+        raise SourceError(
+            f"{location.address}: NumPy files are read from local disks only; copy it, or convert it to Zarr"
+        )
+    if Path(location.url).is_dir():
+        raise SourceError(f"{location.address}: this is a folder, not a NumPy file")
+    return NpyMatrix(NpyArray.open(location), nonfinite)

@@ -1,0 +1,29 @@
+"""A finished run as one self-contained HTML page: `RunRecord` in, text out."""
+
+from __future__ import annotations
+
+from sketchselect.report.record import CertificateRecord, KnownLabels, RunRecord, StageRecord
+
+__all__ = ["CertificateRecord", "KnownLabels", "RunRecord", "StageRecord", "render"]
+
+
+def render(record: RunRecord) -> str:
+    """Draw the report page of a run.
+
+    Same record, same bytes (for one version of the drawing library). The page loads nothing, runs no script, and
+    stays below 600 kB whatever the size of the matrix; text from outside is escaped and shortened.
+
+    Parameters
+    ----------
+    record : RunRecord
+        What the run left behind.
+
+    Returns
+    -------
+    str
+        A complete HTML document; write it as UTF-8.
+    """
+    # Drawing costs a second of imports that nobody but this function needs.
+    from sketchselect.report.page import render_page
+
+    return render_page(record)

@@ -1,0 +1,179 @@
+"""The page: sections put together from a record, laid out by the template beside this file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from sketchselect.report import drawing
+from sketchselect.report.headline import headline, summary_sentence
+from sketchselect.report.pixels import draw_pixels
+from sketchselect.report.record import RunRecord
+from sketchselect.report.rows import describe_rows, draw_rows
+from sketchselect.report.scores import describe_scores, draw_scores, rank
+from sketchselect.report.spectrum import describe_spectrum, draw_spectrum
+from sketchselect.report.tables import cluster_rows, contingency, feature_rows, stage_rows
+from sketchselect.report.text import (
+    JOB_LENGTH,
+    NAME_LENGTH,
+    NOTE_LENGTH,
+    clean,
+    count,
+    duration,
+    factor,
+    flat,
+    number,
+    percent,
+    size,
+    words,
+)
+
+_MAX_NOTES = 100
+
+
+def render_page(record: RunRecord) -> str:
+    """Return the HTML document; see `sketchselect.report.render`."""
+    with drawing.style():
+        return _template().render(_context(record))
+
+
+def _context(record: RunRecord) -> dict[str, Any]:
+    scores = np.asarray(record.scores, dtype=float)
+    support = np.asarray(record.support, dtype=np.int64)
+    ranking = rank(scores, support)
+    context: dict[str, Any] = {
+        "title": clean(record.title, 2 * NAME_LENGTH) or "sketchselect",
+        "summary": summary_sentence(record),
+        "headline": headline(record),
+        "facts": _facts(record),
+        "certificates": _certificates(record),
+        "spectrum": _spectrum(record),
+        "scores": None,
+        "pixels": None,
+        "features": feature_rows(record, ranking),
+        "features_total": len(support),
+        "has_names": record.feature_names is not None,
+        "has_weights": record.weights is not None,
+        "clusters": None,
+        "rows": _rows(record),
+        "known": _known(record),
+        "stages": stage_rows(record),
+        "total_time": duration(sum(stage.seconds for stage in record.stages)),
+        "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
+        "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),
+        "method": clean(record.method),
+        "method_parameters": [(words(key), value) for key, value in flat(record.method_parameters)],
+        "settings": flat(record.settings),
+        "versions": flat(record.versions),
+        "job_text": clean(record.job_text, JOB_LENGTH, keep="\n\t"),
+        "colours": range(drawing.N_COLOURS),
+    }
+    if ranking.n_scored:
+        context["scores"] = {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)}
+    if record.image_shape is not None:
+        context["pixels"] = draw_pixels(scores, support, [int(n) for n in record.image_shape])
+    if record.cluster_weights is not None:
+        weights = np.asarray(record.cluster_weights, dtype=float)
+        listed, remark = cluster_rows(weights, drawing.N_COLOURS)
+        context["clusters"] = {"rows": listed, "remark": remark, "unit": "weight" if record.weighted else "rows"}
+    return context
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    source = resources.files("sketchselect.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["number"] = number
+    environment.filters["breakable"] = _breakable
+    return environment.from_string(source)
+
+
+def _breakable(key: str) -> Markup:
+    """Return a key that a narrow screen may break after a dot or an underscore."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(key))))
+
+
+def _facts(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the tiles under the headline: (value, what it is)."""
+    facts = [
+        (count(record.n_rows), "rows"),
+        (count(record.n_columns), "columns"),
+        (count(len(np.asarray(record.support))), "selected"),
+    ]
+    if record.cluster_weights is not None:
+        facts.append((count(len(np.asarray(record.cluster_weights))), "clusters"))
+    read = sum(stage.bytes_read or 0 for stage in record.stages)
+    if read:
+        facts.append((size(read), "read"))
+    if record.stages:
+        facts.append((duration(sum(stage.seconds for stage in record.stages)), "in all"))
+    if record.n_dropped:
+        facts.append((count(record.n_dropped), "rows dropped"))
+    return facts
+
+
+def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
+    return [
+        {
+            "method": clean(c.method),
+            "factor": factor(c.factor),
+            "lower_bound": number(c.lower_bound),
+            "objective": number(c.objective),
+            "holds": "always" if c.confidence is None else f"with {percent(c.confidence)} confidence",
+            "sentence": clean(c.sentence, NOTE_LENGTH),
+        }
+        for c in record.certificates
+    ]
+
+
+def _spectrum(record: RunRecord) -> Mapping[str, Any] | None:
+    if record.singular_values is None:
+        return None
+    values = np.asarray(record.singular_values, dtype=float).ravel()
+    if values.size == 0:
+        return None
+    return {
+        "svg": Markup(draw_spectrum(values, float(record.shrinkage))),
+        "caption": describe_spectrum(values, float(record.shrinkage), record.squared_norm),
+        "centred": record.spectrum_centred,
+    }
+
+
+def _rows(record: RunRecord) -> Mapping[str, Any] | None:
+    if record.points is None or not len(np.asarray(record.points)):
+        return None
+    points = np.asarray(record.points, dtype=float)
+    labels = None if record.point_labels is None else np.asarray(record.point_labels, dtype=np.int64)
+    centres = None if record.centres_2d is None else np.asarray(record.centres_2d, dtype=float)
+    n_clusters = 0 if labels is None else int(labels.max(initial=-1)) + 1
+    return {
+        "svg": Markup(draw_rows(points, labels, centres)),
+        "caption": describe_rows(len(points), record.n_rows, n_clusters),
+        "clustered": n_clusters > 0,
+    }
+
+
+def _known(record: RunRecord) -> Mapping[str, Any] | None:
+    known = record.known_labels
+    if known is None:
+        return None
+
+    def shown(value: float | None) -> str:
+        return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
+
+    return {
+        "table": contingency(known),
+        "measures": [
+            ("NMI (normalised mutual information)", shown(known.nmi), shown(known.nmi_all_columns)),
+            ("ARI (adjusted Rand index)", shown(known.ari), shown(known.ari_all_columns)),
+        ],
+        "compared": known.nmi_all_columns is not None or known.ari_all_columns is not None,
+        "r": count(len(np.asarray(record.support))),
+    }

@@ -1,0 +1,153 @@
+"""Numbers and foreign text in the form a reader can take in."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NAME_LENGTH = 60
+NOTE_LENGTH = 600
+JOB_LENGTH = 40_000
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private, Zl/Zp line separators.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
+    r"""Return `value` as printable text of at most `length` characters.
+
+    Characters that cannot be seen, or that change how the text around them is shown, become U+FFFD; those in `keep`
+    stay. Escaping is the template's business. Costs O(length) however long the text is.
+
+    Examples
+    --------
+    >>> clean("a" * 100, 5)
+    'aaaa…'
+    >>> clean("left\u202eright")
+    'left\ufffdright'
+    """
+    text = value if isinstance(value, str) else str(value)
+    if len(text) > length:
+        text = text[: length - 1] + "…"
+    return "".join(c if c in keep or unicodedata.category(c) not in _INVISIBLE else "\ufffd" for c in text)
+
+
+def count(n: float) -> str:
+    """Return a whole number with thousands separated: ``70,000``; weights keep up to two decimals."""
+    if not math.isfinite(n):
+        return number(n)
+    return f"{round(n):,}" if float(n).is_integer() or abs(n) >= 1e6 else f"{n:,.2f}"
+
+
+def number(x: float, digits: int = 4) -> str:
+    """Return `x` to `digits` significant digits, with a power of ten only where it helps.
+
+    Examples
+    --------
+    >>> number(1234.5678), number(0.00012), number(6.02e23), number(float("inf"))
+    ('1,235', '0.00012', '6.02 × 10²³', '∞')
+    """
+    if math.isnan(x):
+        return "–"
+    if math.isinf(x):
+        return "∞" if x > 0 else "−∞"
+    if x == 0:
+        return "0"
+    if 1e-4 <= abs(x) < 1e7:
+        rounded = float(f"{x:.{digits}g}")
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+        text = f"{rounded:,.{decimals}f}"
+        return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+    mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def tick(x: float) -> str:
+    """Return the label of an axis tick: short, the same for equal numbers, powers of ten with superscripts."""
+    if x != 0 and not 1e-3 <= abs(x) < 1e6:
+        mantissa, exponent = f"{x:.2e}".split("e")
+        mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+        power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+        return power if mantissa == "1" else f"{mantissa}·{power}"
+    return f"{x:,.6g}".replace("-", "−")
+
+
+def percent(fraction: float, decimals: int = 1) -> str:
+    """Return a fraction as per cent, rounded to the nearest."""
+    return f"{100 * fraction:.{decimals}f} %"
+
+
+def at_most_percent(fraction: float, decimals: int = 1) -> str:
+    """Return a fraction as per cent, rounded up: what is said stays true.
+
+    Examples
+    --------
+    >>> at_most_percent(0.0671), at_most_percent(0.067)
+    ('6.8 %', '6.7 %')
+    """
+    scale = 10**decimals
+    return f"{math.ceil(round(100 * fraction * scale, 6)) / scale:,.{decimals}f} %"
+
+
+def factor(x: float) -> str:
+    """Return a factor rounded up to three decimals (``1.068``)."""
+    if not math.isfinite(x):
+        return number(x)
+    return f"{math.ceil(round(x * 1000, 6)) / 1000:,.3f}" if x < 1e6 else number(x)
+
+
+def size(n: float) -> str:
+    """Return a number of bytes in binary units: ``1.5 GiB``."""
+    value = float(n)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} PiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: ``0.42 s``, ``2 min 05 s``, ``3 h 20 min``."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+
+
+def words(name: str) -> str:
+    """Return a ``snake_case`` key as words."""
+    return name.replace("_", " ")
+
+
+def flat(mapping: Mapping[str, Any], limit: int = 200, prefix: str = "") -> list[tuple[str, str]]:
+    """Return the leaves of a nested mapping as (dotted key, text), at most `limit` of them, cleaned."""
+    rows: list[tuple[str, str]] = []
+    for key, value in _leaves(mapping, prefix):
+        if len(rows) == limit:
+            rows.append(("…", "shortened"))
+            break
+        rows.append((clean(key, 2 * NAME_LENGTH), clean(_readable(key, value), NOTE_LENGTH)))
+    return rows
+
+
+def _readable(key: str, value: Any) -> Any:
+    """Return a number of bytes (the key's last part says so) in units, anything else as it is."""
+    last = key.rpartition(".")[2]
+    is_bytes = last == "memory_limit" or last.endswith("bytes") or "_bytes_" in last
+    return size(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _leaves(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in mapping.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "–" if value is None or value == {} else value

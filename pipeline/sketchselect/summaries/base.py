@@ -1,0 +1,304 @@
+"""The contract of a summary: an identity, `from_block`, and an associative `merge`.
+
+A `Summary` is an immutable value. Without a record it is a *description* (parameters only, knows no data); with one it
+is the summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`,
+`_combine`); everything public (checks, canonical layout, purity, files) is derived from them here, once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sketchselect.errors import BadParameter, Incompatible, NoData
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a summary was made of, beyond numbers: two summaries merge only if these agree.
+
+    Parameters
+    ----------
+    prepare : tuple of str
+        The prepare steps its rows went through.
+    feature_names : tuple of str or None
+        Names of the columns, where known.
+    """
+
+    prepare: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] | None = None
+
+
+class Summary(ABC, Generic[R]):
+    """Base class of all summaries.
+
+    Laws (`sketchselect.testing.SummaryLaws` checks them): ``empty(d)`` is the identity on both sides; ``merge`` is
+    associative, exactly or within the summary's stated guarantee, for any tree; inputs are never changed.
+    """
+
+    kind: ClassVar[str]
+    """Name in files; never reused for something else."""
+    format_version: ClassVar[int] = 1
+    """Raised when the meaning of the record changes; part of every checkpoint's fingerprint."""
+    record_type: ClassVar[type]
+
+    _record: R | None = None
+    context: Context = Context()
+
+    # --- what a new summary implements -------------------------------------------------------------------------
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor's arguments (numbers, strings, None or arrays)."""
+
+    @abstractmethod
+    def _empty(self, n_features: int, n_targets: int) -> R:
+        """Return the record of zero rows."""
+
+    @abstractmethod
+    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> R:
+        """Return the record of a block of at least one row (canonical, any real dtype)."""
+
+    @abstractmethod
+    def _combine(self, left: R, right: R) -> R:
+        """Return the record of the rows of both; neither is empty, neither may be changed."""
+
+    @abstractmethod
+    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return an upper bound of the bytes of one summary of `n_features` columns."""
+
+    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return an upper bound of the extra bytes that `from_block` and `merge` need beside block and states."""
+        return self.projected_nbytes(n_features, n_targets)
+
+    def _targets(self, y: Any, n_rows: int) -> Any:
+        """Return `y` in the form `_summarise` takes; summaries that use no target ignore it."""
+        return None
+
+    # --- derived -----------------------------------------------------------------------------------------------
+
+    @property
+    def has_data(self) -> bool:
+        """Whether this is a summary of rows (possibly none) and not only a description."""
+        return self._record is not None
+
+    @property
+    def record(self) -> R:
+        """The raw state; read-only."""
+        if self._record is None:
+            raise NoData(f"this {self.kind} summary has seen no data yet; use from_block, or sketchselect.summarize")
+        return self._record
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+        return int(cast(Any, self.record).n_features)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows summarised."""
+        return int(cast(Any, self.record).n_rows)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns, or None."""
+        return self.context.feature_names
+
+    @property
+    def prepare(self) -> tuple[str, ...]:
+        """Prepare steps the rows went through before they were summarised."""
+        return self.context.prepare
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays held."""
+        return sum(a.nbytes for a in record_arrays(self.record).values())
+
+    def describe(self) -> Self:
+        """Return the description: the same parameters, no data."""
+        return self._with(None, Context())
+
+    def empty(self, n_features: int, n_targets: int = 0) -> Self:
+        """Return the summary of zero rows of `n_features` columns: the identity of `merge`."""
+        return self._with(self._empty(int(n_features), int(n_targets)), self.context)
+
+    def from_block(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        *,
+        start: int | Array = 0,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Return a new summary, with these parameters, of one block of rows.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Finite real numbers below 1e150 in magnitude.
+        y : array of shape (n_rows,) or (n_rows, n_targets), optional
+            Targets; used by the summaries that keep them, ignored by the others.
+        start : int or array of int
+            Global index of the first row (or of every row), so that what is keyed by row does not depend on blocks.
+        sample_weight : array of shape (n_rows,), optional
+            Row weights; one each by default.
+
+        Raises
+        ------
+        BadBlock, NotFinite
+            For a block of another shape or type, or with NaN or infinity.
+        """
+        block = as_block(X)
+        targets = self._targets(y, block.shape[0])
+        weights = as_weights(sample_weight, block.shape[0])
+        if block.shape[0] == 0:
+            n_targets = targets.shape[1] if isinstance(targets, np.ndarray) and targets.ndim == 2 else 0
+            return self._with(self._empty(block.shape[1], n_targets), self.context)
+        return self._with(self._summarise(block, targets, start, weights), self.context)
+
+    def merge(self, other: Self) -> Self:
+        """Return the summary of the rows of both, those of `self` first; neither is changed.
+
+        Raises
+        ------
+        Incompatible
+            If kind, parameters, columns or prepare steps differ; the message names both values.
+        """
+        self.require_mergeable(other)
+        context = self.context
+        if context.feature_names is None:
+            context = other.context
+        left, right = self.record, other.record
+        if not cast(Any, right).n_rows:
+            return self._with(left, context)
+        if not cast(Any, left).n_rows:
+            return self._with(right, context)
+        return self._with(self._combine(canonical_record(left), canonical_record(right)), context)
+
+    def update(
+        self, X: ArrayLike, y: Any = None, *, start: int | Array | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Return ``self.merge(self.from_block(X, ...))``; `start` defaults to the rows seen so far."""
+        if not self.has_data:
+            return self.from_block(X, y, start=0 if start is None else start, sample_weight=sample_weight)
+        block = self.from_block(X, y, start=self.n_rows if start is None else start, sample_weight=sample_weight)
+        return self.merge(block)
+
+    def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
+        """Return this summary labelled with the prepare steps and feature names of its source."""
+        return self._with(
+            self._record, Context(tuple(prepare), None if feature_names is None else tuple(feature_names))
+        )
+
+    def require_mergeable(self, other: Any) -> None:
+        """Raise `Incompatible`, naming both values, unless `other` may be merged with `self`."""
+        if not isinstance(other, Summary):
+            raise Incompatible(f"cannot merge a {self.kind} summary with {type(other).__name__}")
+        if self.kind != other.kind:
+            raise Incompatible(f"cannot merge summaries of different kinds: {self.kind} and {other.kind}")
+        mine, theirs = self.parameters(), other.parameters()
+        for name in mine:
+            if not same_value(mine[name], theirs.get(name)):
+                raise Incompatible(
+                    f"cannot merge {self.kind} summaries with different {name}: "
+                    f"{_shown(mine[name])} and {_shown(theirs.get(name))}"
+                )
+        if self.n_features != other.n_features:
+            raise Incompatible(
+                f"cannot merge {self.kind} summaries of different width: "
+                f"{self.n_features} and {other.n_features} columns"
+            )
+        n_mine = getattr(self.record, "n_targets", 0)
+        n_theirs = getattr(other.record, "n_targets", 0)
+        if n_mine != n_theirs and self.n_rows and other.n_rows:
+            raise Incompatible(f"cannot merge {self.kind} summaries with {n_mine} and {n_theirs} targets")
+        if self.context.prepare != other.context.prepare:
+            raise Incompatible(
+                f"cannot merge {self.kind} summaries of differently prepared rows: "
+                f"{list(self.context.prepare)} and {list(other.context.prepare)}"
+            )
+        a, b = self.context.feature_names, other.context.feature_names
+        if a is not None and b is not None and a != b:
+            j = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+            raise Incompatible(f"cannot merge {self.kind} summaries whose column {j} is named {a[j]!r} and {b[j]!r}")
+
+    def _with(self, record: R | None, context: Context) -> Self:
+        new = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            if name in self.parameters():
+                object.__setattr__(new, name, value)
+        object.__setattr__(new, "_record", record)
+        object.__setattr__(new, "context", context)
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Bit-for-bit equality of kind, parameters, context and record."""
+        if not isinstance(other, Summary) or self.kind != other.kind or self.context != other.context:
+            return False
+        mine, theirs = self.parameters(), other.parameters()
+        if not all(same_value(mine[k], theirs.get(k)) for k in mine) or self.has_data != other.has_data:
+            return False
+        if not self.has_data:
+            return True
+        a, b = record_arrays(self.record), record_arrays(other.record)
+        return a.keys() == b.keys() and all(same_value(a[k], b[k]) for k in a)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        args = ", ".join(f"{k}={_shown(v)}" for k, v in self.parameters().items())
+        data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
+        return f"<{type(self).__name__}({args}){data}>"
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Return whether two parameter values are the same to the bit (arrays: shape, type and bytes)."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+            return False
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return bool(a == b)
+
+
+def record_arrays(record: Any) -> dict[str, Array]:
+    """Return every field of a record (a frozen dataclass) as arrays, scalars as zero-dimensional ones."""
+    if not is_dataclass(record):
+        raise TypeError(f"a record is a dataclass, got {type(record).__name__}")
+    out: dict[str, Array] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Mapping):
+            for name, member in value.items():
+                out.update({f"{name}/{k}": a for k, a in record_arrays(member.record).items()})
+        elif value is not None:
+            out[field.name] = np.asarray(value)
+    return out
+
+
+def canonical_record(record: R) -> R:
+    """Return the record with every array in canonical layout; unchanged arrays are shared, not copied."""
+    changes = {
+        f.name: canonical(value)
+        for f in fields(cast(Any, record))
+        if isinstance(value := getattr(record, f.name), np.ndarray)
+    }
+    return cast(R, replace(cast(Any, record), **changes)) if changes else record
+
+
+def require_positive(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int of at least `least`, or raise `BadParameter`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _shown(value: Any) -> str:
+    return f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)

@@ -1,0 +1,273 @@
+"""The `.sks` file: one summary, open, versioned, checksummed, never executable.
+
+Layout, all integers little-endian::
+
+    bytes 0-7     magic  89 'S' 'K' 'S' 0D 0A 1A 0A   (survives no text-mode transfer unnoticed)
+    bytes 8-11    container version (1)
+    bytes 12-15   reserved, zero
+    bytes 16-23   length of the header in bytes
+    header        UTF-8 JSON: kind, format_version, parameters, prepare, feature_names, arrays; members of a bundle
+    padding       zeros up to a multiple of 64
+    arrays        raw little-endian values, C order, each starting on a multiple of 64
+    trailer       32 bytes: BLAKE2b-256 of everything before it
+
+The digest is checked before anything else is looked at. A digest detects damage, not an attacker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import DamagedFile, NoData, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.summaries.base import Context, Summary
+from sketchselect.summaries.bundle import Bundle
+from sketchselect.summaries.registry import KINDS
+
+MAGIC = b"\x89SKS\r\n\x1a\n"
+CONTAINER_VERSION = 1
+_ALIGN = 64
+_DIGEST = 32
+_FIXED = 24
+_HEADER_KEYS = {"kind", "format_version", "parameters", "prepare", "feature_names", "arrays", "members"}
+
+
+class _Writer:
+    """Collects arrays and hands out their places."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.size = 0
+
+    def add(self, value: Any) -> dict[str, Any]:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"only real numbers go into a summary file, got {array.dtype}")
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+        place = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": self.size}
+        raw = array.tobytes()
+        self.chunks.append(raw + bytes(-len(raw) % _ALIGN))
+        self.size += len(self.chunks[-1])
+        return place
+
+
+def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
+    header: dict[str, Any] = {"kind": summary.kind, "format_version": summary.format_version}
+    header["prepare"] = list(summary.context.prepare)
+    names = summary.context.feature_names
+    header["feature_names"] = None if names is None else list(names)
+    if isinstance(summary, Bundle):
+        # The members carry the same names; they are stored once.
+        members = {
+            name: member.with_context(prepare=member.prepare, feature_names=None) for name, member in summary.items()
+        }
+        header["members"] = {name: _describe(member, writer) for name, member in members.items()}
+        return header
+    header["parameters"] = {
+        name: {"array": writer.add(value)} if isinstance(value, np.ndarray) else value
+        for name, value in summary.parameters().items()
+    }
+    record = summary.record
+    header["arrays"] = {f.name: writer.add(getattr(record, f.name)) for f in fields(record)}
+    return header
+
+
+def encode(summary: Summary[Any]) -> bytes:
+    """Return the bytes of a `.sks` file; ``decode(encode(s)) == s`` bit for bit.
+
+    Raises
+    ------
+    NoData
+        For a description that has seen no data.
+    """
+    if not summary.has_data:
+        raise NoData(f"a {summary.kind} description has no data to save")
+    writer = _Writer()
+    header = json.dumps(_describe(summary, writer), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    head = MAGIC + CONTAINER_VERSION.to_bytes(4, "little") + bytes(4) + len(header).to_bytes(8, "little") + header
+    body = head + bytes(-len(head) % _ALIGN) + b"".join(writer.chunks)
+    return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+
+
+def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
+    """Return the summary that `encode` wrote; `name` is used in messages.
+
+    Raises
+    ------
+    DamagedFile
+        If a single bit differs from what was written, or the content contradicts itself.
+    """
+    if len(raw) < _FIXED + _DIGEST or not raw.startswith(MAGIC):
+        raise DamagedFile(f"{name}: not a summary file (or cut off: {len(raw)} bytes)")
+    body = memoryview(raw)[:-_DIGEST]
+    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
+        raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; make it again from the data")
+    version = int.from_bytes(raw[8:12], "little")
+    if version != CONTAINER_VERSION:
+        raise DamagedFile(f"{name}: container version {version}; this installation reads {CONTAINER_VERSION}")
+    length = int.from_bytes(raw[16:24], "little")
+    start = _FIXED + length
+    start += -start % _ALIGN
+    if start > len(body):
+        raise DamagedFile(f"{name}: the header is longer than the file")
+    try:
+        header = json.loads(bytes(body[_FIXED : _FIXED + length]))
+        return _rebuild(header, body[start:], name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, DamagedFile):
+            raise
+        raise DamagedFile(f"{name}: malformed header ({type(error).__name__})") from error
+
+
+def _array(place: Mapping[str, Any], body: memoryview, name: str) -> Array:
+    dtype = np.dtype(place["dtype"])
+    shape = tuple(place["shape"])
+    if dtype.kind not in "fiub" or not all(isinstance(s, int) and s >= 0 for s in shape):
+        raise DamagedFile(f"{name}: an array of unusable type or shape")
+    count = 1
+    for s in shape:
+        count *= s
+    offset, size = place["offset"], count * dtype.itemsize
+    if not isinstance(offset, int) or offset < 0 or offset + size > len(body):
+        raise DamagedFile(f"{name}: an array reaches beyond the end of the file")
+    flat = np.frombuffer(body[offset : offset + size], dtype=dtype)
+    # A copy of its own: aligned, writeable, native, and it does not keep the whole file alive.
+    return flat.astype(dtype.newbyteorder("=")).reshape(shape)
+
+
+def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[Any]:
+    unknown = set(header) - _HEADER_KEYS
+    if unknown:
+        raise DamagedFile(f"{name}: unknown header field {sorted(unknown)[0]!r}")
+    kind = header["kind"]
+    if kind not in KINDS:
+        raise DamagedFile(f"{name}: unknown kind of summary {kind!r}; known: {', '.join(sorted(KINDS))}")
+    cls = KINDS[kind]
+    if header["format_version"] > cls.format_version:
+        raise DamagedFile(
+            f"{name}: format version {header['format_version']} of {kind}; this installation reads up to "
+            f"{cls.format_version}: install a newer version"
+        )
+    names = header["feature_names"]
+    context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
+    if issubclass(cls, Bundle):
+        members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
+        members = {
+            k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
+        }
+        bundle = Bundle.of(members)
+        return bundle._with(bundle.record, context)
+    arguments = {
+        key: _array(value["array"], body, name) if isinstance(value, dict) else value
+        for key, value in header["parameters"].items()
+    }
+    values: dict[str, Any] = {}
+    for field in fields(cls.record_type):
+        array = _array(header["arrays"][field.name], body, name)
+        values[field.name] = array.item() if field.type in ("int", "float", "bool") else array
+    summary = cls(**arguments)
+    record = cls.record_type(**values)
+    _check_shapes(summary, record, name)
+    return summary._with(record, context)
+
+
+def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:
+    """Compare with the record of zero rows: same dimensions, types, and widths."""
+    if record.n_rows < 0 or record.n_features < 0:
+        raise DamagedFile(f"{name}: negative counts")
+    empty = summary._empty(record.n_features, getattr(record, "n_targets", 0))
+    for field in fields(record):
+        found, wanted = getattr(record, field.name), getattr(empty, field.name)
+        if not isinstance(wanted, np.ndarray):
+            continue
+        if found.dtype != wanted.dtype or found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:
+            raise DamagedFile(f"{name}: {field.name} does not fit a {summary.kind} of {record.n_features} columns")
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, raw: bytes) -> None:
+    """Write a file so that, whatever happens, either the old or the whole new content is under its name."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    # The rename itself is only durable once the folder is on disk.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _is_url(path: str | os.PathLike[str]) -> bool:
+    return isinstance(path, str) and "://" in path
+
+
+def save(summary: Summary[Any], path: str | os.PathLike[str]) -> None:
+    """Write a summary to one file, atomically; `path` may be an fsspec URL.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, sketchselect as sks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     s = sks.Moments().from_block(np.eye(3))
+    ...     sks.save(s, folder + "/m.sks")
+    ...     sks.load(folder + "/m.sks") == s
+    True
+    """
+    raw = encode(summary)
+    if _is_url(path):
+        import fsspec
+
+        # Object stores publish an object whole when the upload ends.
+        with fsspec.open(str(path), "wb") as file:
+            file.write(raw)
+        return
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise SourceError(f"{path}: the folder {target.parent} does not exist; make it first")
+    write_atomically(target, raw)
+
+
+def load(path: str | os.PathLike[str]) -> Summary[Any]:
+    """Read a summary written by `save`.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file.
+    DamagedFile
+        If a single bit is not as it was written.
+    """
+    try:
+        if _is_url(path):
+            import fsspec
+
+            with fsspec.open(str(path), "rb") as file:
+                raw = file.read()
+        else:
+            raw = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise SourceError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise SourceError(f"{path}: a folder, not a summary file") from None
+    return decode(raw, str(path))

@@ -1,0 +1,181 @@
+"""Column statistics: counts, range, mean and spread of every column, missing values allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadBlock
+from sketchselect.linalg.arrays import Array, Floats, pieces
+from sketchselect.linalg.centering import check_squares
+from sketchselect.summaries.base import Summary
+from sketchselect.summaries.registry import register
+
+
+@dataclass(frozen=True)
+class ColumnRecord:
+    """State of `ColumnStats`, one entry per column; `weight` is that of the values present."""
+
+    n_rows: int
+    weight: Floats
+    missing: NDArray[np.int64]
+    nonzero: NDArray[np.int64]
+    low: Floats
+    high: Floats
+    mean: Floats
+    scatter: Floats
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.mean.shape[0])
+
+
+@register
+class ColumnStats(Summary[ColumnRecord]):
+    """Non-zeros, range, mean, spread and missing values of every column; NaN counts as missing.
+
+    Exact to rounding for any merge tree. Mean and scatter are kept centred and merged pairwise: raw sums of squares
+    would lose the variance of columns whose mean is large against their spread.
+
+    Notes
+    -----
+    Cost a row: a few sweeps over the block. Bytes: 64 a column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> s = ColumnStats().from_block(np.array([[1.0, np.nan], [3.0, 0.0]]))
+    >>> s.mean.tolist(), s.missing.tolist(), s.nonzero.tolist()
+    ([2.0, 0.0], [0, 1], [2, 0])
+    """
+
+    kind = "column-stats"
+    record_type = ColumnRecord
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor's arguments: none."""
+        return {}
+
+    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the bytes of one state."""
+        return 64 * n_features + 64
+
+    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the extra bytes of one `from_block` or `merge`."""
+        return 512 * n_features + 1024
+
+    def _empty(self, n_features: int, n_targets: int) -> ColumnRecord:
+        zeros = np.zeros(n_features)
+        counts = np.zeros(n_features, dtype=np.int64)
+        return ColumnRecord(
+            0, zeros, counts, counts, np.full(n_features, np.inf), np.full(n_features, -np.inf), zeros, zeros
+        )
+
+    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
+        from sketchselect.linalg.column_sweep import column_sweep
+
+        n, p = block.shape
+        w = np.ones(n) if weights is None else weights
+        # Any value of the column makes a good reference point: what matters is that it is not far from the data.
+        shift = np.nan_to_num(block[0].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        record = None
+        for a, b in pieces(block):
+            counts, stats = column_sweep(block[a:b], shift, w[a:b])
+            if counts[2].any():
+                raise BadBlock(
+                    f"column {int(np.flatnonzero(counts[2])[0])} has infinite values in rows {_first(start) + a} to "
+                    f"{_first(start) + b - 1}; clean the data"
+                )
+            weight, sums, squares, low, high = stats
+            check_squares(squares, block[a:b], _first(start) + a)
+            present = weight > 0
+            offset = np.divide(sums, weight, out=np.zeros(p), where=present)
+            scatter = np.maximum(squares - weight * offset * offset, 0.0)
+            piece = ColumnRecord(b - a, weight, counts[0], counts[1], low, high, shift + offset, scatter)
+            record = piece if record is None else self._combine(record, piece)
+        assert record is not None  # the base class never passes an empty block
+        return record
+
+    def _combine(self, left: ColumnRecord, right: ColumnRecord) -> ColumnRecord:
+        weight = left.weight + right.weight
+        safe = np.where(weight > 0, weight, 1.0)
+        difference = np.where((left.weight > 0) & (right.weight > 0), right.mean - left.mean, 0.0)
+        base = np.where(left.weight > 0, left.mean, right.mean)
+        return ColumnRecord(
+            n_rows=left.n_rows + right.n_rows,
+            weight=weight,
+            missing=left.missing + right.missing,
+            nonzero=left.nonzero + right.nonzero,
+            low=np.minimum(left.low, right.low),
+            high=np.maximum(left.high, right.high),
+            mean=base + difference * (right.weight / safe),
+            scatter=left.scatter + right.scatter + difference * difference * (left.weight * (right.weight / safe)),
+        )
+
+    # --- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def weight(self) -> Floats:
+        """Total weight of the values present in each column."""
+        return self.record.weight
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """Number of missing values in each column."""
+        return self.record.missing
+
+    @property
+    def nonzero(self) -> NDArray[np.int64]:
+        """Number of values present that are not zero, by column."""
+        return self.record.nonzero
+
+    @property
+    def minimum(self) -> Floats:
+        """Smallest value of each column (infinity where all are missing)."""
+        return self.record.low
+
+    @property
+    def maximum(self) -> Floats:
+        """Largest value of each column (minus infinity where all are missing)."""
+        return self.record.high
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the values present in each column."""
+        return self.record.mean
+
+    @property
+    def sum(self) -> Floats:
+        """Weighted sum of each column."""
+        return self.record.weight * self.record.mean
+
+    @property
+    def sum_of_squares(self) -> Floats:
+        """Weighted sum of squares of each column, about zero."""
+        return self.record.scatter + self.record.weight * self.record.mean**2
+
+    @property
+    def centered_column_squared_norms(self) -> Floats:
+        """Weighted sum of squares of each column about its mean; exactly 0 where all values are equal."""
+        return np.where(self.is_constant, 0.0, self.record.scatter)
+
+    @property
+    def variance(self) -> Floats:
+        """Population variance of each column (0 where nothing is present)."""
+        weight = self.record.weight
+        scatter = self.centered_column_squared_norms
+        out: Floats = np.divide(scatter, weight, out=np.zeros_like(weight), where=weight > 0)
+        return out
+
+    @property
+    def is_constant(self) -> NDArray[np.bool_]:
+        """Whether a column holds one value only (by range: a merged variance of equal values need not be 0)."""
+        return ~(self.record.high > self.record.low)
+
+
+def _first(start: int | Array) -> int:
+    return int(start[0]) if isinstance(start, np.ndarray) else start

@@ -1,0 +1,169 @@
+"""The laws of summaries as a suite: one call tests a summary on every nasty matrix, with random splits and trees.
+
+Exact summaries are held to equality up to rounding through `statistics`; for a sketch the law is its guarantee, which
+the caller passes as `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import Incompatible
+from sketchselect.linalg.arrays import Array
+from sketchselect.summaries.base import Summary
+from sketchselect.summaries.codec import decode, encode
+from sketchselect.testing.nasty import nasty_matrices
+
+Case = tuple[Array, Any, Array]
+
+
+class SummaryLaws:
+    """Laws of one summary description.
+
+    Parameters
+    ----------
+    description : Summary
+        The parameters to test with.
+    check : callable ``(summary, X, y, w)``
+        Raises AssertionError unless the summary describes these rows: to rounding for an exact summary, within the
+        guarantee for a sketch. It is called for every tree, so it *is* the associativity law.
+    targets : callable ``X -> y``, optional
+        Makes targets for summaries that keep them.
+    other : Summary, optional
+        The same kind with other parameters; merging the two must be refused.
+    matrices : mapping of name to array, optional
+        Defaults to `nasty_matrices`.
+    """
+
+    def __init__(
+        self,
+        description: Summary[Any],
+        check: Callable[[Summary[Any], Array, Any, Array], None],
+        *,
+        targets: Callable[[Array], Any] | None = None,
+        other: Summary[Any] | None = None,
+        matrices: dict[str, Array] | None = None,
+    ) -> None:
+        self.description = description
+        self.check = check
+        self.targets = targets
+        self.other = other
+        self.matrices = nasty_matrices() if matrices is None else matrices
+
+    def verify(self, name: str, seed: int = 0) -> None:
+        """Check every law on one matrix; raises AssertionError naming the law."""
+        X = self.matrices[name]
+        y = None if self.targets is None else self.targets(X)
+        rng = np.random.default_rng(seed)
+        for weights in (None, np.floor(4 * rng.random(X.shape[0]))):
+            w = np.ones(X.shape[0]) if weights is None else weights
+            whole = self.description.from_block(X, y, sample_weight=weights)
+            self.check(whole, X, y, w)
+            self.identity(whole)
+            self.purity(whole)
+            self.round_trip(whole)
+            for n_parts in (2, 3, 7):
+                parts = [
+                    self.description.from_block(
+                        X[a:b],
+                        None if y is None else y[a:b],
+                        start=a,
+                        sample_weight=None if weights is None else weights[a:b],
+                    )
+                    for a, b in _cuts(X.shape[0], n_parts, rng)
+                ]
+                for merged in _trees(parts, rng):
+                    assert merged.n_rows == X.shape[0], "rows are lost or counted twice"
+                    self.check(merged, X, y, w)
+        self.layout(X, y)
+        self.refusal(X, y)
+
+    def identity(self, summary: Summary[Any]) -> None:
+        """Merging with no rows, on either side, changes no bit."""
+        n_targets = getattr(summary.record, "n_targets", 0)
+        empty = self.description.empty(summary.n_features, n_targets)
+        assert empty.n_rows == 0, "the identity has rows"
+        assert empty.merge(summary) == summary, "empty.merge(s) != s"
+        assert summary.merge(empty) == summary, "s.merge(empty) != s"
+        both = empty.merge(empty)
+        assert both.n_rows == 0, "empty.merge(empty) has rows"
+
+    def purity(self, summary: Summary[Any]) -> None:
+        """Merging changes neither side, and gives the same bits again."""
+        before = encode(summary)
+        first, second = summary.merge(summary), summary.merge(summary)
+        assert encode(summary) == before, "merge changed its input"
+        assert first == second, "merge gave other bits the second time"
+        assert first.n_rows == 2 * summary.n_rows, "merge lost rows"
+
+    def round_trip(self, summary: Summary[Any]) -> None:
+        """A file gives back the same bits, and what it gives back merges to the same bits."""
+        back = decode(encode(summary))
+        assert back == summary, "decode(encode(s)) != s"
+        assert back.merge(summary) == summary.merge(back), "a loaded summary merges differently"
+
+    def layout(self, X: Array, y: Any) -> None:
+        """Byte order, memory order, alignment and read-only flags of the input change no bit."""
+        reference = self.description.from_block(X, y)
+        for variant in _layouts(X):
+            got = self.description.from_block(variant, y)
+            assert got == reference, f"another memory layout gave other bits: {variant.dtype} {variant.flags}"
+
+    def refusal(self, X: Array, y: Any) -> None:
+        """Summaries of other width or parameters are refused, and the message names both values."""
+        mine = self.description.from_block(X, y)
+        wider = np.hstack([X, X])
+        try:
+            mine.merge(self.description.from_block(wider, y))
+        except Incompatible as error:
+            assert str(X.shape[1]) in str(error) and str(wider.shape[1]) in str(error), "the message names no widths"
+        else:
+            raise AssertionError("summaries of different width were merged")
+        if self.other is not None:
+            try:
+                mine.merge(self.other.from_block(X, y))
+            except Incompatible:
+                pass
+            else:
+                raise AssertionError("summaries with different parameters were merged")
+
+
+def _cuts(n: int, n_parts: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Return random neighbouring ranges that cover 0..n; some may be empty."""
+    edges = [0, *np.sort(rng.integers(0, n + 1, n_parts - 1)).tolist(), n]
+    return list(pairwise(edges))
+
+
+def _trees(parts: list[Summary[Any]], rng: np.random.Generator) -> Iterator[Summary[Any]]:
+    """Yield the merge of all parts, in order, over a left-deep, a right-deep and a random tree."""
+    left = parts[0]
+    for part in parts[1:]:
+        left = left.merge(part)
+    yield left
+    right = parts[-1]
+    for part in parts[-2::-1]:
+        right = part.merge(right)
+    yield right
+    rest = list(parts)
+    while len(rest) > 1:
+        i = int(rng.integers(len(rest) - 1))
+        rest[i : i + 2] = [rest[i].merge(rest[i + 1])]
+    yield rest[0]
+
+
+def _layouts(X: Array) -> Iterator[Array]:
+    """Yield the same values in Fortran order, byte-swapped, read-only, strided and unaligned."""
+    yield np.asfortranarray(X)
+    yield X.astype(X.dtype.newbyteorder(">"))
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    yield frozen
+    yield np.repeat(X, 2, axis=0)[::2]
+    raw = np.empty(X.nbytes + 1, dtype=np.uint8)
+    unaligned = raw[1:].view(X.dtype).reshape(X.shape)
+    unaligned[...] = X
+    yield unaligned

@@ -1,0 +1,81 @@
+"""The verbs of a job: `run` does them all; each alone works on the folder that the one before left.
+
+`summarize`, `select`, `cluster` and `report` take a job and something to run on, so that an orchestrator can make
+each its own task: they pass nothing but files of the output folder on to one another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sketchselect.config import JobConfig
+    from sketchselect.workflow.job import RunResult, run
+
+    Job = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
+
+__all__ = ["RunResult", "cluster", "report", "run", "select", "summarize"]
+
+
+def __getattr__(name: str) -> Any:
+    # Workers import this package for the leaf of one pass; they should not load estimators and drawing for that.
+    if name in ("RunResult", "run"):
+        from sketchselect.workflow import job
+
+        return getattr(job, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
+    """Read the source once and leave ``summary.sks``; return its path."""
+    from sketchselect.workflow import stages
+    from sketchselect.workflow.session import open_session
+
+    with open_session(_config(job), client, progress=progress) as session:
+        stages.summarize(session)
+        return session.folder.path / "summary.sks"
+
+
+def select(job: Job) -> Path:
+    """Select columns from ``summary.sks`` and leave ``selection.json`` and ``scores.csv``; return the former's path."""
+    from sketchselect.summaries import load
+    from sketchselect.workflow import stages
+    from sketchselect.workflow.session import open_session
+
+    with open_session(_config(job)) as session:
+        stages.select(session, load(_needed(session.folder.path / "summary.sks", "summarize")))
+        return session.folder.path / "selection.json"
+
+
+def cluster(job: Job, client: Any = None, *, progress: Any = False) -> RunResult:
+    """Do what is left of the job after `summarize` and `select`: features, k-means, certificates, manifest, report."""
+    from sketchselect.workflow.job import run
+
+    config = _config(job)
+    _needed(Path(config.output.dir) / "selection.json", "select")
+    return run(config, client=client, progress=progress)
+
+
+def report(folder: str | os.PathLike[str]) -> Path:
+    """Draw ``report.html`` of an output folder again; return its path."""
+    from sketchselect.workflow.report import render_folder
+
+    return render_folder(Path(folder))
+
+
+def _config(job: Job) -> JobConfig:
+    from sketchselect.config import JobConfig
+    from sketchselect.jobfile import load_job
+
+    return job if isinstance(job, JobConfig) else load_job(job)
+
+
+def _needed(path: Path, verb: str) -> Path:
+    from sketchselect.errors import SourceError
+
+    if not path.exists():
+        raise SourceError(f"{path}: not there yet; `{verb}` makes it")
+    return path

@@ -1,0 +1,301 @@
+"""The output folder of a run: ours by a marker, one process at a time by a lock, and published file by file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
+
+MARKER = ".sketchselect"
+LOCK = ".lock"
+HEARTBEAT_SECONDS = 10.0
+STALE_SECONDS = 120.0
+"""A lock of another host whose heartbeat is older than this belongs to a dead process."""
+
+PUBLISHED = (
+    "manifest.json",
+    "selection.json",
+    "scores.csv",
+    "summary.sks",
+    "features.zarr",
+    "labels.zarr",
+    "centers.zarr",
+    "report.json",
+    "report.html",
+    "run.log",
+)
+"""Every name a run may leave in its folder, beside `checkpoints`, the marker and the lock."""
+
+
+class OutputFolder:
+    """A folder that carries our marker and, while open, our lock.
+
+    Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._staging = self.checkpoints / "staging"
+        self._log = self.checkpoints / "stages.json"
+
+    # --- publishing --------------------------------------------------------------------------------------------
+
+    def staging(self, name: str) -> Path:
+        """Return an unused path on the same file system to build `name` at; `publish` moves it to its name."""
+        self._staging.mkdir(parents=True, exist_ok=True)
+        path = self._staging / name
+        _remove(path)
+        return path
+
+    def publish(self, name: str) -> Path:
+        """Move what was built at ``staging(name)`` to its final name; it is there whole or not at all."""
+        final, staged = self.path / name, self._staging / name
+        if staged.is_dir():
+            _remove(final)
+        os.replace(staged, final)
+        sync_folder(self.path)
+        return final
+
+    def write(self, name: str, content: bytes | str) -> Path:
+        """Write one file under its final name, atomically and durably."""
+        staged = self.staging(name)
+        with staged.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return self.publish(name)
+
+    def discard(self, names: Sequence[str] = ("checkpoints", *PUBLISHED)) -> None:
+        """Delete what earlier runs left here under these names of ours."""
+        for name in names:
+            _remove(self.path / name)
+
+    # --- finished stages ---------------------------------------------------------------------------------------
+
+    def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the result of an earlier run's stage if it was made from the same and its files are unchanged."""
+        entry = self._entries().get(stage)
+        if entry is None or fingerprint is None or entry["fingerprint"] != plain(fingerprint):
+            return None
+        if any(digest != tree_digest(self.path / name) for name, digest in entry["files"].items()):
+            return None
+        result: dict[str, Any] = entry["result"]
+        return result
+
+    def finish(
+        self, stage: str, fingerprint: Mapping[str, Any] | None, files: Sequence[str], result: Mapping[str, Any]
+    ) -> None:
+        """Record a finished stage; without a fingerprint (a source that cannot be identified) it is never reused."""
+        entries = self._entries()
+        if fingerprint is None:
+            entries.pop(stage, None)
+        else:
+            digests = {name: tree_digest(self.path / name) for name in files}
+            entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
+        staged = self.staging("stages.json")
+        staged.write_text(json.dumps(entries, indent=1))
+        os.replace(staged, self._log)
+
+    def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
+        """Return the names of what changed since an earlier run finished this stage here."""
+        entry = self._entries().get(stage)
+        if entry is None or fingerprint is None:
+            return []
+        old, new = entry["fingerprint"], plain(fingerprint)
+        return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+
+    def _entries(self) -> dict[str, Any]:
+        try:
+            entries = json.loads(self._log.read_text())
+        except (OSError, ValueError):
+            return {}
+        return entries if isinstance(entries, dict) else {}
+
+
+@contextlib.contextmanager
+def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterator[OutputFolder]:
+    """Make the folder, or recognise it as ours, and hold its lock.
+
+    Parameters
+    ----------
+    path : path
+        A folder that does not exist, is empty, or carries our marker.
+    fresh : bool
+        Discard what earlier runs left there (only what is ours).
+
+    Raises
+    ------
+    NotOurFolder
+        If there is something at `path` that we did not make.
+    RunInProgress
+        If a live process holds the lock; a dead one's lock is taken over.
+    """
+    folder = OutputFolder(Path(os.path.abspath(path)))
+    claim(folder.path)
+    with locked(folder.path):
+        if fresh:
+            folder.discard()
+        yield folder
+        _remove(folder.checkpoints / "staging")
+
+
+def claim(path: Path) -> None:
+    """Create a folder with our marker, or raise `NotOurFolder` if what is there has none."""
+    marker = path / MARKER
+    if marker.is_file():
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
+    except OSError as error:
+        raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
+    if any(path.iterdir()):
+        raise NotOurFolder(
+            f"{path}: not empty and not made by sketchselect, so nothing is written there; choose another folder"
+        )
+    try:
+        marker.write_text('{"made_by": "sketchselect", "what": "output folder", "version": 1}\n')
+    except OSError as error:
+        raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
+    lock = path / LOCK
+    _acquire(lock)
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(lock)
+
+    heart = threading.Thread(target=beat, name="sketchselect-lock", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        heart.join()
+        with contextlib.suppress(OSError):
+            lock.unlink()
+
+
+def _acquire(lock: Path) -> None:
+    import psutil
+
+    me = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "process_started": psutil.Process().create_time(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    # Looking at a dead lock, removing it and making ours must be one step, or two newcomers could both do it.
+    with _guard(lock):
+        while True:
+            try:
+                handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                holder = _holder(lock)
+                if holder is not None and _alive(lock, holder):
+                    raise RunInProgress(
+                        f"{lock.parent}: process {holder['pid']} on {holder['host']} has been running here since "
+                        f"{holder['since']}; wait for it, stop it, or choose another output folder"
+                    ) from None
+                lock.unlink(missing_ok=True)
+                continue
+            with os.fdopen(handle, "w") as stream:
+                json.dump(me, stream)
+            return
+
+
+@contextlib.contextmanager
+def _guard(lock: Path) -> Iterator[None]:
+    import fcntl
+
+    with (lock.parent / (LOCK + ".guard")).open("w") as stream:
+        with contextlib.suppress(OSError):  # a file system without flock: O_EXCL alone has to do
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _holder(lock: Path) -> dict[str, Any] | None:
+    try:
+        holder = json.loads(lock.read_text())
+    except (OSError, ValueError):
+        return None
+    needed = {"pid", "host", "process_started", "since"}
+    return holder if isinstance(holder, dict) and needed <= holder.keys() else None
+
+
+def _alive(lock: Path, holder: Mapping[str, Any]) -> bool:
+    import psutil
+
+    if holder["host"] != socket.gethostname():
+        guard = lock.parent / (LOCK + ".guard")
+        os.utime(guard)  # both times are the file server's, so clocks of hosts do not matter
+        return bool(guard.stat().st_mtime - lock.stat().st_mtime < STALE_SECONDS)
+    try:
+        started = psutil.Process(int(holder["pid"])).create_time()
+    except psutil.Error:
+        return False
+    return bool(abs(started - float(holder["process_started"])) < 1.0)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON reads it back, so that stored and fresh fingerprints compare equal."""
+    return json.loads(json.dumps(value, sort_keys=True))
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def tree_digest(path: Path) -> str | None:
+    """Return the digest of a file, or of names, sizes and times in a folder (chunks have checksums); None if absent."""
+    if path.is_file():
+        return file_digest(path)
+    if not path.is_dir():
+        return None
+    entries = [
+        f"{found.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
+        for found in path.rglob("*")
+        if found.is_file() and (stat := found.stat())
+    ]
+    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""What a file, folder or source holds, in a few lines of text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import DamagedFile
+from sketchselect.workflow.folder import MARKER
+
+
+def inspect_target(target: str, key: str | None = None) -> str:
+    """Describe a summary file, an output folder, or anything that can be opened as a matrix.
+
+    Raises
+    ------
+    SourceError, DamagedFile
+        If it is none of these.
+    """
+    path = Path(target)
+    if target.endswith(".sks"):
+        from sketchselect.summaries import load
+
+        lines = [f"{target}: summary file", *_summary_lines(load(target), "")]
+    elif (path / MARKER).is_file() and key is None:
+        lines = list(_folder_lines(path))
+    else:
+        lines = list(_matrix_lines(target if "://" in target else os.path.abspath(target), key))
+    return "\n".join(lines)
+
+
+def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
+    from sketchselect.readers.units import format_bytes
+    from sketchselect.summaries import Bundle, FrequentDirections
+
+    if isinstance(summary, Bundle):
+        yield f"{indent}bundle of {len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        for name, member in summary.items():
+            yield f"{indent}  {name}:"
+            yield from _summary_lines(member, indent + "    ")
+        return
+    parameters = ", ".join(f"{k}={v!r}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
+    version = f"format version {summary.format_version}"
+    yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
+    yield f"{indent}{summary.n_rows} rows x {summary.n_features} columns, {format_bytes(summary.nbytes)}"
+    yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
+    names = summary.feature_names
+    if names is not None:
+        shown = ", ".join(_clean(name) for name in names[:5])
+        yield f"{indent}feature names: {shown}{', ...' if len(names) > 5 else ''}"
+    if isinstance(summary, FrequentDirections):
+        exact = "exact" if summary.is_exact else f"shrinkage {summary.shrinkage:.6g}"
+        norms = f"{summary.squared_norm:.6g} ({summary.centered_squared_norm:.6g} about the mean)"
+        yield f"{indent}{exact}, squared norm {norms}"
+
+
+def _folder_lines(path: Path) -> Iterator[str]:
+    try:
+        content = json.loads((path / "manifest.json").read_text())
+        source, chosen = content["source"], content["selection"]
+        yield f"{path}: output folder, finished {content['finished']}"
+        yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
+        yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+        for certificate in content.get("certificates", []):
+            yield f"  {certificate['sentence']}"
+        if "agreement" in content:
+            yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
+        yield f"  files: {', '.join(content['files'])}"
+    except FileNotFoundError:
+        yield f"{path}: output folder of a run that has not finished; run the job again to resume it"
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+
+
+def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
+    from sketchselect.readers import open_matrix, row_bands
+    from sketchselect.readers.units import format_bytes
+
+    matrix = open_matrix(target, key=key)
+    nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
+    yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
+    yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
+    if min(matrix.shape):
+        bands = row_bands(matrix)
+        again = f", every byte decoded {bands.read_amplification:.1f} times" if bands.read_amplification > 1 else ""
+        yield f"  {len(bands)} partitions of {bands.edges[1]} rows{again}"
+    names = matrix.feature_names
+    if names is not None:
+        yield f"  feature names: {', '.join(_clean(n) for n in names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _clean(name: str) -> str:
+    """Return a name that is safe to show in a terminal."""
+    shown = "".join(c if c.isprintable() else "?" for c in name)
+    return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -1,0 +1,195 @@
+"""The whole job: every stage in order, then manifest and report."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.config import JobConfig
+from sketchselect.errors import ConfigError
+from sketchselect.jobfile import load_job
+from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors import Selection
+from sketchselect.workflow import stages
+from sketchselect.workflow.evaluate import Evaluation, evaluate
+from sketchselect.workflow.manifest import manifest, run_record
+from sketchselect.workflow.report import publish_report
+from sketchselect.workflow.session import Session, open_session, peak_process_nbytes
+from sketchselect.workflow.stages import Clustering
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a job found, and where it is.
+
+    Parameters
+    ----------
+    folder : Path
+        The output folder.
+    selection : Selection
+        Selected columns and scores.
+    labels : array of shape (n_rows,) or None
+        Cluster of each row, -1 where the row was dropped; None where the job clusters nothing.
+    centers : array of shape (n_clusters, n_selected) or None
+        Centres in the prepared, selected columns.
+    inertia, objective : float or None
+        Within-cluster sum of squares in the selected and in all prepared columns.
+    certificates : tuple of Certificate
+        Bounds on objective / optimum, the spectral one first.
+    nmi, nmi_all_columns : float or None
+        Agreement with the labels of the job, on the selected columns and on all.
+    manifest : dict
+        The content of ``manifest.json``.
+    """
+
+    folder: Path
+    selection: Selection
+    labels: NDArray[np.int32] | None = None
+    centers: Floats | None = None
+    inertia: float | None = None
+    objective: float | None = None
+    certificates: tuple[Any, ...] = ()
+    nmi: float | None = None
+    nmi_all_columns: float | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def certificate(self) -> Any:
+        """The best certificate: the one with the smallest factor; None where there is none."""
+        return min(self.certificates, key=lambda c: c.factor) if self.certificates else None
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Name -> path of every file and store the run published."""
+        return {name: self.folder / name for name in self.manifest.get("files", ())}
+
+    def summary(self) -> str:
+        """Return what a person wants to know first, in a few lines."""
+        columns, support = self.manifest["source"]["shape"][1], self.selection.support
+        lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
+        if self.nmi is not None:
+            other = "" if self.nmi_all_columns is None else f"; on all columns: {self.nmi_all_columns:.3f}"
+            lines.append(f"NMI of the clusters with the given labels: {self.nmi:.3f} on the selected columns{other}")
+        on_all = self.manifest.get("objective_all_columns")
+        if on_all is not None:
+            lines.append(f"objective in all columns: {self.objective:.6g}; of clustering on all columns: {on_all:.6g}")
+        lines += [certificate.sentence() for certificate in self.certificates]
+        spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in self.manifest["stages"])
+        lines.append(f"time: {self.manifest['seconds']:.1f} s ({spent})")
+        report = self.folder / "report.html"
+        lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")
+        return "\n".join(lines)
+
+
+def run(
+    job: str | os.PathLike[str] | Mapping[str, Any] | JobConfig,
+    *,
+    client: Any = None,
+    overrides: Sequence[str] = (),
+    fresh: bool = False,
+    progress: Any = False,
+) -> RunResult:
+    """Run a whole job: summarise, select, cluster, certify, report.
+
+    A job that was killed resumes when it is run again; stages that finished with the same input and settings are
+    not done again.
+
+    Parameters
+    ----------
+    job : path, mapping or JobConfig
+        A TOML or YAML file, or its content.
+    client : Client, str or Engine, optional
+        What to run on, instead of the job's ``[execution] cluster``.
+    overrides : sequence of str
+        Settings ``section.key=value`` that win over the job's.
+    fresh : bool
+        Discard what earlier runs left in the output folder (only what is ours).
+    progress : bool or Progress
+        Whether, or to what, progress is reported.
+
+    Raises
+    ------
+    ConfigError
+        For a job that cannot be right: one line for every mistake, before anything is started.
+    SketchSelectError
+        For everything else that goes wrong, see `sketchselect.errors`.
+    """
+    return _run(job if isinstance(job, JobConfig) else load_job(job, overrides), None, client, fresh, progress)
+
+
+def run_given(
+    config: JobConfig, selection: Selection, *, client: Any = None, fresh: bool = False, progress: Any = False
+) -> RunResult:
+    """Run a job with columns that were selected elsewhere: its ``[select]`` only says what is summarised.
+
+    Raises
+    ------
+    ConfigError
+        If the selection is not one of this source's columns.
+    """
+    return _run(config, selection, client, fresh, progress)
+
+
+def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, progress: Any) -> RunResult:
+    began = time.perf_counter()
+    with open_session(config, client, fresh=fresh, progress=progress) as session:
+        if given is not None and given.scores.size != session.matrix.shape[1]:
+            here = f"{session.matrix.address} has {session.matrix.shape[1]}"
+            raise ConfigError(f"--selection: it is of {given.scores.size} columns, {here}")
+        summary = stages.summarize(session)
+        selection = stages.select(session, summary, given)
+        features, sample = stages.write_selected(session, summary, selection)
+        clustering: Clustering | None = None
+        evaluation: Evaluation | None = None
+        if config.cluster is not None:
+            clustering = stages.cluster(session, features)
+            evaluation = evaluate(session, summary, selection, clustering)
+        else:
+            session.folder.discard(("labels.zarr", "centers.zarr"))
+        return _publish(session, summary, selection, sample, clustering, evaluation, began)
+
+
+def _publish(
+    session: Session,
+    summary: Any,
+    selection: Selection,
+    sample: dict[str, Any],
+    clustering: Clustering | None,
+    evaluation: Evaluation | None,
+    began: float,
+) -> RunResult:
+    """Write manifest and report, once the engine's processes are gone and their memory is known."""
+    in_children = session.engine_description is not None and session.engine_description.get("kind") == "dask"
+    session.close_engine()
+    peak = peak_process_nbytes(in_children) if session.engine_description else None
+    content = manifest(session, selection, clustering, evaluation, peak)
+    if session.config.output.report:
+        with session.stage("report"):
+            record = run_record(session, summary, selection, sample, clustering, evaluation, content)
+            publish_report(session.folder, record)
+    else:
+        session.folder.discard(("report.json", "report.html"))
+    content["stages"] = session.stages
+    content["seconds"] = round(time.perf_counter() - began, 3)
+    session.folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    agreement = None if evaluation is None else evaluation.agreement
+    return RunResult(
+        folder=session.folder.path,
+        selection=selection,
+        labels=None if clustering is None else clustering.labels,
+        centers=None if clustering is None else clustering.centers,
+        inertia=None if clustering is None else clustering.inertia,
+        objective=None if evaluation is None else evaluation.objective,
+        certificates=() if evaluation is None else evaluation.certificates,
+        nmi=None if agreement is None else agreement.nmi,
+        nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
+        manifest=content,
+    )

@@ -1,0 +1,275 @@
+"""What the stages of a job share: source, output folder, an engine that starts when first needed, and a diary."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchselect.config import ExecutionSettings, JobConfig
+from sketchselect.errors import ConfigError, Interrupted, SourceChanged, Terminated
+from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.workflow.folder import OutputFolder, open_folder
+
+if TYPE_CHECKING:
+    from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+
+
+@dataclass
+class Session:
+    """A job being worked on.
+
+    Parameters
+    ----------
+    config : JobConfig
+        The job.
+    folder : OutputFolder
+        Its output, locked.
+    progress : Progress
+        What is told how far it is.
+    client : object
+        What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`.
+    """
+
+    config: JobConfig
+    folder: OutputFolder
+    progress: Progress
+    client: Any = None
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    engine_description: dict[str, Any] | None = None
+    projected_nbytes: int = 0
+    _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _engine: Any = None
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The source, opened and screened."""
+        given = self.config.input
+        return open_matrix(
+            given.url,
+            key=given.key,
+            storage_options=given.storage_options or None,
+            missing_chunks=given.missing_chunks,
+            nonfinite=given.nonfinite,
+        )
+
+    @cached_property
+    def identity(self) -> str | None:
+        """Fingerprint of the source's content when the job began; None if it cannot be told."""
+        return self.matrix.identity(0, self.matrix.shape[0])
+
+    @cached_property
+    def prepare(self) -> tuple[str, ...]:
+        """Row steps: the job's, and then the method's own that are not among them."""
+        from sketchselect.workflow.method import estimator
+
+        own = estimator(self.config).prepare_steps()
+        return (*self.config.prepare.rows, *(step for step in own if step not in self.config.prepare.rows))
+
+    @cached_property
+    def source(self) -> Source:
+        """The prepared rows, all columns."""
+        from sketchselect.execution import Source
+
+        return Source(self.matrix, self.vector("target"), None, self.prepare)
+
+    def vector(self, name: str) -> Vector | None:
+        """Open ``[input] target`` or ``labels``."""
+        address = getattr(self.config.input, name)
+        if address is None:
+            return None
+        return open_vector(
+            address,
+            self.matrix.shape[0],
+            matrix_address=self.matrix.address,
+            storage_options=self.config.input.storage_options or None,
+            name=name,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
+        if self._engine is None:
+            self._engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+            described = self.engine_description = self._engine.describe()
+            own = self.client is None and self.config.execution.cluster == "local"
+            if described.get("encrypted") is False and not own:
+                self.note(
+                    "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port can "
+                    "run code there; use tls:// outside a private network"
+                )
+        engine: Engine = self._engine
+        return engine
+
+    def close_engine(self, error: BaseException | None = None) -> None:
+        """Close what was opened for the engine, without waiting for its tasks if an error ended the job."""
+        self._engine = None
+        resources, self._resources = self._resources, contextlib.ExitStack()
+        resources.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def pass_options(self) -> dict[str, Any]:
+        """What every pass is given alike."""
+        execution = self.config.execution
+        return {
+            "engine": self.engine,
+            "partition_bytes": execution.partition_bytes,
+            "progress": self.progress,
+            "retries": execution.retries,
+            "stall_timeout": execution.stall_timeout,
+        }
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where finished parts of a pass are kept."""
+        from sketchselect.execution import Checkpoint
+
+        wanted = self.config.execution.checkpoint
+        if wanted is False:
+            return None
+        return Checkpoint(self.folder.checkpoints / "nodes" if wanted == "auto" else wanted)
+
+    def note(self, text: str) -> None:
+        """Tell the user something now, and again in manifest and report."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.progress.note(f"note: {text}")
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` if the source is not what it was when the job began."""
+        if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
+            raise SourceChanged(
+                f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
+                "run again when nobody writes to it"
+            )
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Time a stage; what is put into the yielded mapping goes into its entry of the manifest."""
+        entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
+        began = time.perf_counter()
+        yield entry
+        entry["seconds"] = round(time.perf_counter() - began, 3)
+        self.stages.append(entry)
+
+    def account(self, entry: dict[str, Any], stats: PassStats) -> None:
+        """Write a pass's account into its stage's entry."""
+        from dataclasses import asdict
+
+        entry.update({k: v for k, v in asdict(stats).items() if k != "seconds"})
+        self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        if stats.worker_deaths:
+            self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+
+
+@contextlib.contextmanager
+def open_session(
+    config: JobConfig, client: Any = None, *, fresh: bool = False, progress: Any = False
+) -> Iterator[Session]:
+    """Open source, folder and diary of a job, checked against each other, and close everything at the end.
+
+    Parameters
+    ----------
+    config : JobConfig
+        The job.
+    client : object, optional
+        Instead of the job's ``[execution] cluster``: whatever `sketchselect.summarize` takes as its `client`.
+    fresh : bool
+        Discard what earlier runs left in the output folder.
+    progress : bool or Progress
+        Whether, or to what, progress is reported.
+
+    Raises
+    ------
+    ConfigError, SourceError, NotOurFolder, RunInProgress
+        Before anything is started.
+    """
+    from sketchselect.execution import make_progress
+    from sketchselect.workflow.method import check_against_source
+
+    # The source is looked at first: a job that cannot run leaves no folder behind.
+    probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
+    check_against_source(config, probe.matrix)
+    for name in ("target", "labels"):
+        probe.vector(name)
+    with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
+        session = Session(config, folder, probe.progress, client)
+        session.__dict__["matrix"] = probe.matrix
+        try:
+            yield session
+        except BaseException as error:
+            session.close_engine(error)
+            if isinstance(error, (KeyboardInterrupt, Interrupted)):
+                raise _interrupted(session, error) from None
+            raise
+        session.close_engine()
+
+
+def _interrupted(session: Session, error: BaseException) -> Interrupted:
+    done = ", ".join(entry["name"] for entry in session.stages) or "none"
+    stopped = Interrupted(
+        f"interrupted; finished stages ({done}) and checkpoints are kept in {session.folder.path}: "
+        "run the same command again to resume"
+    )
+    stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
+    return stopped
+
+
+@contextlib.contextmanager
+def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
+    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
+    from sketchselect import execution
+
+    if client is not None:
+        with execution.as_engine(client) as engine:
+            yield engine
+    elif settings.cluster == "local":
+        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
+            yield engine
+    elif settings.cluster == "threads":
+        yield execution.ThreadEngine(settings.n_workers, memory_limit=settings.memory_limit)
+    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
+        from sketchselect.execution.dask_cluster import connect
+        from sketchselect.execution.tls import tls_security
+
+        security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        with connect(settings.cluster, security=security) as engine:
+            yield engine
+    else:
+        with execution.as_engine(settings.cluster) as engine:
+            yield engine
+
+
+@contextlib.contextmanager
+def library_logs(path: Path) -> Iterator[None]:
+    """Send what libraries log to a file instead of the terminal."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def peak_process_nbytes(in_children: bool) -> int:
+    """Return the largest resident memory of this process, or of its finished children, in bytes."""
+    who = resource.RUSAGE_CHILDREN if in_children else resource.RUSAGE_SELF
+    peak = resource.getrusage(who).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def refuse(problems: list[str]) -> None:
+    """Raise one `ConfigError` of all problems, if there are any."""
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -1,0 +1,51 @@
+"""Data and oracles shared by the tests of this folder."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+
+def blobs(seed: int, n_rows: int = 400, n_features: int = 5, n_blobs: int = 4, separation: float = 6.0) -> Any:
+    """Return Gaussian blobs, rows in random order."""
+    rng = np.random.default_rng(seed)
+    centers = separation * rng.standard_normal((n_blobs, n_features))
+    return centers[rng.integers(n_blobs, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+
+
+def exact_sums(X: Any, labels: Any, n_clusters: int, weights: Any = None) -> tuple[Any, Any, Any]:
+    """Return weight, mean and within-cluster sum of squares per cluster, in extended precision."""
+    Y = np.asarray(X).astype(np.longdouble)
+    w = np.ones(len(Y), np.longdouble) if weights is None else np.asarray(weights).astype(np.longdouble)
+    weight = np.zeros(n_clusters, np.longdouble)
+    mean = np.zeros((n_clusters, Y.shape[1]), np.longdouble)
+    within = np.zeros(n_clusters, np.longdouble)
+    for j in range(n_clusters):
+        rows, v = Y[labels == j], w[labels == j]
+        weight[j] = v.sum()
+        if weight[j] > 0:
+            mean[j] = (v[:, None] * rows).sum(axis=0) / weight[j]
+            within[j] = (v[:, None] * (rows - mean[j]) ** 2).sum()
+    return weight, mean, within
+
+
+def exact_distances(X: Any, centers: Any) -> Any:
+    """Return squared distances of every row to every centre, in extended precision."""
+    Y, C = np.asarray(X).astype(np.longdouble), np.asarray(centers).astype(np.longdouble)
+    return ((Y[:, None, :] - C[None, :, :]) ** 2).sum(axis=2)
+
+
+def best_objective(X: Any, n_clusters: int) -> float:
+    """Return the smallest k-means objective over all partitions, by trying them all."""
+    n = len(X)
+    labels = np.array([(0, *rest) for rest in itertools.product(range(n_clusters), repeat=n - 1)])
+    gram = X @ X.T
+    total = np.trace(gram)
+    gain = np.zeros(len(labels))
+    for j in range(n_clusters):
+        member = (labels == j).astype(float)
+        size = np.maximum(member.sum(axis=1), 1)
+        gain += np.einsum("ai,ij,aj->a", member, gram, member) / size
+    return float(total - gain.max())

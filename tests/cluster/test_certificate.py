@@ -1,0 +1,122 @@
+"""Certificates: never violated by the true optimum, exact where the mathematics is, honest where it says nothing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sketchselect.cluster import Certificate, certify, drop_certificate, kmeans_objective
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
+
+from .data import best_objective, blobs
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_clustering_beats_the_bound(seed):
+    """Every partition of a few rows is tried; the sketch is made to lose something."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(1, 4))
+    X = blobs(seed, 8, 90, int(rng.integers(1, 4)), separation=rng.choice([0.1, 1.0, 10.0])) + rng.choice([0.0, 1e6])
+    best = best_objective(X - X.mean(axis=0), k)
+    for size in (2, 3, 5):
+        fd = FrequentDirections(size=size)
+        sketch = fd.from_block(X[:3]).merge(fd.from_block(X[3:5], start=3).merge(fd.from_block(X[5:], start=5)))
+        assert not sketch.is_exact
+        found = certify(sketch, best, k)
+        assert found.lower_bound <= best * (1 + 1e-9)
+        assert found.factor >= 1.0
+    exact = certify(Moments().from_block(X), best, k)
+    assert exact.lower_bound <= best * (1 + 1e-9)
+    spectrum = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    assert exact.lower_bound == pytest.approx(spectrum[k - 1 :].sum(), rel=1e-6)
+    assert found.lower_bound <= exact.lower_bound * (1 + 1e-9)
+    if k == 1:
+        assert exact.factor == pytest.approx(1.0, rel=1e-9)
+
+
+def test_weighted_rows():
+    X = blobs(50, 7, 3, 2)
+    weights = np.array([1, 2, 1, 3, 1, 1, 2])
+    best = best_objective(np.repeat(X, weights, axis=0)[:11] - X.mean(axis=0), 2)
+    repeated = np.repeat(X, weights, axis=0)
+    found = certify(Moments().from_block(X, sample_weight=weights), 1e9, 2)
+    same = certify(Moments().from_block(repeated), 1e9, 2)
+    assert found.lower_bound == pytest.approx(same.lower_bound, rel=1e-9)
+    assert found.lower_bound <= best * (1 + 1e-9)
+
+
+def test_the_member_is_picked_by_kind():
+    X = blobs(1, 60, 4)
+    members = {"columns": ColumnStats().from_block(X), "sketch": FrequentDirections(size=8).from_block(X)}
+    direct = certify(members["sketch"], 1e6, 3)
+    assert certify(members, 1e6, 3).lower_bound == direct.lower_bound
+    assert certify(Bundle.of(members), 1e6, 3).lower_bound == direct.lower_bound
+    with pytest.raises(Incompatible, match="column-stats"):
+        certify(members["columns"], 1.0, 3)
+
+
+def test_drop_bound_holds_and_says_so():
+    X = blobs(2, 200, 6) * np.array([5.0, 4.0, 3.0, 0.3, 0.2, 0.1])
+    labels = (X[:, 0] > 0).astype(int)
+    moments = Moments().from_block(X)
+    support = [0, 1, 2]
+    selected = kmeans_objective(X[:, support], labels, 2)
+    full = kmeans_objective(X, labels, 2)
+    found = drop_certificate(moments, selected, support, 2)
+    dropped = ((X[:, 3:] - X[:, 3:].mean(axis=0)) ** 2).sum()
+    assert found.objective == pytest.approx(selected + dropped, rel=1e-12)
+    assert found.objective >= full
+    assert found.factor >= certify(moments, full, 2).factor
+    assert found.factor == pytest.approx(found.objective / found.lower_bound)
+    assert "at most" in found.sentence()
+    for wrong in ([0, 0], [6], [-1], [0.5], [[0]]):
+        with pytest.raises(BadParameter, match="support"):
+            drop_certificate(moments, selected, wrong, 2)
+
+
+def test_nothing_to_say_and_everything_to_say():
+    X = blobs(3, 20, 40)
+    lost = certify(FrequentDirections(size=2).from_block(X), 100.0, 15)
+    assert lost.lower_bound == 0.0
+    assert lost.factor == np.inf
+    assert "Nothing can be said" in lost.sentence()
+    assert lost.to_dict()["factor"] is None
+    perfect = certify(Moments().from_block(X), 0.0, 20)
+    assert perfect.factor == 1.0
+    assert "best possible" in perfect.sentence()
+    for k in (20, 21):
+        assert certify(Moments().from_block(X), 1.0, k).factor == np.inf
+    constant = certify(Moments().from_block(np.full((9, 3), 0.1)), 0.0, 2)
+    assert (constant.factor, constant.objective) == (1.0, 0.0)
+
+
+def test_an_impossible_objective_is_refused():
+    X = blobs(4, 100, 5)
+    moments = Moments().from_block(X)
+    bound = certify(moments, 1e6, 3).lower_bound
+    with pytest.raises(BadParameter, match="impossible"):
+        certify(moments, 0.99 * bound, 3)
+    assert certify(moments, bound * (1 - 1e-8), 3).factor == 1.0
+    for wrong in (np.nan, np.inf, -1.0):
+        with pytest.raises(BadParameter, match="finite"):
+            certify(moments, wrong, 3)
+    with pytest.raises(BadParameter, match="n_clusters"):
+        certify(moments, 1e6, 0)
+    with pytest.raises(BadParameter, match="'spectral'"):
+        certify(moments, 1e6, 3, method="blocks")
+
+
+def test_record_in_words_and_numbers():
+    found = certify(Moments().from_block(blobs(5, 50, 3)), 1e5, 2)
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["confidence"] == 1.0
+    assert plain["cost"] >= 0
+    assert found.details["n_rows"] == 50
+    words = Certificate(50.0, 51.0, 1.02, "spectral", 1.0, 0.0, 3).sentence()
+    assert "within 2 %" in words
+    assert "3 clusters" in words
+    assert "factor of 4" in Certificate(1.0, 4.0, 4.0, "spectral", 1.0, 0.0, 1).sentence()

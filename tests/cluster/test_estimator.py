@@ -1,0 +1,96 @@
+"""KMeans as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sketchselect import KMeans
+from sketchselect.errors import BadBlock
+
+from .data import blobs, exact_distances
+
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "draws are hashed by row index, so leaving rows out or repeating "
+    "them starts elsewhere than weights 0 and 2 (scikit-learn's own KMeans fails it too)",
+}
+
+
+@pytest.mark.filterwarnings("ignore::sketchselect.cluster.FewerClusters")
+def test_scikit_learn_conventions():
+    checks = check_estimator(KMeans(), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None)
+    assert [c["check_name"] for c in checks if c["status"] == "failed"] == []
+    assert {c["check_name"] for c in checks if c["status"] == "xfail"} == set(EXPECTED_FAILURES)
+    assert sum(c["status"] == "passed" for c in checks) > 40
+
+
+def test_predict_transform_score():
+    X = blobs(1, 300, 4)
+    km = KMeans(5, n_init=2).fit(X)
+    new = blobs(2, 50, 4).astype(np.float32)
+    exact = exact_distances(new, km.cluster_centers_)
+    assert (km.predict(new) == exact.argmin(axis=1)).all()
+    np.testing.assert_allclose(km.transform(new), np.sqrt(exact).astype(float), rtol=1e-12)
+    np.testing.assert_allclose(km.score(new), -float(exact.min(axis=1).sum()), rtol=1e-12)
+    assert (km.predict(X) == km.labels_).all()
+    assert -km.score(X) == pytest.approx(km.inertia_, rel=1e-12)
+    assert (KMeans(5, n_init=2).fit_predict(X) == km.labels_).all()
+    np.testing.assert_array_equal(KMeans(5, n_init=2).fit_transform(X), km.transform(X))
+    with pytest.raises(NotFittedError):
+        KMeans().predict(X)
+
+
+def test_pipeline_clone_set_output_and_names():
+    import pandas as pd
+
+    frame = pd.DataFrame(blobs(3, 120, 3), columns=["a", "b", "c"])
+    pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), KMeans(4).set_output(transform="pandas"))
+    out = clone(pipe).fit_transform(frame)
+    assert list(out.columns) == ["kmeans0", "kmeans1", "kmeans2", "kmeans3"]
+    km = KMeans(4).fit(frame)
+    assert km.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert clone(KMeans(3, tol=0.5)).get_params()["tol"] == 0.5
+
+
+def test_the_client_is_no_metadata():
+    assert "client" in inspect.signature(KMeans.fit).parameters
+    assert "client" not in KMeans().get_metadata_routing().fit.requests
+    assert "sample_weight" in KMeans().get_metadata_routing().fit.requests
+
+
+def test_sources_of_every_kind_give_the_same_clustering(tmp_path):
+    import dask.array as da
+    import pandas as pd
+    import zarr
+
+    X = blobs(4, 500, 4).astype(np.float32)
+    np.save(tmp_path / "x.npy", X)
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(100, 3), dtype="float32")
+    store[:] = X
+    reference = KMeans(4).fit(X)
+    for source in (str(tmp_path / "x.npy"), tmp_path / "x.zarr", da.from_array(X, chunks=(100, 4)), pd.DataFrame(X)):
+        km = KMeans(4).fit(source)
+        assert (km.labels_ == reference.labels_).all()
+        np.testing.assert_allclose(km.inertia_, reference.inertia_, rtol=1e-12)
+        assert km.n_features_in_ == 4
+    assert (reference.predict(tmp_path / "x.zarr") == reference.labels_).all()
+    np.save(tmp_path / "narrow.npy", X[:, :2])
+    with pytest.raises(BadBlock, match="2 columns"):
+        reference.predict(tmp_path / "narrow.npy")
+
+
+def test_random_state():
+    X = blobs(5, 400, 3, 8, separation=1.0)
+    fits = {s: KMeans(8, init="random", random_state=s).fit(X).inertia_ for s in (0, 1, 2)}
+    assert fits[0] == KMeans(8, init="random", random_state=np.int64(0)).fit(X).inertia_
+    assert len(set(fits.values())) > 1
+    a = KMeans(8, init="random", random_state=np.random.RandomState(3)).fit(X).inertia_
+    assert a == KMeans(8, init="random", random_state=np.random.RandomState(3)).fit(X).inertia_
+    KMeans(8, random_state=None).fit(X)

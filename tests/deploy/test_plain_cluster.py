@@ -1,0 +1,201 @@
+"""The recipe of `deploy/README.md` for plain Dask clusters, with real processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import zarr
+from distributed import Client
+from tests.deploy.conftest import PLAIN, PlainCluster, listening_addresses, wait_until
+
+JOB = """
+[input]
+url = "rows.zarr"
+[prepare]
+rows = ["l2"]
+[select]
+method = "sketched-ridge"
+n_features = 30
+n_components = 8
+sketch_size = 12
+[cluster]
+n_clusters = 6
+max_iter = 8
+[execution]
+partition_bytes = "256KiB"
+[output]
+report = false
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the recipe is for POSIX shells")]
+
+
+def command_line(*words: object, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "sketchselect", "run", str(folder / "job.toml"), *map(str, words)]
+
+
+def run(folder: Path, cluster: str, out: str) -> None:
+    command = command_line("--cluster", cluster, "--set", f"output.dir={out}", folder=folder)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of 75 partitions, and the job with its result on threads as the reference."""
+    folder = tmp_path_factory.mktemp("job")
+    rng = np.random.default_rng(5)
+    centres = 4 * rng.standard_normal((6, 200))
+    rows = centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
+    store = zarr.create_array(folder / "rows.zarr", shape=rows.shape, chunks=(160, 200), dtype="float32")
+    store[:] = rows.astype("float32")
+    (folder / "job.toml").write_text(JOB, encoding="utf-8")
+    run(folder, "threads", str(folder / "reference"))
+    return folder
+
+
+def assert_same_result(folder: Path, out: str) -> None:
+    for name in ("selection.json", "summary.sks"):
+        assert (folder / out / name).read_bytes() == (folder / "reference" / name).read_bytes(), name
+    for name in ("labels.zarr", "centers.zarr"):
+        mine, other = (zarr.open_array(folder / where / name, mode="r")[:] for where in (out, "reference"))
+        assert np.asarray(mine).tobytes() == np.asarray(other).tobytes(), name
+
+
+def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluster: PlainCluster, job: Path) -> None:
+    scheduler = plain_cluster.start_scheduler()
+    workers = [plain_cluster.start_worker(), plain_cluster.start_worker()]
+
+    assert set().union(*(listening_addresses(p.pid) for p in [scheduler, *workers])) == {"127.0.0.1"}
+    with urllib.request.urlopen(f"http://127.0.0.1:{plain_cluster.http_port}/health", timeout=10) as answer:
+        assert answer.read() == b"ok"
+    with Client(plain_cluster.address, timeout=20) as client:
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+            assert set(client.run(os.getenv, name).values()) == {"1"}
+
+    run(job, plain_cluster.address, str(job / "two"))
+    assert_same_result(job, "two")
+    manifest = json.loads((job / "two" / "manifest.json").read_text(encoding="utf-8"))
+    assert plain_cluster.address.rsplit(":", 1)[1] in json.dumps(manifest)
+    # The cluster is the user's: it is still there, and takes the next job.
+    assert [p.poll() for p in [scheduler, *workers]] == [None, None, None]
+    run(job, plain_cluster.address, str(job / "again"))
+    assert_same_result(job, "again")
+
+
+def test_worker_killed_in_the_middle_changes_no_bit(plain_cluster: PlainCluster, job: Path) -> None:
+    plain_cluster.start_scheduler()
+    victim = plain_cluster.start_worker()
+    plain_cluster.start_worker()
+    command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'killed'}", folder=job)
+    with Client(plain_cluster.address, timeout=20) as client:
+        inside = {w["name"]: a for a, w in client.scheduler_info(n_workers=-1)["workers"].items()}
+        assert len(inside) == 2
+        pids = client.run(os.getpid)
+        group = {p.pid for p in psutil.Process(victim.pid).children(recursive=True)}
+        (address,) = [a for a, pid in pids.items() if pid in group]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            wait_until(
+                lambda: bool(client.processing().get(address)) or process.poll() is not None, "a task on the victim"
+            )
+            assert process.poll() is None, process.communicate()[0]
+            os.killpg(victim.pid, signal.SIGKILL)
+            out, _ = process.communicate(timeout=200)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 0, out
+        assert list(client.scheduler_info(n_workers=-1)["workers"]) == [a for a in pids if a != address]
+    assert_same_result(job, "killed")
+
+
+def test_lost_scheduler_is_exit_75_and_the_same_command_finishes(plain_cluster: PlainCluster, job: Path) -> None:
+    scheduler = plain_cluster.start_scheduler()
+    worker = plain_cluster.start_worker()
+    command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'lost'}", folder=job)
+    with Client(plain_cluster.address, timeout=20) as client:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            wait_until(lambda: any(client.processing().values()) or process.poll() is not None, "a task on a worker")
+            assert process.poll() is None, process.communicate()[0]
+            client.close(timeout=1)
+            os.killpg(scheduler.pid, signal.SIGKILL)
+            out, _ = process.communicate(timeout=200)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 75, out
+    assert "Traceback" not in out
+    worker.wait(timeout=60)
+
+    plain_cluster.start_scheduler()
+    plain_cluster.start_worker()
+    run(job, plain_cluster.address, str(job / "lost"))
+    assert_same_result(job, "lost")
+
+
+def test_worker_without_a_scheduler_gives_up(plain_cluster: PlainCluster) -> None:
+    worker = plain_cluster.start(
+        str(PLAIN / "worker.sh"), plain_cluster.address, "1", "1GiB", SKETCHSELECT_DEATH_TIMEOUT="2"
+    )
+    assert worker.wait(timeout=60) != 0
+
+
+def test_worker_with_another_version_does_not_join(plain_cluster: PlainCluster) -> None:
+    scheduler = plain_cluster.start_scheduler()
+    other = plain_cluster.folder / "sitecustomize.py"
+    other.write_text(
+        "import importlib.metadata as m\n"
+        "true_version = m.version\n"
+        "m.version = lambda name: '0.0.1' if name == 'scipy' else true_version(name)\n",
+        encoding="utf-8",
+    )
+    worker = plain_cluster.start(
+        str(PLAIN / "worker.sh"), plain_cluster.address, "1", "1GiB", PYTHONPATH=str(plain_cluster.folder)
+    )
+    assert worker.wait(timeout=60) != 0
+    assert "this worker does not join" in plain_cluster.log(worker)
+    assert "scipy: 0.0.1 here" in plain_cluster.log(worker)
+    time.sleep(0.2)
+    with Client(plain_cluster.address, timeout=20) as client:
+        assert client.scheduler_info(n_workers=-1)["workers"] == {}
+    assert scheduler.poll() is None
+
+
+def test_worker_of_a_scheduler_without_the_preload_does_not_join(plain_cluster: PlainCluster) -> None:
+    bare = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(plain_cluster.port)]
+    scheduler = plain_cluster.start(*bare, "--dashboard-address", "127.0.0.1:0")
+    plain_cluster.wait_for(scheduler, "Scheduler at:")
+    worker = plain_cluster.start(str(PLAIN / "worker.sh"), plain_cluster.address)
+    assert worker.wait(timeout=60) != 0
+    assert "does not tell its versions" in plain_cluster.log(worker)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "*"])
+def test_scheduler_refuses_every_interface(host: str) -> None:
+    done = subprocess.run([PLAIN / "scheduler.sh", host], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "every interface" in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["tcp://127.0.0.1"]])
+def test_worker_script_names_a_bad_address(words: list[str]) -> None:
+    done = subprocess.run([PLAIN / "worker.sh", *words], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode in (1, 2)
+    assert "worker.sh" in done.stderr
+    assert "Traceback" not in done.stderr

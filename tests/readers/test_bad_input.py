@@ -1,0 +1,304 @@
+"""Bad input: the class of the error, and that its one line names the thing. One row per way to be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from sketchselect import open_matrix
+from sketchselect.errors import BadParameter, EmptyInput, SourceError
+from sketchselect.readers import zarr_metadata
+
+GOOD = np.arange(12.0).reshape(4, 3)
+
+
+def store(values=GOOD, name="a.zarr", **options):
+    def make(folder):
+        zarr.create_array(str(folder / name), data=np.asarray(values), **options)
+        return folder / name
+
+    return make
+
+
+def edited(*path, value, name="zarr.json", version=3):
+    """Make a good store, then change one entry of its metadata."""
+
+    def make(folder):
+        store(zarr_format=version)(folder)
+        file = folder / "a.zarr" / name
+        document = json.loads(file.read_text())
+        inner = document
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = value
+        file.write_text(json.dumps(document))
+        return folder / "a.zarr"
+
+    return make
+
+
+def text(content, name):
+    def make(folder):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+        return folder / name.partition("/")[0]
+
+    return make
+
+
+def cut_metadata(folder):
+    store()(folder)
+    file = folder / "a.zarr" / "zarr.json"
+    file.write_bytes(file.read_bytes()[:100])
+    return folder / "a.zarr"
+
+
+def group(folder):
+    made = zarr.open_group(str(folder / "g.zarr"), mode="w")
+    made.create_array("counts", data=GOOD)
+    made.create_array("labels", data=np.arange(4))
+    made.create_group("deep").create_array("X", data=GOOD.astype("f4"))
+    return folder / "g.zarr"
+
+
+def no_array_in(folder):
+    zarr.open_group(str(folder / "g.zarr"), mode="w")
+    return folder / "g.zarr"
+
+
+def near(folder):
+    store()(folder)
+    return folder / "a.zar"
+
+
+def npy(values, cut=0):
+    def make(folder):
+        np.save(folder / "a.npy", values, allow_pickle=True)
+        if cut:
+            os.truncate(folder / "a.npy", (folder / "a.npy").stat().st_size - cut)
+        return folder / "a.npy"
+
+    return make
+
+
+def npz(**arrays):
+    def make(folder):
+        np.savez(folder / "a.npz", **arrays)
+        return folder / "a.npz"
+
+    return make
+
+
+def bad_csr(folder, **change):
+    m = sp.csr_matrix(GOOD)
+    parts = {"data": m.data, "indices": m.indices, "indptr": m.indptr, "shape": m.shape} | change
+    np.savez(folder / "a.npz", **parts)
+    return folder / "a.npz"
+
+
+def huge_npy(folder):
+    np.save(folder / "a.npy", GOOD)
+    content = bytearray((folder / "a.npy").read_bytes())
+    at = content.index(b"(4, 3), }")
+    content[at : at + 17] = b"(400000000000, 3)"[:17]
+    (folder / "a.npy").write_bytes(bytes(content).replace(b"3)    ", b"3), } "))
+    return folder / "a.npy"
+
+
+V2 = partial(edited, name=".zarray", version=2)
+GRID = ("chunk_grid", "configuration", "chunk_shape")
+DATES = np.zeros((2, 2), "M8[s]")
+RECORDS = np.zeros((2, 2), [("a", "f4"), ("b", "i4")])
+MASKED = np.ma.masked_equal(GOOD, 3)
+TWO = {"A": GOOD, "B": GOOD}
+
+# what, maker of the source, arguments of open_matrix, class, parts that the message must have
+CASES = [
+    ("missing path", lambda d: d / "no-such.zarr", {}, SourceError, ["no-such.zarr", "no such file"]),
+    ("missing folder", lambda d: d / "nowhere" / "x.zarr", {}, SourceError, ["nowhere", "nor the folder"]),
+    ("misspelt path", near, {}, SourceError, ["a.zar:", "did you mean", "a.zarr?"]),
+    ("not zarr", lambda d: d, {}, SourceError, ["not a Zarr array", "convert"]),
+    ("a text file", text(b"hello", "a.bin"), {}, SourceError, ["a.bin", "not a Zarr array"]),
+    ("csv", text(b"1,2\n", "a.csv"), {}, SourceError, ["sketchselect convert a.csv"]),
+    ("missing csv", lambda d: d / "b.csv", {}, SourceError, ["no such file"]),
+    ("1-D store", store(np.arange(5)), {}, SourceError, ["a.zarr", "two dimensions", "has 1 (shape 5)", "X[:, None]"]),
+    ("3-D store", store(np.zeros((2, 3, 4))), {}, SourceError, ["has 3 (shape 2 x 3 x 4)"]),
+    ("no rows", store(np.zeros((0, 3))), {}, EmptyInput, ["a.zarr", "0 x 3", "no rows"]),
+    ("no columns", store(np.zeros((3, 0))), {}, EmptyInput, ["3 x 0", "no columns"]),
+    ("complex", store(GOOD * 1j), {}, SourceError, ["complex128", "real part", "float64"]),
+    ("dates", edited("data_type", value={"name": "numpy.datetime64", "configuration": {}}), {}, SourceError, ["datetime64", "dates into numbers"]),
+    ("text v3", edited("data_type", value="string"), {}, SourceError, ["not real numbers", "text columns"]),
+    ("object v2", V2("dtype", value="|O"), {}, SourceError, ["type object", "allowed are bool"]),
+    ("text v2", V2("dtype", value="<U5"), {}, SourceError, ["<U5", "text columns"]),
+    ("records v2", V2("dtype", value=[["a", "<f4"]]), {}, SourceError, ["not real numbers"]),
+    ("unknown type", edited("data_type", value="bfloat17"), {}, SourceError, ["not real numbers"]),
+    ("group", group, {}, SourceError, ["this is a group", "key=", "counts (4 x 3 float64)", "deep/X (4 x 3 float32)", "labels (4 int64)"]),
+    ("empty group", no_array_in, {}, SourceError, ["without arrays"]),
+    ("misspelt key", group, {"key": "count"}, SourceError, ["'count'", "did you mean 'counts'?"]),
+    ("key of a group", group, {"key": "deep"}, SourceError, ["deep: this is a group", "deep/X"]),
+    ("key of nothing", group, {"key": "zzz"}, SourceError, ["'zzz'", "arrays there: counts"]),
+    ("1-D key", group, {"key": "labels"}, SourceError, ["g.zarr/labels", "has 1"]),
+    ("key that leaves", group, {"key": "../x"}, SourceError, ["plain path inside"]),
+    ("key of an array", store(), {"key": "X"}, SourceError, ["'X'", "leave key out"]),
+    ("cut metadata", cut_metadata, {}, SourceError, ["zarr.json", "cut off (100 bytes)"]),
+    ("metadata not json", text(b"\xff\xfe{}", "b.zarr/zarr.json"), {}, SourceError, ["zarr.json", "damaged"]),
+    ("metadata a list", text(b"[1]", "b.zarr/zarr.json"), {}, SourceError, ["not a JSON object"]),
+    ("metadata nested", text(b"[" * 100000, "b.zarr/zarr.json"), {}, SourceError, ["damaged"]),
+    ("no node type", text(b"{}", "b.zarr/zarr.json"), {}, SourceError, ["no node type"]),
+    ("no shape", text(b'{"node_type": "array", "zarr_format": 3}', "b.zarr/zarr.json"), {}, SourceError, ["metadata is damaged"]),
+    ("format 99", V2("zarr_format", value=99), {}, SourceError, ["format 99"]),
+    ("negative shape", edited("shape", value=[-4, 3]), {}, SourceError, ["is not a shape"]),
+    ("shape of text", edited("shape", value=["4", 3]), {}, SourceError, ["is not a shape"]),
+    ("zero chunk", edited(*GRID, value=[0, 3]), {}, SourceError, ["is not a shape"]),
+    ("1-D chunk", edited(*GRID, value=[4]), {}, SourceError, ["metadata"]),
+    ("huge chunk", edited(*GRID, value=[10**6, 10**6]), {}, SourceError, ["1000000 x 1000000", "limit is 4.0 GiB", "smaller chunks"]),
+    ("1e11 chunks", edited("shape", value=[10**11, 3]), {}, SourceError, ["chunks of 4 x 3", "limit is 10000000"]),
+    ("unknown codec", edited("codecs", value=[{"name": "bytes"}, {"name": "nonsense"}]), {}, SourceError, ["codec 'nonsense'"]),
+    ("pickle codec v3", edited("codecs", value=[{"name": "numcodecs.pickle", "configuration": {}}]), {}, SourceError, ["'numcodecs.pickle'"]),
+    ("pickle filter v2", V2("filters", value=[{"id": "pickle"}]), {}, SourceError, ["'pickle'"]),
+    ("pickle compressor v2", V2("compressor", value={"id": "pickle", "protocol": 5}), {}, SourceError, ["'pickle'"]),
+    ("codec inside a shard", edited("codecs", value=[{"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 3], "codecs": [{"name": "evil"}]}}]), {}, SourceError, ["'evil'"]),
+    ("other grid", edited("chunk_grid", "name", value="rectilinear"), {}, SourceError, ["'rectilinear'"]),
+    ("npy objects", npy(np.array([[1, "a"]], dtype=object)), {}, SourceError, ["a.npy", "type object"]),
+    ("npy cut off", npy(GOOD, cut=9), {}, SourceError, ["a.npy", "cut off", "215 bytes", "224"]),
+    ("npy of nothing", text(b"", "a.npy"), {}, SourceError, ["a.npy", "not a NumPy file"]),
+    ("npy of 1e12 rows", huge_npy, {}, SourceError, ["a.npy"]),
+    ("npy 1-D", npy(np.arange(3)), {}, SourceError, ["has 1"]),
+    ("npy with key", npy(GOOD), {"key": "X"}, BadParameter, ["leave key out"]),
+    ("npy missing", lambda d: d / "q.npy", {}, SourceError, ["q.npy", "no such file"]),
+    ("npz missing", lambda d: d / "q.npz", {}, SourceError, ["q.npz", "no such file"]),
+    ("npz not a zip", text(b"PK", "a.npz"), {}, SourceError, ["a.npz", "not a NumPy archive"]),
+    ("npz two matrices", npz(**TWO), {}, SourceError, ["several arrays", "A (4 x 3 float64)", "key="]),
+    ("npz no matrix", npz(a=np.arange(3)), {}, SourceError, ["no array", "a (3 int64)"]),
+    ("npz wrong key", npz(**TWO), {"key": "C"}, SourceError, ["'C'", "A (4 x 3 float64)"]),
+    ("npz 3-D key", npz(A=np.zeros((2, 2, 2))), {"key": "A"}, SourceError, ["'A'", "has 3"]),
+    ("npz objects", npz(X=np.array([[None]])), {}, SourceError, ["'X'", "never unpickled"]),
+    ("csr indptr", lambda d: bad_csr(d, indptr=np.array([0, 3, 2, 8, 11])), {}, SourceError, ["a.npz", "never decrease"]),
+    ("csr index", lambda d: bad_csr(d, indices=np.full(11, 3)), {}, SourceError, ["outside the 3 columns"]),
+    ("csr length", lambda d: bad_csr(d, data=np.ones(5)), {}, SourceError, ["there are 5 values"]),
+    ("csr rows", lambda d: bad_csr(d, shape=(9, 3)), {}, SourceError, ["for 9 rows"]),
+    ("1-D array", lambda d: np.arange(3), {}, SourceError, ["array: ", "has 1"]),
+    ("0-D array", lambda d: np.float64(3), {}, SourceError, ["has 0"]),
+    ("object array", lambda d: np.array([[1, None]]), {}, SourceError, ["type object"]),
+    ("text array", lambda d: np.array([["a"]]), {}, SourceError, ["<U1", "encode"]),
+    ("records", lambda d: RECORDS, {}, SourceError, ["structured type"]),
+    ("dates array", lambda d: DATES, {}, SourceError, ["datetime64[s]"]),
+    ("masked", lambda d: MASKED, {}, SourceError, ["masked"]),
+    ("ragged", lambda d: [[1, 2], [3]], {}, SourceError, ["equal length"]),
+    ("no source", lambda d: object(), {}, SourceError, ["type object is not a source"]),
+    ("None", lambda d: None, {}, SourceError, ["NoneType is not a source"]),
+    ("empty list", lambda d: np.zeros((0, 0)), {}, EmptyInput, ["0 x 0"]),
+    ("frame of text", lambda d: pd.DataFrame({"a": [1], "name": ["x"]}), {}, SourceError, ["column 'name'", "encode"]),
+    ("frame of dates", lambda d: pd.DataFrame({"when": DATES[0]}), {}, SourceError, ["column 'when'", "datetime64"]),
+    ("frame of nothing", lambda d: pd.DataFrame(), {}, EmptyInput, ["0 x 0"]),
+    ("sparse complex", lambda d: sp.csr_matrix(GOOD * 1j), {}, SourceError, ["complex128"]),
+    ("sparse empty", lambda d: sp.csr_matrix((0, 4)), {}, EmptyInput, ["0 x 4"]),
+    ("key of an object", lambda d: GOOD, {"key": "X"}, BadParameter, ["not with an object"]),
+    ("nonfinite", lambda d: GOOD, {"nonfinite": "ignore"}, BadParameter, ["nonfinite", "drop_rows", "'ignore'"]),
+    ("missing_chunks", lambda d: GOOD, {"missing_chunks": "zero"}, BadParameter, ["missing_chunks", '"fill"', "'zero'"]),
+    ("source_id of an array", lambda d: GOOD, {"source_id": "a"}, BadParameter, ["source_id", "Dask"]),
+    ("source_id of a path", store(), {"source_id": "a"}, BadParameter, ["source_id"]),
+    ("options of a path", store(), {"storage_options": {"anon": True}}, BadParameter, ["storage_options", "local path"]),
+    ("scheme", lambda d: "ftp://host/x", {}, SourceError, ["ftp://", "allowed: file, memory, s3"]),
+    ("scheme of code", lambda d: "python://os", {}, SourceError, ["python://"]),
+    ("http", lambda d: "http://host/x", {}, SourceError, ["allow_http"]),
+    ("https", lambda d: "HTTPS://host/x", {}, SourceError, ["allow_http"]),
+    ("chained", lambda d: "simplecache::s3://b/x", {}, SourceError, ["chained URLs"]),
+    ("chained path", lambda d: "zip::/etc/passwd", {}, SourceError, ["chained URLs"]),
+    ("control", lambda d: "a\0b", {}, SourceError, ["control characters"]),
+    ("empty text", lambda d: "", {}, SourceError, ["a source must be"]),
+    ("nothing in memory", lambda d: "memory://nothing/there", {}, SourceError, ["memory://nothing/there", "not a Zarr array"]),
+    ("remote npy", lambda d: "memory://a.npy", {}, SourceError, ["local disks only"]),
+    ("zarr group object", lambda d: zarr.open_group(str(group(d)), mode="r"), {}, SourceError, ["this is a group", "counts"]),
+    ("zarr in memory", lambda d: zarr.create_array({}, data=GOOD), {}, SourceError, ["MemoryStore", "path or URL"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("maker", "arguments", "kind", "parts"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_one_line_that_names_it(tmp_path, maker, arguments, kind, parts):
+    source = maker(tmp_path)
+    with pytest.raises(kind) as caught:
+        open_matrix(source, **arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 900
+    for part in parts:
+        assert part in message
+    assert type(caught.value) is kind
+
+
+def test_dask_arrays():
+    import dask.array as da
+
+    x = da.from_array(GOOD, chunks=(2, 2))
+    for source, part in ((x[x[:, 0] > 1], "compute_chunk_sizes"), (x[:, 0], "has 1"), (x.astype(complex), "complex")):
+        with pytest.raises(SourceError, match=part):
+            open_matrix(source)
+    frame = SimpleNamespace(iloc=None, dtypes=None, columns=[], __dask_graph__=None)  # the shape of a Dask data frame
+    with pytest.raises(SourceError, match="to_dask_array"):
+        open_matrix(frame)
+    broken = x.map_blocks(lambda block: block / [0][1], dtype=float)
+    with pytest.raises(SourceError, match=r"Dask array: rows 1 to 2 could not be computed \(IndexError\)"):
+        open_matrix(broken).read_rows(1, 3)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIAKEY:hushhush@bucket/x",
+        "s3://hushhush@bucket/x",
+        "gs://user:hushhush@bucket/x",
+        "az://me:hushhush@box/x",
+        "https://me:hushhush@host/x?sig=hushhush",
+        "simplecache::https://hushhush@host/x?token=hushhush",
+        "ftp://hushhush@host/x?token=hushhush",
+    ],
+)
+def test_credentials_are_never_shown(url):
+    with pytest.raises(SourceError) as caught:
+        open_matrix(url)
+    assert "hush" not in str(caught.value)
+
+
+def test_options_are_blanked_out_of_errors(monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def refuse(self, path, *args, **kwargs):
+        raise PermissionError(13, "no access for key AKIAKEY with secret hushhush")
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", refuse)
+    options = {"key": "AKIAKEY", "client_kwargs": {"secret": "hushhush"}}
+    with pytest.raises(SourceError) as caught:
+        open_matrix("memory://box/x.zarr", storage_options=options)
+    assert "AKIA" not in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert "no access" in str(caught.value)
+
+
+def test_too_many_chunks_are_refused_before_the_store_is_listed(tmp_path, monkeypatch):
+    source = edited("shape", value=[10**11, 3])(tmp_path)
+    monkeypatch.setattr("sketchselect.readers.zarr_matrix.scan", lambda *_: pytest.fail("listed"))
+    with pytest.raises(SourceError, match="limit is 10000000"):
+        open_matrix(source)
+
+
+def test_the_limits_are_the_last_allowed_values(monkeypatch, tmp_path):
+    source = store(chunks=(2, 3))(tmp_path)
+    monkeypatch.setattr(zarr_metadata, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(zarr_metadata, "MAX_CHUNK_BYTES", 48)
+    assert open_matrix(source).shape == (4, 3)
+    monkeypatch.setattr(zarr_metadata, "MAX_CHUNKS", 1)
+    with pytest.raises(SourceError, match="2 chunks"):
+        open_matrix(source)
+    monkeypatch.setattr(zarr_metadata, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(zarr_metadata, "MAX_CHUNK_BYTES", 47)
+    with pytest.raises(SourceError, match="48 B"):
+        open_matrix(source)

@@ -1,0 +1,146 @@
+"""Every reader keeps the promises of `Matrix`; a new reader adds one maker to SOURCES."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from sketchselect import open_matrix
+from sketchselect.testing.readers import MatrixConformance
+
+
+def test_every_reader(any_source, values):
+    matrix = open_matrix(any_source)
+    MatrixConformance(matrix, values).verify()
+    assert open_matrix(matrix) is matrix
+    assert matrix.nonfinite == "error"
+    assert not matrix.is_sparse
+    assert matrix.in_memory == (not isinstance(any_source, (str, bytes)) and not hasattr(any_source, "__fspath__")) or (
+        hasattr(any_source, "store") or hasattr(any_source, "__dask_graph__")
+    )
+
+
+def test_a_path_pickles_as_a_path(write, tmp_path):
+    big = np.ones((2000, 300))
+    np.save(tmp_path / "a.npy", big)
+    np.savez(tmp_path / "a.npz", X=big)
+    for source in (write(big, chunks=(500, 100)), tmp_path / "a.npy", tmp_path / "a.npz"):
+        assert len(pickle.dumps(open_matrix(source))) < 3000
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint32", "int64", "float16", "float64"])
+def test_types_are_kept_and_small_ones_widened(write, dtype):
+    numbers = (np.arange(60).reshape(20, 3) % 5 - (0 if dtype in ("bool", "uint8", "uint32") else 2)).astype(dtype)
+    matrix = open_matrix(write(numbers, chunks=(7, 2)), missing_chunks="fill")
+    MatrixConformance(matrix, numbers).verify()
+    wanted = np.float64 if dtype in ("bool", "float16") else np.dtype(dtype)
+    assert matrix.read_rows(0, 20).dtype == wanted
+
+
+def test_whole_numbers_that_float64_cannot_hold_are_named(values):
+    with pytest.warns(UserWarning, match=r"2\^53"):
+        open_matrix(np.array([[1, 2**60]])).read_rows(0, 1)
+    open_matrix(np.array([[1, 2**53]])).read_rows(0, 1)
+
+
+def test_a_fresh_process_reads_the_same(write, values, tmp_path):
+    matrix = open_matrix(write(values, compressors=None))
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(matrix))
+    code = "import pickle, sys; m = pickle.load(open(sys.argv[1], 'rb')); sys.stdout.buffer.write(m.read_rows(3, 50).tobytes())"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "m.pkl"], capture_output=True, check=True, timeout=60)
+    assert done.stdout == values[3:50].tobytes()
+
+
+def test_many_threads_read_at_once(write, values):
+    from concurrent.futures import ThreadPoolExecutor
+
+    matrix = pickle.loads(pickle.dumps(open_matrix(write(values))))
+    ranges = [(a, b) for a in range(0, 100, 9) for b in range(a, 103, 13)]
+    with ThreadPoolExecutor(8) as pool:
+        for (a, b), block in zip(ranges, pool.map(lambda r: matrix.read_rows(*r), ranges), strict=True):
+            assert np.array_equal(block, values[a:b])
+
+
+NAMES = tuple(f"gene {i}" for i in range(17))
+
+
+def named_attribute(values, path):
+    zarr.create_array(str(path), data=values, attributes={"feature_names": list(NAMES)})
+    return path, None
+
+
+def named_attribute_v2(values, path):
+    zarr.create_array(str(path), data=values, attributes={"feature_names": list(NAMES)}, zarr_format=2)
+    return path, None
+
+
+def named_coordinate(values, path):
+    group = zarr.open_group(str(path), mode="w")
+    group.create_array("X", data=values, dimension_names=["cell", "gene"])
+    group.create_array("gene", data=np.array(NAMES, dtype=np.dtypes.StringDType()))
+    return path, "X"
+
+
+def named_coordinate_in_a_subgroup(values, path):
+    group = zarr.open_group(str(path), mode="w", zarr_format=2).create_group("deep")
+    group.create_array("X", data=values, attributes={"_ARRAY_DIMENSIONS": ["cell", "gene"]})
+    group.create_array("gene", data=np.array(NAMES, dtype="U10"))
+    return path, "deep/X"
+
+
+def named_frame(values, path):
+    return pd.DataFrame(values, columns=list(NAMES)), None
+
+
+def named_npz(values, path):
+    np.savez(path, X=values, feature_names=np.array(NAMES))
+    return f"{path}.npz", None
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [named_attribute, named_attribute_v2, named_coordinate, named_coordinate_in_a_subgroup, named_frame, named_npz],
+)
+def test_names_of_columns(maker, values, tmp_path):
+    source, key = maker(values, tmp_path / "named")
+    matrix = open_matrix(source, key=key)
+    MatrixConformance(matrix, values, NAMES).verify()
+
+
+def test_numeric_coordinate_names(values, tmp_path):
+    group = zarr.open_group(str(tmp_path / "g"), mode="w")
+    group.create_array("X", data=values, dimension_names=["t", "wave"])
+    group.create_array("wave", data=np.arange(17) * 10)
+    assert open_matrix(tmp_path / "g", key="X").feature_names[:2] == ("0", "10")
+
+
+@pytest.mark.parametrize("names", [["a"], list(range(17)), "abc", None, {"a": 1}])
+def test_names_that_do_not_fit_are_no_names(values, tmp_path, names):
+    zarr.create_array(str(tmp_path / "a"), data=values, attributes={"feature_names": names})
+    assert open_matrix(tmp_path / "a").feature_names is None
+    assert open_matrix(pd.DataFrame(values)).feature_names is None
+
+
+def test_missing_values_of_a_frame_are_nan():
+    frame = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": pd.array([1, None], dtype="Int64")})
+    got = open_matrix(frame, nonfinite="drop_rows")
+    assert got.nonfinite == "drop_rows"
+    assert np.array_equal(got.read_rows(0, 2), [[1, 1, 1], [2, 0, np.nan]], equal_nan=True)
+
+
+def test_a_note_where_nothing_detects_a_flipped_bit(write, values):
+    from zarr.codecs import Crc32cCodec, GzipCodec
+
+    from .conftest import CHECKED
+
+    assert "no checksum" in open_matrix(write(values, "a.zarr")).notes[0]
+    for i, codecs in enumerate(([CHECKED], [GzipCodec()], [Crc32cCodec()])):
+        assert open_matrix(write(values, f"{i}.zarr", compressors=codecs)).notes == ()
+    inside = write(values, "s.zarr", chunks=(10, 6), shards=(40, 12), compressors=[CHECKED])
+    assert open_matrix(inside).notes == ()

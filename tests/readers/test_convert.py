@@ -1,0 +1,234 @@
+"""`convert`: what comes out is what went in, and nothing half-made ever has the final name."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import zarr
+
+from sketchselect import open_matrix
+from sketchselect.errors import BadParameter, EmptyInput, NotOurFolder, SketchSelectError, SourceError
+from sketchselect.readers import convert
+from sketchselect.testing.readers import MatrixConformance
+
+NAMES = tuple(f"c{i}" for i in range(17))
+
+
+def leftovers(folder):
+    return sorted(p.name for p in folder.iterdir() if p.name.endswith(".partial"))
+
+
+def test_every_source(any_source, values, tmp_path):
+    seen = []
+    out = convert(any_source, tmp_path / "out.zarr", progress=lambda done, total: seen.append((done, total)))
+    assert out == tmp_path / "out.zarr"
+    matrix = open_matrix(out)
+    MatrixConformance(matrix, values).verify()
+    assert matrix.notes == ()
+    assert seen[-1] == (103, 103)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("chunks", ["10x4", (10, 4), "10 X 4"])
+def test_chunks_and_names(write, values, tmp_path, chunks):
+    out = convert(write(values), tmp_path / "out.zarr", chunks=chunks, feature_names=NAMES)
+    array = zarr.open_array(str(out), mode="r")
+    assert array.chunks == (10, 4)
+    MatrixConformance(open_matrix(out), values, NAMES).verify()
+    again = convert(out, tmp_path / "again.zarr", chunks="1000x1000")
+    assert zarr.open_array(str(again), mode="r").chunks == (103, 17)
+    assert open_matrix(again).feature_names == NAMES
+
+
+def test_default_chunks_fit_the_default_partition(tmp_path):
+    from sketchselect.readers import row_bands
+
+    for dtype, shape in (("f8", (70000, 40)), ("u1", (70000, 784)), ("f4", (3, 3_000_000))):
+        out = convert(np.zeros((2, 2)), tmp_path / "x.zarr")
+        assert out.is_dir()
+        matrix = open_matrix(convert(np.broadcast_to(np.zeros(1, dtype), shape), tmp_path / f"{dtype}.zarr"))
+        chunk = np.prod(matrix.describe()["chunks"])
+        assert chunk <= 2 << 20
+        assert chunk > 1 << 20 or shape[0] < 10
+        assert row_bands(matrix).read_amplification == 1
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", ">f8"])
+def test_the_type_is_kept(tmp_path, dtype):
+    numbers = (np.arange(60).reshape(20, 3) % 2).astype(dtype)
+    numbers[7:14] = 0
+    out = convert(numbers, tmp_path / "a.zarr", chunks=(7, 2))
+    assert open_matrix(out).dtype == np.dtype(dtype).newbyteorder("=")
+    assert np.array_equal(zarr.open_array(str(out), mode="r")[:], numbers)
+
+
+def test_files_on_disk_are_as_promised(tmp_path):
+    out = convert(np.zeros((50, 4)), tmp_path / "a.zarr", chunks=(10, 2))
+    assert len([p for p in (out / "c").rglob("*") if p.is_file()]) == 10
+    array = zarr.open_array(str(out), mode="r")
+    assert array.attrs["sketchselect"] == {"empty_chunks": "written"}
+    assert array.compressors[0].checksum is True
+    assert array.metadata.zarr_format == 3
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("header", [True, False])
+def test_text(values, tmp_path, delimiter, header):
+    path = tmp_path / "a.csv"
+    np.savetxt(path, values, delimiter=delimiter, fmt="%.9g", header=delimiter.join(NAMES) if header else "", comments="")
+    seen = []
+    out = convert(path, tmp_path / "out.zarr", chunks=(20, 17), progress=lambda *n: seen.append(n))
+    MatrixConformance(open_matrix(out), values.astype(float).astype("f4").astype(float), NAMES if header else None)
+    got = open_matrix(out)
+    assert got.dtype == np.float64
+    assert np.array_equal(got.read_rows(0, 103).astype("f4"), values)
+    assert got.feature_names == (NAMES if header else None)
+    assert seen[-1] == (103, 103)
+
+
+def test_awkward_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("sketchselect.readers.convert.BAND_BYTES", 32)
+    lines = b'\xef\xbb\xbf"height, cm",weight\r\n1,"2.5"\r\n\r\n 3 ,-4e2\r\n\r\n\r\nnan,inf\r\n5,6'
+    (tmp_path / "a.csv").write_bytes(lines)
+    with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
+        file.write(lines)
+    for name in ("a.csv", "b.csv.gz"):
+        matrix = open_matrix(convert(tmp_path / name, tmp_path / "out.zarr", chunks=(1, 2)))
+        assert matrix.feature_names == ("height, cm", "weight")
+        expected = [[1, 2.5], [3, -400], [np.nan, np.inf], [5, 6]]
+        assert np.array_equal(matrix.read_rows(0, 4), expected, equal_nan=True)
+        assert matrix.shape == (4, 2)
+
+
+BAD_TEXT = [
+    (b"a,b\n1,2\n3,secret\n", ["line 3", "column 2 ('b')", "is not a number"]),
+    (b"1,2\n3,secret\n", ["line 2", "column 2 is not"]),
+    (b"a,b\n1,2\n\n3,\n", ["line 4", "column 2 ('b') is empty"]),
+    (b"a,b\n1,2\n3\n", ["line 3 has 1 fields", "first line has 2"]),
+    (b"a,b\n1,2,3\n", ["line 2 has 3 fields"]),
+    (b"a,b\n1,1_000\n", ["line 2", "column 2"]),
+    (b"a,b\n1,1+2j\n", ["line 2", "column 2"]),
+    (b"a,b\n" + b"1,2\n" * 5000 + b"1,secret\n", ["line 5002", "column 2"]),
+    (b"a,b\n1,\xff\n", ["UTF-8"]),
+]
+
+
+@pytest.mark.parametrize(("content", "parts"), BAD_TEXT)
+def test_bad_text_names_line_and_column_and_leaves_nothing(tmp_path, content, parts):
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(SourceError) as caught:
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr", chunks="100x2")
+    for part in ["a.csv", *parts]:
+        assert part in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n1,2\n", b"a,b\n"])
+def test_text_without_rows(tmp_path, content):
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(EmptyInput, match=r"a\.csv"):
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr")
+
+
+def test_matrix_market(tmp_path):
+    m = sp.random(60, 9, 0.2, format="coo", random_state=0)
+    symmetric = sp.coo_array(m.T @ m)
+    pattern = sp.coo_array((np.ones(2), ([0, 1], [1, 2])), shape=(3, 3))
+    scipy.io.mmwrite(tmp_path / "s.mtx", m)
+    scipy.io.mmwrite(tmp_path / "y.mtx", symmetric, symmetry="symmetric")
+    scipy.io.mmwrite(tmp_path / "p.mtx", pattern, field="pattern")
+    scipy.io.mmwrite(tmp_path / "d.mtx", m.toarray())
+    for name, wanted in (("s", m.toarray()), ("y", symmetric.toarray()), ("p", pattern.toarray()), ("d", m.toarray())):
+        matrix = open_matrix(convert(tmp_path / f"{name}.mtx", tmp_path / "out.zarr"))
+        assert np.allclose(matrix.read_rows(0, matrix.shape[0]), wanted, rtol=1e-14)
+    scipy.io.mmwrite(tmp_path / "c.mtx", m * 1j)
+    (tmp_path / "j.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 9\n1 1")
+    for name, part in (("c", "complex128"), ("j", "damaged"), ("none", "no such file")):
+        with pytest.raises(SourceError, match=part):
+            convert(tmp_path / f"{name}.mtx", tmp_path / "bad.zarr")
+
+
+def test_what_is_not_ours_is_never_overwritten(write, values, tmp_path):
+    foreign = write(values, "theirs.zarr")
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("precious")
+    (tmp_path / "empty").mkdir()
+    ours = convert(values, tmp_path / "ours.zarr")
+    (tmp_path / "link").symlink_to(ours)
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    for name in ("theirs.zarr", "file", "folder", "empty", "link"):
+        with pytest.raises(NotOurFolder, match=name):
+            convert(values, tmp_path / name)
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+    assert np.array_equal(open_matrix(foreign).read_rows(0, 103), values)
+    convert(2 * values, ours)
+    assert np.array_equal(open_matrix(ours).read_rows(0, 103), 2 * values)
+
+
+def test_bad_arguments(write, values, tmp_path):
+    path = write(values)
+    for chunks in ("10", "0x4", "10x", "axb", (0, 4), (1, 2, 3), (1.5, 2), 7, [True, 3]):
+        with pytest.raises(BadParameter, match="ROWSxCOLS"):
+            convert(path, tmp_path / "out.zarr", chunks=chunks)
+    with pytest.raises(BadParameter, match="17 texts"):
+        convert(path, tmp_path / "out.zarr", feature_names=["a"])
+    with pytest.raises(BadParameter, match="different folders"):
+        convert(convert(path, tmp_path / "o.zarr"), tmp_path / "o.zarr")
+    with pytest.raises(BadParameter, match="does not exist"):
+        convert(path, tmp_path / "no" / "out.zarr")
+    with pytest.raises(BadParameter, match="local folder"):
+        convert(path, "s3://bucket/out.zarr")
+    with pytest.raises(BadParameter, match="leave key out"):
+        convert(tmp_path / "a.csv", tmp_path / "out.zarr", key="X")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a bug"), OSError(28, "No space left on device")])
+def test_an_interrupted_convert_leaves_nothing(values, tmp_path, error):
+    def fail(done, total):
+        raise error
+
+    ours = convert(values, tmp_path / "ours.zarr")
+    for target in (tmp_path / "new.zarr", ours):
+        expected = SketchSelectError if isinstance(error, OSError) else type(error)
+        with pytest.raises(expected, match="No space left" if isinstance(error, OSError) else None):
+            convert(3 * values, target, chunks=(10, 17), progress=fail)
+    assert [p.name for p in tmp_path.iterdir()] == ["ours.zarr"]
+    assert np.array_equal(open_matrix(ours).read_rows(0, 103), values)
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import sketchselect.readers.convert as module
+module.BAND_BYTES = 1
+def progress(done, total):
+    if done >= 40:
+        os.kill(os.getpid(), signal.SIGKILL)
+module.convert(np.load(sys.argv[1]), sys.argv[2], chunks=(10, 17), progress=progress)
+"""
+
+
+def test_killed_in_the_middle(values, tmp_path):
+    np.save(tmp_path / "a.npy", values)
+    target = tmp_path / "out.zarr"
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a.npy", target], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not target.exists()
+    assert len(leftovers(tmp_path)) == 1
+    foreign = tmp_path / ".out.zarr.otherhost.1.abcd.partial"
+    foreign.mkdir()
+    convert(tmp_path / "a.npy", target)
+    assert np.array_equal(open_matrix(target).read_rows(0, 103), values)
+    assert leftovers(tmp_path) == [foreign.name], "only what a dead process of this machine left is removed"
+    assert os.path.exists(foreign)

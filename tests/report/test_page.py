@@ -1,0 +1,271 @@
+"""The page is self-contained, well-formed, the same every time, and says what the record says."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+from sketchselect.errors import BadParameter
+from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord, render
+
+
+def section(page, html, name):
+    """Return the visible words of the section with this id."""
+    start = html.index(f'id="{name}"')
+    return page("<section " + html[start : html.index("</section>", start)] + "</section>").words
+
+
+def drawn_points(html):
+    """Return the (x, y) of every zero-length stroke in the scatter's cluster colours."""
+    figure = html[html.index('id="rows"') :]
+    figure = figure[: figure.index("</svg>")]
+    paths = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--(c\d|accent|rest)\)', figure)
+    return [(colour, dot) for data, colour in paths for dot in re.findall(r"M[\d.-]+ [\d.-]+h0", data)]
+
+
+def test_page_loads_nothing_and_runs_nothing(full_record, parse):
+    html = render(full_record())
+    page = parse(html)
+    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "base", "form", "video", "audio", "foreignobject"}
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href", "action", "srcset", "data"):
+            assert attributes.get(name, "#").startswith(("#", "data:image/png;base64,"))
+    assert "@import" not in html
+    assert all(target.startswith("#") for target in re.findall(r"url\(\s*['\"]?([^)]*)\)", html))
+    assert not re.search(r"https?:", html), "not even a namespace"
+
+
+def test_ids_are_unique_and_every_reference_has_its_target(full_record, parse):
+    html = render(full_record())
+    ids = [attributes["id"] for _, attributes in parse(html).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"(?:href=\"|url\()#([^\")]+)", html)) <= set(ids)
+
+
+def test_figures_have_a_name_and_a_caption(full_record, parse):
+    html = render(full_record())
+    page = parse(html)
+    assert len(page.all("svg")) == 3
+    for svg in page.all("svg"):
+        assert svg["role"] == "img"
+        assert svg["aria-label"]
+    assert all(image["alt"] for image in page.all("img"))
+    assert len(page.all("figure")) == len(page.all("figcaption")) == 4
+
+
+def test_no_stand_in_colour_is_left_and_every_variable_is_defined(full_record):
+    html = render(full_record())
+    assert not re.search(r"#0[1-7]0b0c|#0c0d\d\d", html)
+    defined = set(re.findall(r"(--[a-z0-9-]+):", html))
+    assert set(re.findall(r"var\((--[a-z0-9-]+)\)", html)) <= defined
+
+
+def test_same_record_same_bytes(full_record):
+    assert render(full_record()) == render(full_record())
+
+
+def test_bytes_do_not_depend_on_process_or_user_style(full_record, tmp_path):
+    (tmp_path / "matplotlibrc").write_text("axes.facecolor: red\nsvg.hashsalt: mine\nfont.size: 30\n")
+    program = (
+        "from sketchselect.report import RunRecord, render; import hashlib;"
+        "r = RunRecord(title='t', n_rows=9, n_columns=4, method='v', scores=[1., 2, 3, 4], support=[2, 3]);"
+        "print(hashlib.sha256(render(r).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=folder, check=True, text=True, capture_output=True, timeout=120
+        ).stdout
+        for folder in (tmp_path, tmp_path.parent)
+    }
+    assert len(digests) == 1
+
+
+def test_drawing_leaves_the_users_matplotlib_settings_alone(full_record):
+    import matplotlib
+
+    with matplotlib.rc_context({"font.size": 31.0}):
+        render(full_record())
+        assert matplotlib.rcParams["font.size"] == 31.0
+
+
+def test_order_of_the_sections(full_record, parse):
+    page = parse(render(full_record()))
+    ids = [attributes["id"] for tag, attributes in page.elements if tag == "section" and "id" in attributes]
+    expected = ["spectrum", "scores", "pixels", "features", "clusters", "rows", "labels", "timings", "settings", "job"]
+    assert ids == expected
+
+
+def test_what_was_done_and_what_is_proven(full_record, parse):
+    words = parse(render(full_record())).words
+    assert "From a matrix of 40 rows and 6 columns (prepared: l2), 2 columns were selected" in words
+    assert "Proven: at most 6.8 % worse than the best possible clustering" in words, "6.71 % must not be rounded down"
+    assert "A sentence of its own." in words
+    assert "One column is constant." in words
+
+
+def test_best_certificate_is_the_rigorous_one(full_record, parse):
+    certificates = [
+        CertificateRecord("sample", 1.05, 9.5, 10.0, confidence=0.99),
+        CertificateRecord("spectral", 3.0, 10 / 3, 10.0),
+        CertificateRecord("blocks", 1.25, 8.0, 10.0),
+    ]
+    words = parse(render(full_record(certificates=certificates))).words
+    assert "Proven: at most 25.0 % worse" in words
+    assert "with 99.0 % confidence" in words
+    words = parse(render(full_record(certificates=certificates[:1]))).words
+    assert "With 99.0 % confidence: at most 5.0 % worse" in words
+    assert "Proven" not in words
+
+
+def test_tables_show_the_records_numbers(full_record, parse):
+    html = render(full_record())
+    assert re.search(r"1 1 beryl 3.25 2 4 ember 2.5", section(parse, html, "features"))
+    assert "coral" not in html, "only selected columns are listed"
+    assert "0 14 35.0 % 1 13 32.5 % 2 13 32.5 %" in section(parse, html, "clusters")
+    labels = section(parse, html, "labels")
+    assert "0.512 0.623" in labels
+    assert "0.410 0.500" in labels
+    # clusters 1 and 2 hold mostly "odd", cluster 0 mostly "even"
+    assert "label \\ cluster 0 1 2 all even 10 1 11 odd 4 13 12 29" in labels
+    timings = section(parse, html, "timings")
+    assert "summarise 2.00 s 3.0 MiB 1.5 MiB/s" in timings
+    assert "select 500 ms – –" in timings or "select 0.50 s – –" in timings
+    settings = section(parse, html, "settings")
+    assert "execution.n_workers 2" in settings
+    assert "numpy 2.0.0" in settings
+    html = render(full_record(settings={"engine": {"memory_limit": 3 * 2**29, "n_bytes_ago": 1, "on": True}}))
+    assert "engine.memory_limit 1.5 GiB" in section(parse, html, "settings")
+    assert "engine.on True" in section(parse, html, "settings")
+
+
+def test_job_file_can_be_copied_exactly(full_record, parse):
+    text = "[input]\nurl = \"a&b<c>.zarr\"\n\tkey = 'x'\n"
+    html = render(full_record(job_text=text))
+    assert html.count("<pre>") == 1
+    shown = parse(html[html.index("<pre>") : html.index("</pre>") + 6]).text
+    assert "".join(shown) == text
+
+
+@pytest.mark.parametrize("n", [200, 6000])
+def test_every_row_is_a_dot(bare_record, n):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 13, n)
+    html = render(bare_record(n_rows=n, points=rng.normal(size=(n, 2)), point_labels=labels))
+    dots = drawn_points(html)
+    assert len(dots) == n
+    for colour in range(10):
+        assert sum(c == f"c{colour}" for c, _ in dots) == int((labels % 10 == colour).sum())
+
+
+def test_every_selected_column_is_marked(bare_record):
+    scores = np.arange(50.0, 0.0, -1.0)
+    support = [0, 7, 31]
+    html = render(bare_record(n_columns=50, scores=scores, support=support))
+    figure = html[html.index('id="scores"') : html.index("</svg>")]
+    marked = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--accent\)', figure)
+    others = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--rest\)', figure)
+    bars = [m for data in marked for m in re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", data)]
+    every = [m for data in others for m in re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", data)]
+    assert len(bars) == 3
+    assert len(every) == 50
+    assert [every[i] for i in support] == bars, "a marked bar lies on the bar of its column"
+    heights = [float(bottom) - float(top) for _, bottom, top in bars]
+    assert np.allclose(np.array(heights) / heights[0], scores[support] / scores[0], atol=0.01)
+    assert "chosen as a set" in html
+    assert "1 of the 3" in html
+
+
+def test_cut_is_drawn_where_the_selection_follows_the_scores(bare_record):
+    assert "cut after 2" in render(bare_record())
+    assert "cut after" not in render(bare_record(support=[0, 3]))
+
+
+def decode_png(address):
+    """Return (indexes, palette with opacity) of a palette PNG without row filters."""
+    data = base64.b64decode(address.removeprefix("data:image/png;base64,"))
+    chunks, at = {}, 8
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        (check,) = struct.unpack(">I", data[at + 8 + length : at + 12 + length])
+        assert check == zlib.crc32(kind + body)
+        chunks[kind] = body
+        at += 12 + length
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    raw = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), dtype=np.uint8).reshape(height, width + 1)
+    assert not raw[:, 0].any()
+    palette = np.frombuffer(chunks[b"PLTE"], dtype=np.uint8).reshape(-1, 3)
+    return raw[:, 1:], palette, np.frombuffer(chunks[b"tRNS"], dtype=np.uint8)
+
+
+def test_pixels_are_where_the_columns_are(bare_record, parse):
+    scores = np.array([0.0, 5.0, 1.0, 2.0, np.nan, 10.0])
+    html = render(bare_record(n_columns=6, scores=scores, support=[1, 5], image_shape=[2, 3]))
+    heat, mask = (decode_png(image["src"]) for image in parse(html).all("img"))
+    assert mask[2][mask[0]].astype(bool).tolist() == [[False, True, False], [False, False, True]]
+    assert heat[2][heat[0]].astype(bool).tolist() == [[True, True, True], [True, False, True]], "NaN is clear"
+    brightness = heat[1].astype(int).sum(axis=1)[heat[0]].ravel()[[0, 2, 3, 1, 5]]
+    assert (np.diff(brightness) > 0).all(), "cividis grows with the score"
+
+
+def test_channels_and_large_images_show_their_highest(bare_record, parse):
+    scores = np.zeros(600 * 500)
+    scores[7 * 500 + 11] = 1.0
+    html = render(bare_record(n_columns=scores.size, scores=scores, support=[7 * 500 + 11], image_shape=[600, 500]))
+    heat, mask = (decode_png(image["src"]) for image in parse(html).all("img"))
+    assert heat[0].shape == mask[0].shape == (200, 167)
+    assert np.argwhere(mask[0]).tolist() == np.argwhere(heat[0] == 255).tolist() == [[2, 3]]
+    rgb = np.zeros((4, 5, 3))
+    rgb[1, 2, 2] = 1.0
+    html = render(bare_record(n_columns=60, scores=rgb.ravel(), support=[23], image_shape=[4, 5, 3]))
+    heat, mask = (decode_png(image["src"]) for image in parse(html).all("img"))
+    assert np.argwhere(heat[0] == 255).tolist() == np.argwhere(mask[0]).tolist() == [[1, 2]]
+
+
+def test_spectrum_band_is_as_wide_as_the_shrinkage_says(bare_record):
+    """Read the band's polygon back: sqrt(s^2 + shrinkage) above each s, in the same scale."""
+    s, shrinkage = np.array([5.0, 4.0, 3.0]), 9.0
+    html = render(bare_record(singular_values=s, shrinkage=shrinkage))
+    figure = html[html.index('id="spectrum"') : html.index("</svg>")]
+    band = re.search(r'd="(M[^"]*)"[^>]*fill: var\(--band\)', figure)
+    corners = np.array(re.findall(r"[ML]([\d.]+) ([\d.]+)", band[1]), dtype=float)
+    line = re.search(r'd="(M[^"]*)"[^>]*stroke: var\(--accent\); stroke-width: 1.2', figure)
+    dots = np.array(re.findall(r"[ML]([\d.]+) ([\d.]+)", line[1]), dtype=float)
+    slope = (dots[1, 1] - dots[0, 1]) / (s[1] - s[0])
+    for (x, y), value in zip(dots, s, strict=True):
+        highest = corners[np.isclose(corners[:, 0], x, atol=0.11)][:, 1].min()
+        assert (highest - y) / slope == pytest.approx(np.hypot(value, 3.0) - value, abs=0.03)
+    assert "√(s² + 9)" in figure + html
+
+
+def test_record_whose_parts_contradict_each_other_is_refused(full_record):
+    for changes, named in (
+        ({"scores": [1.0]}, "scores"),
+        ({"support": [6]}, "support"),
+        ({"support": [-1]}, "support"),
+        ({"feature_names": ["a"]}, "feature_names"),
+        ({"weights": [1.0]}, "weights"),
+        ({"points": np.zeros((3, 3)), "point_labels": None}, "points"),
+        ({"point_labels": [0]}, "point_labels"),
+        ({"image_shape": (4, 4)}, "image_shape"),
+        ({"known_labels": KnownLabels([[1, 2]], ["a", "b"], 0.0, 0.0)}, "known_labels"),
+    ):
+        with pytest.raises(BadParameter, match=named):
+            full_record(**changes)
+
+
+def test_stage_without_reading_and_record_defaults():
+    assert StageRecord("x", 1.0).bytes_read is None
+    record = RunRecord(title="t", n_rows=1, n_columns=1, method="m", scores=[0.0], support=[0])
+    assert "1 column was selected" in render(record)

@@ -1,0 +1,76 @@
+"""Numbers as people read them: never a false promise by rounding, never more digits than asked."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sketchselect.report import text
+
+
+def test_doctests():
+    assert doctest.testmod(text).failed == 0
+
+
+@given(st.floats(min_value=0, max_value=5))
+def test_percentages_of_a_guarantee_are_never_rounded_down(fraction):
+    shown = float(text.at_most_percent(fraction).removesuffix(" %")) / 100
+    assert shown >= fraction - 1e-8
+    assert shown <= fraction + 0.001 + 1e-8
+
+
+@given(st.floats(min_value=1, max_value=1e5))
+def test_factors_are_never_rounded_down(value):
+    shown = float(text.factor(value).replace(",", ""))
+    assert value - 1e-8 <= shown <= value + 0.001 + 1e-8
+
+
+@given(st.floats(min_value=-1e308, max_value=1e308))
+def test_numbers_read_back_to_four_digits(value):
+    shown = text.number(value).replace(",", "").replace("−", "-").replace(" × 10", "e")
+    shown = shown.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    assert float(shown) == pytest.approx(value, rel=6e-4, abs=0)
+
+
+@given(st.floats(min_value=-1e308, max_value=1e308))
+def test_ticks_read_back_to_three_digits(value):
+    shown = text.tick(value).replace(",", "").replace("−", "-").replace("·10", "e")
+    shown = "1e" + shown[2:] if shown.startswith("10") and any(c in "⁻⁰¹²³⁴⁵⁶⁷⁸⁹" for c in shown) else shown
+    shown = shown.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    assert float(shown) == pytest.approx(value, rel=6e-3, abs=0)
+
+
+@given(st.text(), st.integers(1, 40))
+def test_cleaned_text_is_printable_and_short(value, length):
+    shown = text.clean(value, length)
+    assert len(shown) <= length
+    assert shown.isprintable() or all(c.isprintable() or c.isspace() for c in shown)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0 ms"),
+        (0.0341, "34 ms"),
+        (9.999, "10.0 s"),
+        (59.99, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (12_000, "3 h 20 min"),
+    ],
+)
+def test_durations(seconds, shown):
+    assert text.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(("n", "shown"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (2**54, "16.0 PiB")])
+def test_sizes(n, shown):
+    assert text.size(n) == shown
+
+
+def test_infinite_and_missing_numbers():
+    assert [text.number(v) for v in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert text.factor(math.inf) == "∞"

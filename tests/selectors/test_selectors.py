@@ -1,0 +1,228 @@
+"""Selectors: scikit-learn's contract, oracles, streaming, and agreement over every kind of source."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import sketchselect as sks
+from sketchselect import selectors
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.selectors import METHODS, Selection, make, rank
+from sketchselect.selectors.sketched_ridge import ridge_weights
+
+SCORE = "the parameter `score` (how directions are combined) is taken for a method; selectors have no score method"
+EXPECTED_FAILURES: dict[str, dict[str, str]] = {
+    "sketched-ridge": {
+        "check_fit_score_takes_y": SCORE,
+        "check_n_features_in_after_fitting": SCORE,
+        "check_pipeline_consistency": SCORE,
+    }
+}
+
+
+@parametrize_with_checks(
+    [cls() for cls in METHODS.values()], expected_failed_checks=lambda e: EXPECTED_FAILURES.get(e.method, {})
+)
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        # The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.
+        warnings.simplefilter("default")
+        check(estimator)
+
+
+def mixture(n=600, d=40, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * 0.3 + 1
+    X[:, [4, 9, 21]] += 6 * rng.standard_normal((n, 3))
+    return X
+
+
+def fsds_oracle(X, k, alpha, score):
+    """Huang 2015, Algorithm 1, by an exact SVD."""
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    _, s, vt = np.linalg.svd(X, full_matrices=False)
+    ridge = {"auto": s[k - 1] ** 2, "paper": 8 * s[k - 1]}.get(alpha, alpha)
+    W = np.abs(vt[:k] * (s[:k] / (s[:k] ** 2 + ridge))[:, None])
+    return W.max(axis=0) if score == "max" else np.sqrt((W**2).sum(axis=0))
+
+
+@pytest.mark.parametrize("alpha", ["auto", "paper", 0.37])
+@pytest.mark.parametrize("score", ["max", "l2"])
+def test_sketched_ridge_equals_the_offline_method_when_nothing_is_shrunk(alpha, score):
+    X = mixture()
+    ours = sks.SketchedRidgeSelector(7, n_components=4, sketch_size=20, alpha=alpha, score=score).fit(X)
+    wanted = fsds_oracle(X, 4, alpha, score)
+    assert np.allclose(ours.scores_, wanted, rtol=1e-9)
+    assert ours.support_.tolist() == sorted(np.argsort(-wanted, kind="stable")[:7].tolist())
+
+
+def test_ridge_weights_solve_the_ridge_regression_of_the_paper():
+    rng = np.random.default_rng(3)
+    B = rng.standard_normal((12, 30))
+    u, s, vt = np.linalg.svd(B, full_matrices=False)
+    k, alpha = 5, 2.5
+    # Lemma 3.3: the weights are the solution of min ||B X - U_k||^2 + alpha ||X||^2.
+    X = np.linalg.solve(B.T @ B + alpha * np.eye(30), B.T @ u[:, :k])
+    scores, _ = ridge_weights(s**2, vt, k, alpha, "max")
+    assert np.allclose(scores, np.abs(X).max(axis=1))
+
+
+def test_compensation_brings_the_scores_of_a_shrunk_sketch_closer_to_the_exact_ones():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((900, 12)) @ rng.standard_normal((12, 200)) + 0.5 * rng.standard_normal((900, 200))
+    exact = fsds_oracle(X, 6, "auto", "max")
+    errors = {}
+    for compensate in (True, False):
+        got = sks.SketchedRidgeSelector(20, n_components=6, sketch_size=13, compensate=compensate).fit(X)
+        assert got.summary_.shrinkage > 0
+        errors[compensate] = np.linalg.norm(got.scores_ - exact) / np.linalg.norm(exact)
+    assert errors[True] < errors[False]
+
+
+def test_auto_ridge_has_the_right_units():
+    X = mixture()
+    base = sks.SketchedRidgeSelector(10, 4, 20, normalize=None).fit(X)
+    scaled = sks.SketchedRidgeSelector(10, 4, 20, normalize=None).fit(1024.0 * X)
+    assert np.array_equal(rank(base.scores_), rank(scaled.scores_))
+
+
+def test_ranks_put_nan_last_and_break_ties_by_the_lowest_index():
+    assert rank(np.array([1.0, np.nan, 3.0, 1.0, 3.0, -np.inf])).tolist() == [2, 4, 0, 3, 5, 1]
+
+
+def test_duplicated_zero_and_constant_columns():
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.standard_normal((90, 4)), 3, axis=1)
+    X[:, 5] = 0
+    for method in METHODS:
+        chosen = make(method, n_features_to_select=5).fit(X)
+        assert chosen.scores_[5] == 0
+        assert 5 not in chosen.support_
+    V = sks.VarianceSelector(2).fit(np.c_[np.full(50, 0.1), rng.standard_normal(50) * 1e-9, np.full(50, 7.0)])
+    assert V.support_.tolist() == [0, 1]
+    assert V.scores_[0] == V.scores_[2] == 0
+
+
+def test_variance_keeps_its_digits_far_from_zero():
+    rng = np.random.default_rng(2)
+    Z = rng.standard_normal((5000, 6)) * np.array([1, 1.01, 1.02, 1.03, 1.04, 1.05])
+    X = 1e8 + Z
+    assert np.allclose(
+        sks.VarianceSelector(3).fit(X).scores_, X.astype(np.longdouble).var(axis=0).astype(float), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 37, 300])
+def test_partial_fit_at_any_batch_size(batch):
+    X = mixture()
+    for method in METHODS:
+        whole = make(method, n_features_to_select=8).fit(X)
+        stream = make(method, n_features_to_select=8)
+        for start in range(0, len(X), batch):
+            stream.partial_fit(X[start : start + batch])
+        assert np.allclose(stream.scores_, whole.scores_, rtol=1e-9)
+        assert stream.summary_.n_rows == len(X)
+
+
+def test_fit_summary_needs_no_data_and_picks_by_kind():
+    X = mixture()
+    both = sks.summarize(X, {"a": sks.ColumnStats(), "b": sks.FrequentDirections(20)}, prepare=["l2"])
+    ridge = sks.SketchedRidgeSelector(7, n_components=4).fit_summary(both)
+    assert np.allclose(ridge.scores_, sks.SketchedRidgeSelector(7, n_components=4, sketch_size=20).fit(X).scores_)
+    assert (
+        sks.VarianceSelector(7).fit_summary(both["b"]).support_.tolist()
+        == sks.VarianceSelector(7, normalize="l2").fit(X).support_.tolist()
+    )
+    with pytest.raises(Incompatible, match="frequent-directions"):
+        sks.SketchedRidgeSelector(7).fit_summary(both["a"])
+
+
+def test_rows_of_zeros_do_not_disturb():
+    X = mixture()
+    Z = np.insert(X, [0, 5, 5, 600], 0.0, axis=0)
+    a, b = sks.SketchedRidgeSelector(7, 4, 20).fit(X), sks.SketchedRidgeSelector(7, 4, 20).fit(Z)
+    assert np.allclose(a.scores_, b.scores_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_features_to_select": 0}, "n_features_to_select"),
+        ({"n_features_to_select": 2.5}, "n_features_to_select"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 64, "sketch_size": 64}, "sketch_size"),
+        ({"sketch_size": 1}, "size"),
+        ({"alpha": "best"}, "alpha"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"score": "mean"}, "score"),
+        ({"normalize": "l1"}, "l2"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(BadParameter, match=message):
+        sks.SketchedRidgeSelector(**parameters).fit(mixture())
+
+
+def test_more_features_than_columns_selects_all_with_a_warning():
+    with pytest.warns(UserWarning, match="41 but there are 40"):
+        chosen = sks.VarianceSelector(41).fit(mixture())
+    assert len(chosen.support_) == 40
+
+
+def test_pipelines_clone_and_data_frames():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(mixture(), columns=[f"c{j}" for j in range(40)])
+    chosen = clone(sks.SketchedRidgeSelector(3, n_components=3)).set_output(transform="pandas").fit(frame)
+    assert list(chosen.transform(frame).columns) == list(chosen.get_feature_names_out())
+    assert chosen.selection_.feature_names == tuple(frame.columns)
+    pipe = make_pipeline(FunctionTransformer(np.abs), sks.VarianceSelector(3)).fit(mixture())
+    assert pipe.transform(mixture()).shape == (600, 3)
+
+
+def test_every_source_gives_the_same_selection(tmp_path):
+    import dask.array as da
+    import scipy.sparse as sp
+    import zarr
+
+    X = mixture(2000, 60)
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=X.shape, chunks=(256, 25), dtype=X.dtype)[:] = X
+    np.save(tmp_path / "x.npy", X)
+    wanted = sks.SketchedRidgeSelector(9, 4, 20).fit(X)
+    for source in (
+        path,
+        str(tmp_path / "x.npy"),
+        da.from_array(X, chunks=(300, 30)),
+        sp.csr_array(X),
+        sks.open_matrix(path),
+    ):
+        got = sks.SketchedRidgeSelector(9, 4, 20).fit(source)
+        assert got.support_.tolist() == wanted.support_.tolist()
+        assert np.allclose(got.scores_, wanted.scores_, rtol=1e-9)
+        assert got.transform(source).shape == (2000, 9)
+
+
+def test_selection_round_trips_through_json():
+    import json
+
+    chosen = sks.SketchedRidgeSelector(7, 4, 20).fit(mixture()).selection_
+    back = Selection.from_dict(json.loads(json.dumps(chosen.to_dict(), allow_nan=False)))
+    assert back.support.tolist() == chosen.support.tolist()
+    assert back.scores.tobytes() == chosen.scores.tobytes()
+    assert back.parameters == chosen.parameters
+
+
+def test_make_suggests_what_was_meant():
+    with pytest.raises(BadParameter, match="did you mean 'sketched-ridge'"):
+        make("sketchd-ridge")
+    with pytest.raises(BadParameter, match="did you mean 'sketch_size'"):
+        make("sketched-ridge", sketchsize=3)
+    assert set(selectors.METHODS) == {"sketched-ridge", "variance"}

@@ -1,0 +1,140 @@
+"""The file format: damage never goes unnoticed, old files load for ever, writing is atomic."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import DamagedFile, NoData, SourceError
+from sketchselect.summaries import KINDS, codec
+
+_spec = importlib.util.spec_from_file_location("golden_make", Path(__file__).parent / "golden" / "make.py")
+golden = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(golden)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
+    for version in range(1, KINDS[kind].format_version + 1):
+        path = golden.path_of(kind, version)
+        assert path.exists(), f"run {golden.FOLDER / 'make.py'} and commit {path.name}"
+        found = sks.load(path)
+        X = golden.data()
+        assert found.kind == kind
+        assert (found.n_rows, found.n_features) == X.shape
+        assert found.feature_names == golden.NAMES
+        assert found.prepare == ("l2",)
+        members = list(found.values()) if kind == "bundle" else [found]
+        for member in members:
+            if member.kind in ("frequent-directions", "moments", "column-stats"):
+                assert np.allclose(member.mean, X.mean(axis=0), rtol=1e-13, atol=1e-13)
+                scatter = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
+                assert np.allclose(member.centered_column_squared_norms, scatter, rtol=1e-12)
+            if member.kind == "frequent-directions":
+                gap = np.linalg.eigvalsh(X.T @ X - member.sketch.T @ member.sketch)
+                assert gap[0] > -1e-9
+                assert gap[-1] <= member.shrinkage + 1e-9
+            if member.kind == "centroid-sums":
+                assert np.allclose(member.cluster_means, [X[c::4].mean(axis=0) for c in range(4)])
+        assert found.merge(found).n_rows == 2 * found.n_rows
+
+
+def small():
+    return sks.FrequentDirections(size=2).from_block(golden.data()[:5, :3])
+
+
+def test_every_flipped_bit_and_every_truncation_is_noticed():
+    raw = codec.encode(small())
+    for position in range(len(raw)):
+        bad = bytearray(raw)
+        bad[position] ^= 1 << (position % 8)
+        with pytest.raises(DamagedFile):
+            codec.decode(bytes(bad))
+    for cut in range(len(raw)):
+        with pytest.raises(DamagedFile):
+            codec.decode(raw[:cut])
+    with pytest.raises(DamagedFile):
+        codec.decode(raw + b"\0")
+
+
+def with_header(edit):
+    """Return a file with an edited header and a digest that fits it: what a hostile or buggy writer could make."""
+    raw = codec.encode(small())
+    length = int.from_bytes(raw[16:24], "little")
+    start = 24 + length
+    arrays = raw[start + (-start % 64) : -32]
+    header = json.loads(raw[24 : 24 + length])
+    edit(header)
+    text = json.dumps(header).encode()
+    head = raw[:16] + len(text).to_bytes(8, "little") + text
+    body = head + bytes(-len(head) % 64) + arrays
+    return body + codec.hashlib.blake2b(body, digest_size=32).digest()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda h: h["arrays"]["mean"].update(shape=[10**12]),
+        lambda h: h["arrays"]["mean"].update(shape=[-1]),
+        lambda h: h["arrays"]["mean"].update(shape=["3"]),
+        lambda h: h["arrays"]["mean"].update(shape=[2]),
+        lambda h: h["arrays"]["mean"].update(dtype="|O"),
+        lambda h: h["arrays"]["mean"].update(dtype="<f4"),
+        lambda h: h["arrays"]["mean"].update(dtype="nonsense"),
+        lambda h: h["arrays"]["mean"].update(offset=-64),
+        lambda h: h["arrays"]["mean"].update(offset=10**15),
+        lambda h: h["arrays"].pop("mean"),
+        lambda h: h["parameters"].update(size=0),
+        lambda h: h["parameters"].update(other=1),
+        lambda h: h.update(kind="no-such-kind"),
+        lambda h: h.update(format_version=99),
+        lambda h: h.update(extra=True),
+        lambda h: h.update(prepare=7),
+        lambda h: h.pop("parameters"),
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(edit):
+    with pytest.raises(DamagedFile):
+        codec.decode(with_header(edit), "hostile.sks")
+
+
+def test_messages_name_the_file(tmp_path):
+    path = tmp_path / "week 12.sks"
+    path.write_bytes(codec.encode(small())[:-1])
+    with pytest.raises(DamagedFile, match="week 12"):
+        sks.load(path)
+    with pytest.raises(SourceError, match="no such file"):
+        sks.load(tmp_path / "absent.sks")
+    with pytest.raises(SourceError, match="folder"):
+        sks.load(tmp_path)
+    with pytest.raises(SourceError, match="does not exist"):
+        sks.save(small(), tmp_path / "no" / "s.sks")
+    with pytest.raises(NoData):
+        sks.save(sks.Moments(), tmp_path / "s.sks")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "s.sks"
+    sks.save(small(), path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="space"):
+        sks.save(sks.Moments().from_block(golden.data()), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s.sks"]
+
+
+def test_url(tmp_path):
+    url = "memory://folder/s.sks"
+    sks.save(small(), url)
+    assert sks.load(url) == small()

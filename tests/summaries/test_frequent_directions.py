@@ -1,0 +1,175 @@
+"""What the laws do not say about the sketch: streaming, long blocks, domain, real data, names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import BadBlock, BadParameter, Incompatible, NoData, NotFinite
+from sketchselect.linalg.shrink import shrink
+
+
+def assert_guarantee(X, s, rel=1e-10):
+    X = np.asarray(X, float)
+    slack = rel * (X**2).sum()
+    C = X - X.mean(axis=0)
+    for rows, gram in ((s.sketch, X.T @ X), (s.centered_sketch, C.T @ C)):
+        gap = np.linalg.eigvalsh(gram - rows.T @ rows)
+        assert -slack <= gap[0]
+        assert gap[-1] <= s.shrinkage + slack
+    tails = np.maximum(np.linalg.eigvalsh(C.T @ C)[::-1], 0)
+    for k in range(s.size):
+        assert s.shrinkage <= tails[k:].sum() / (s.size - k) * (1 + 1e-9) + slack
+
+
+def test_energy_in_the_last_rows_of_a_buffer_is_not_lost():
+    # A published implementation returned the first half of a buffer that had not been shrunk first.
+    X = np.zeros((15, 200))
+    X[10:, :5] = np.eye(5) * 100
+    s = sks.FrequentDirections(10).from_block(X)
+    assert_guarantee(X, s)
+    assert s.squared_norm == pytest.approx(5e4)
+    assert np.trace(s.sketch.T @ s.sketch) == pytest.approx(5e4)
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 15, 16, 17, 31, 32, 33, 100, 1000, 1001])
+def test_any_length_of_block(n):
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, 130)) * np.linspace(3, 0.1, 130) + 5
+    s = sks.FrequentDirections(8).from_block(X)
+    assert_guarantee(X, s)
+    assert s.centered_sketch.shape[0] <= 7
+
+
+def test_spectra_that_are_flat_steep_and_low_rank():
+    rng = np.random.default_rng(1)
+    q, _ = np.linalg.qr(rng.standard_normal((150, 150)))
+    for values in (
+        np.ones(150),
+        10.0 ** -np.arange(0, 15, 0.1),
+        np.r_[1e8, np.ones(149)],
+        np.r_[np.ones(3), np.zeros(147)],
+    ):
+        X = rng.standard_normal((700, 150)) @ (q * values)
+        assert_guarantee(X, sks.FrequentDirections(9).from_block(X))
+
+
+def test_update_from_a_description_and_one_row_at_a_time():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((60, 100))
+    s = sks.FrequentDirections(5)
+    for row in X:
+        s = s.update(row[None, :])
+    assert s.n_rows == 60
+    assert_guarantee(X, s)
+
+
+def test_shrink_removes_at_least_size_times_delta():
+    rng = np.random.default_rng(3)
+    C = rng.standard_normal((40, 60))
+    B, delta = shrink(C, 10)
+    singular = np.linalg.svd(C, compute_uv=False)
+    assert B.shape[0] <= 9
+    assert delta == pytest.approx(singular[9] ** 2)
+    assert (C**2).sum() - (B**2).sum() >= 10 * delta * (1 - 1e-12)
+
+
+def test_exact_mode_is_a_function_of_width_and_size_alone():
+    X = np.random.default_rng(4).standard_normal((50, 31))
+    assert sks.FrequentDirections(3).from_block(X[:, :30] * 1).is_exact is True
+    assert not sks.FrequentDirections(2).from_block(X).is_exact
+    assert not sks.FrequentDirections(1000).keeps_gram(2049)
+    assert sks.FrequentDirections(1000).keeps_gram(2048)
+
+
+def test_directions_agree_with_svd():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((80, 30)) + 2
+    s = sks.FrequentDirections(4).from_block(X)
+    assert s.is_exact
+    _, sv, vt = np.linalg.svd(X, full_matrices=False)
+    assert np.allclose(s.directions.squares, sv**2)
+    assert np.allclose(np.abs((s.directions.vectors * vt).sum(axis=1)), 1)
+    assert np.allclose(s.centered_directions.squares[:29], np.linalg.svd(X - X.mean(0), compute_uv=False)[:29] ** 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "names"),
+    [
+        ([[1.0, np.nan]], NotFinite, ["row 40", "column 1"]),
+        ([[1.0, 2.0], [np.inf, 2.0]], NotFinite, ["row 41", "column 0"]),
+        ([[1.0, 1e160]], BadBlock, ["1e150", "row 40", "column 1"]),
+        ([[1.0, -1e160], [0.0, 1e160]], BadBlock, ["1e150", "column 1"]),
+        ([1.0, 2.0], BadBlock, ["two-dimensional"]),
+        ([["a", "b"]], BadBlock, ["numeric"]),
+        ([[1 + 2j]], BadBlock, ["complex"]),
+        (np.array([["2020-01-01"]], dtype="M8[D]"), BadBlock, ["datetime"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [sks.FrequentDirections(2), sks.Moments()])
+def test_bad_blocks_are_named(kind, values, error, names):
+    wide = np.zeros((1, 40))
+    kind.from_block(wide)
+    with pytest.raises(error) as caught:
+        kind.from_block(values, start=40)
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_wide_blocks_with_bad_values_do_not_reach_lapack():
+    X = np.zeros((300, 100))
+    X[250, 3] = np.inf
+    with pytest.raises(NotFinite, match="row 250, column 3"):
+        sks.FrequentDirections(4).from_block(X)
+    X[250, 3] = 1e200
+    with pytest.raises(BadBlock, match="row 250, column 3"):
+        sks.FrequentDirections(4).from_block(X)
+
+
+def test_parameters_and_descriptions():
+    for bad in (1, 0, -3, 2.5, True, "8", None):
+        with pytest.raises(BadParameter, match="size"):
+            sks.FrequentDirections(bad)
+    with pytest.raises(NoData):
+        sks.FrequentDirections(4).sketch.shape
+    with pytest.raises(Incompatible, match="moments"):
+        sks.FrequentDirections(4).from_block(np.eye(5)).merge(sks.Moments().from_block(np.eye(5)))
+
+
+def test_names_and_prepare_steps_must_agree():
+    fd = sks.FrequentDirections(2)
+    X = np.eye(3)
+    a = fd.from_block(X).with_context(prepare=(), feature_names=("a", "b", "c"))
+    assert a.merge(fd.from_block(X)).feature_names == ("a", "b", "c")
+    assert fd.from_block(X).merge(a).feature_names == ("a", "b", "c")
+    with pytest.raises(Incompatible, match="'c' and 'x'"):
+        a.merge(fd.from_block(X).with_context(prepare=(), feature_names=("a", "b", "x")))
+    with pytest.raises(Incompatible, match="l2"):
+        a.merge(fd.from_block(X).with_context(prepare=("l2",), feature_names=None))
+
+
+def test_weights_are_repeated_rows():
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((40, 20))
+    w = rng.integers(0, 4, 40)
+    for kind in (sks.FrequentDirections(2), sks.Moments()):
+        a = kind.from_block(X, sample_weight=w)
+        b = kind.from_block(np.repeat(X, w, axis=0))
+        assert a.weight == b.weight
+        assert np.allclose(a.mean, b.mean)
+        assert np.allclose(a.centered_column_squared_norms, b.centered_column_squared_norms)
+    with pytest.raises(BadBlock, match="sample_weight"):
+        sks.Moments().from_block(X, sample_weight=-w)
+    with pytest.raises(BadBlock, match="sample_weight"):
+        sks.Moments().from_block(X, sample_weight=w[:-1])
+
+
+def test_projection_bounds_the_state():
+    rng = np.random.default_rng(7)
+    for size, p in ((2, 20), (2, 100), (10, 100), (10, 500)):
+        fd = sks.FrequentDirections(size)
+        s = fd.from_block(rng.standard_normal((3, p)))
+        for n in (1, 5, 50, 300):
+            s = s.merge(fd.from_block(rng.standard_normal((n, p))))
+            assert s.nbytes <= fd.projected_nbytes(p)

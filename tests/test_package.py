@@ -1,0 +1,184 @@
+"""What a new user meets first: the import, the files, the README's words, and the distribution."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.metadata
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WALKED = pkgutil.walk_packages(sks.__path__, "sketchselect.")
+MODULES = sorted(module.name for module in WALKED if not module.name.endswith("__main__"))
+
+
+def code_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def python(*words: str, cwd: Path, seconds: float = 250) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert sks.__all__ == sorted(set(sks.__all__))
+    for name in sks.__all__:
+        assert getattr(sks, name) is not None, name
+    assert set(sks.__all__) <= set(dir(sks))
+
+
+def test_public_objects_are_documented() -> None:
+    for name in sks.__all__:
+        if name != "__version__":
+            assert (getattr(sks, name).__doc__ or "").strip(), name
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="KMeens"):
+        sks.KMeens
+
+
+def test_import_is_light(tmp_path: Path) -> None:
+    heavy = ["dask", "distributed", "zarr", "numba", "sklearn", "scipy", "matplotlib", "pandas", "pydantic", "typer"]
+    program = f"import sys, sketchselect; print([m for m in {heavy} if m in sys.modules])"
+    assert python("-c", program, cwd=tmp_path).strip() == "[]"
+
+
+def test_help_is_light(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom sketchselect.cli import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit as end:\n    assert end.code in (0, None)\n"
+        "heavy = ['dask', 'distributed', 'zarr', 'numba', 'sklearn', 'matplotlib']\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    assert python("-c", program, cwd=tmp_path).splitlines()[-1] == "[]"
+
+
+def test_version_is_the_same_everywhere() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", changelog, flags=re.MULTILINE)
+    assert newest
+    assert {newest[1], PROJECT["version"], importlib.metadata.version("sketchselect")} == {sks.__version__}
+
+
+def test_readme_commands_are_those_that_the_ci_runs() -> None:
+    commands = [line for block in code_blocks("sh") for line in block.splitlines() if "-m venv" in line]
+    assert len(commands) == 2
+    assert all(line.startswith("python3 -m venv .venv && .venv/bin/pip install ") for line in commands)
+    assert commands[0].endswith("&& .venv/bin/sketchselect demo")
+    assert commands[1].endswith("&& .venv/bin/python -m pytest")
+    shown = subprocess.run([ROOT / ".ci" / "run", "--show-commands"], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines() == commands
+
+
+def test_readme_python_example_runs(tmp_path: Path) -> None:
+    (example,) = code_blocks("python")
+    assert 15 <= len(example.splitlines()) <= 24
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    out = python("-W", "error", "example.py", cwd=tmp_path)
+    assert "best possible" in out
+    assert (tmp_path / "digits.sks").is_file()
+
+
+def test_readme_job_file_runs_on_a_store_of_ones_own(tmp_path: Path) -> None:
+    (job,) = code_blocks("toml")
+    (tmp_path / "job.toml").write_text(job, encoding="utf-8")
+    counts = np.random.default_rng(3).poisson(2.0, size=(600, 40))
+    np.savetxt(tmp_path / "counts.csv", counts, delimiter=",", fmt="%d")
+    lines = [line.split("#")[0].split() for block in code_blocks("sh") for line in block.splitlines()]
+    commands = [words for words in lines if words[1:2] in (["convert"], ["run"]) and "--cluster" not in words]
+    assert [words[1] for words in commands] == ["convert", "run"]
+    for words in commands:
+        python("-m", "sketchselect", *words[1:], cwd=tmp_path)
+
+    out = tmp_path / "out"
+    section = README.split("## The output folder")[1].split("\n## ")[0]
+    listed = {name for row in re.findall(r"^\| (`.*?`) \|", section, flags=re.MULTILINE) for name in named(row)}
+    assert len(listed) >= 8
+    for name in listed:
+        assert (out / name).exists(), name
+    seen = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert seen <= listed, "the README does not mention them"
+    selection = json.loads((out / "selection.json").read_text(encoding="utf-8"))
+    assert len(selection["support"]) == 20
+    assert zarr.open_array(out / "labels.zarr", mode="r").shape == (600,)
+
+
+def named(row: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", row)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "deploy/README.md"])
+def test_files_that_the_texts_name_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    folder = (ROOT / name).parent
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    roots = ("pipeline/", "tests/", "deploy/", "notebooks/", ".ci/", ".github/")
+    paths = [word for word in re.findall(r"`([\w./-]+)`", text) if word.startswith(roots)]
+    assert links + paths
+    for link in links:
+        assert (folder / link).exists(), link
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_readme_names_only_what_exists() -> None:
+    """Every capitalised name in code font is public, and every method in the tables can be used in a job file."""
+    from sketchselect.selectors import METHODS
+
+    names = set(re.findall(r"`(?:sks\.)?([A-Z][A-Za-z]+)\b", README))
+    assert {"FrequentDirections", "KMeans"} <= names <= set(sks.__all__)
+    assert set(METHODS) <= set(re.findall(r"`([a-z-]+)`", README))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_doctests(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+def test_most_public_objects_have_an_example() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    shown = [n for n in sks.__all__ if n != "__version__" and any(t.examples for t in finder.find(getattr(sks, n), n))]
+    assert len(shown) >= len(sks.__all__) // 3, shown
+
+
+def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
+    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path), cwd=ROOT)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    source = ROOT / "pipeline"
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in (source / "sketchselect").rglob("*")
+        if path.is_file() and path.suffix in {".py", ".typed", ".html", ".css", ".j2"}
+    }
+    assert "sketchselect/py.typed" in wanted
+    assert any(name.startswith("sketchselect/report/") and not name.endswith(".py") for name in wanted)
+    assert wanted == {name for name in names if ".dist-info/" not in name}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
