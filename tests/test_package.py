@@ -105,16 +105,23 @@ def test_readme_python_example_runs(tmp_path: Path) -> None:
     assert (tmp_path / "digits.sks").is_file()
 
 
+def readme_commands() -> list[list[str]]:
+    """Return the words of every command of the README that needs neither set-up nor somebody's cluster."""
+    lines = [line.split("#")[0].split() for block in code_blocks("sh") for line in block.splitlines()]
+    commands = [words for words in lines if words[0] == ".venv/bin/sketchselect" and "--cluster" not in words]
+    assert len(commands) == 8
+    return [words[1:] for words in commands]
+
+
+@pytest.mark.slow
 def test_readme_job_file_runs_on_a_store_of_ones_own(tmp_path: Path) -> None:
     (job,) = code_blocks("toml")
     (tmp_path / "job.toml").write_text(job, encoding="utf-8")
     counts = np.random.default_rng(3).poisson(2.0, size=(600, 40))
     np.savetxt(tmp_path / "counts.csv", counts, delimiter=",", fmt="%d")
-    lines = [line.split("#")[0].split() for block in code_blocks("sh") for line in block.splitlines()]
-    commands = [words for words in lines if words[1:2] in (["convert"], ["run"]) and "--cluster" not in words]
-    assert [words[1] for words in commands] == ["convert", "run"]
-    for words in commands:
-        python("-m", "sketchselect", *words[1:], cwd=tmp_path)
+    for words in readme_commands():
+        if words[0] in {"convert", "run"}:
+            python("-m", "sketchselect", *words, cwd=tmp_path)
 
     out = tmp_path / "out"
     section = README.split("## The output folder")[1].split("\n## ")[0]
@@ -127,6 +134,24 @@ def test_readme_job_file_runs_on_a_store_of_ones_own(tmp_path: Path) -> None:
     selection = json.loads((out / "selection.json").read_text(encoding="utf-8"))
     assert len(selection["support"]) == 20
     assert zarr.open_array(out / "labels.zarr", mode="r").shape == (600,)
+
+
+@pytest.mark.slow
+def test_readme_steps_run_one_by_one(tmp_path: Path) -> None:
+    for day, seed in (("monday", 1), ("tuesday", 2)):
+        rows = np.random.default_rng(seed).gamma(2.0, size=(500, 30))
+        zarr.create_array(tmp_path / f"{day}.zarr", data=rows, chunks=(100, 30))
+    done = []
+    for words in readme_commands():
+        # Threads instead of a cluster of processes: the same bits, in a fraction of the time.
+        where = ["--cluster", "threads"] if words[0] in {"summarize", "cluster"} else []
+        if words[0] not in {"convert", "run"}:
+            out = python("-m", "sketchselect", *words, *where, cwd=tmp_path)
+            done.append(words[0])
+    assert done == ["summarize", "summarize", "merge", "select", "cluster", "inspect"]
+    assert "1000" in out.replace(",", "")
+    assert sks.load(tmp_path / "both.sks")["sketch"].n_rows == 1000
+    assert zarr.open_array(tmp_path / "tuesday" / "labels.zarr", mode="r").shape == (500,)
 
 
 def named(row: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from sketchselect.errors import SketchSelectError, Terminated
+from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; what was finished is kept: run the same command again to resume"
 
@@ -43,15 +43,21 @@ Prepare = Annotated[list[str] | None, typer.Option("--prepare", help="A row step
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
 
 
-@app.callback()
-def _common(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         from sketchselect import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read the options that stand before a command."""
 
 
 @app.command()
@@ -193,7 +199,7 @@ def report(
 ) -> None:
     """Make report.html of a finished run again."""
     with plain_errors(debug):
-        from sketchselect.workflow.report import render_folder
+        from sketchselect.workflow.pages import render_folder
 
         typer.echo(f"report: {render_folder(folder)}")
 
@@ -265,7 +271,8 @@ def _end(error: BaseException) -> NoReturn:
     if isinstance(error, SketchSelectError):
         for line in str(error).splitlines():
             _say(line)
-        raise typer.Exit(error.exit_code) from None
+        # Whatever parameter a layer below refuses was written in the job file or on the command line.
+        raise typer.Exit(2 if isinstance(error, BadParameter) else error.exit_code) from None
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         _say(f"{place}{error.strerror or _one_line(error)}")

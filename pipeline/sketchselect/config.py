@@ -110,7 +110,9 @@ class InputSettings(Section):
 
     url: Address = Field(description="a path or URL of a matrix")
     key: Text | None = Field(default=None, description="the name of an array inside the store")
-    target: Address | None = Field(default=None, description="a file, or an array in the store, with one target per row")
+    target: Address | None = Field(
+        default=None, description="a file, or an array in the store, with one target per row"
+    )
     labels: Address | None = Field(default=None, description="a file, or an array in the store, with one label per row")
     storage_options: dict[str, Any] = Field(default_factory=dict, description="a table of options of the file system")
     missing_chunks: Literal["error", "fill"] = Field(default="error", description='"error" or "fill"')
@@ -165,7 +167,9 @@ class ClusterSettings(Section):
 class ExecutionSettings(Section):
     """``[execution]``: where and how the passes run."""
 
-    cluster: Text = Field(default="local", description='"local", "threads", "serial", "env" or the address of a scheduler')
+    cluster: Text = Field(
+        default="local", description='"local", "threads", "serial", "env" or the address of a scheduler'
+    )
     n_workers: Count | None = Field(default=None, description=_A_COUNT)
     memory_limit: Size | None = Field(default=None, description=_A_SIZE)
     partition_bytes: Size | None = Field(default=None, description=_A_SIZE)
@@ -185,7 +189,7 @@ class OutputSettings(Section):
     dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
     report: bool = Field(default=True, description="true or false")
     image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
-        None, description="[height, width], two whole numbers of at least 1"
+        default=None, description="[height, width], two whole numbers of at least 1"
     )
 
 
@@ -196,9 +200,7 @@ class JobConfig(Section):
     prepare: PrepareSettings = Field(default_factory=PrepareSettings, description="the section [prepare]")
     select: SelectSettings = Field(description="the section [select]")
     cluster: ClusterSettings | None = Field(default=None, description="the section [cluster]")
-    execution: ExecutionSettings = Field(
-        default_factory=ExecutionSettings, description="the section [execution]"
-    )
+    execution: ExecutionSettings = Field(default_factory=ExecutionSettings, description="the section [execution]")
     output: OutputSettings = Field(default_factory=OutputSettings, description="the section [output]")
 
 

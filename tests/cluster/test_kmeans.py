@@ -96,7 +96,7 @@ def test_many_clusters_are_seeded_where_the_rows_are():
 
 def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
     X = blobs(6, 4000, 3)
-    run = passes.open_passes(Source(open_matrix(X)), engine=SerialEngine())
+    run = passes.open_passes(Source(open_matrix(X)), 2, engine=SerialEngine())
     points, weights = seeding._oversample(run, X[:1], 30, seed=1)
     assert 5 * 60 * 0.6 < len(points) < 5 * 60 * 1.4
     labels = exact_distances(X, points).argmin(axis=1)
@@ -105,7 +105,7 @@ def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
 
 def test_the_first_centre_is_not_always_row_zero():
     X = blobs(7, 500, 2)
-    run = passes.open_passes(Source(open_matrix(X)), engine=SerialEngine())
+    run = passes.open_passes(Source(open_matrix(X)), 2, engine=SerialEngine())
     rows = [int(seeding.survey(run, "k-means||", 2, seed).sample.rows[0]) for seed in range(30)]
     assert len(set(rows)) > 20
     assert max(rows) > 250
@@ -196,6 +196,7 @@ def test_bits_do_not_depend_on_engine_threads_or_memory(init, monkeypatch):
 def test_partitions_change_nothing_but_rounding(monkeypatch):
     X = blobs(13, 3000, 4, 6)
     found = []
+    monkeypatch.setattr(passes, "CENTER_RATIO", 1)
     for least in (2048, 32768, 4 << 20):
         monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", least)
         found.append(fit(X, n_clusters=6))
@@ -264,3 +265,44 @@ def test_rows_without_weight_pull_nothing():
         km = KMeans(4, init=init).fit(X, sample_weight=weights)
         assert np.abs(km.cluster_centers_).max() < 1e3
         assert len(km.labels_) == 103
+
+
+def test_a_resumed_run_repeats_its_steps_from_checkpoints(tmp_path, monkeypatch):
+    from sketchselect.execution import Checkpoint
+
+    monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
+    X = blobs(19, 600, 3)
+    kept = Checkpoint(str(tmp_path / "kept"), min_bytes=0, state_ratio=0)
+    plain = fit(X, n_clusters=4)
+    run = {"engine": SerialEngine(), "checkpoint": kept}
+    first = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 4}, **run)
+    files = sorted(p.name for p in (tmp_path / "kept").rglob("*.sks"))
+    assert len(files) >= first.n_iter
+    again = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 4}, **run)
+    assert sorted(p.name for p in (tmp_path / "kept").rglob("*.sks")) == files
+    for result in (first, again):
+        assert result.centers.tobytes() == plain.centers.tobytes()
+        assert result.labels.tobytes() == plain.labels.tobytes()
+
+
+def test_progress_is_told_once_how_it_ended():
+    class Told:
+        notes: list[str] = []  # noqa: RUF012
+
+        def start(self, stage, total_bytes, n_partitions):
+            pass
+
+        def advance(self, nbytes):
+            pass
+
+        def finish(self, stage):
+            pass
+
+        def note(self, text):
+            self.notes.append(text)
+
+    told = Told()
+    fit_kmeans(Source(open_matrix(blobs(20, 50, 2))), {"n_clusters": 2}, engine=SerialEngine(), progress=told)
+    assert len(told.notes) == 1
+    assert "2 clusters" in told.notes[0]
+    assert "converged" in told.notes[0]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg import lloyd
+from sketchselect.linalg.cluster_sums import farthest, merge_sums
+from sketchselect.linalg.distances import spread_out
 
 from .data import blobs, exact_distances, exact_sums
 
@@ -73,6 +75,16 @@ def test_one_outlier_row_beyond_float32_among_ordinary_centres():
     assert (labels[:50] == exact_distances(X[:50], X[:5]).argmin(axis=1)).all()
 
 
+@pytest.mark.parametrize("far", [1e37, 1e60, 1e140])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_centre_beyond_float32_among_ordinary_rows(far, dtype):
+    X = blobs(2, 50, 3).astype(dtype)
+    centers = np.vstack([X[:5], np.full((1, 3), far)])
+    labels, distances = lloyd.assign(X, centers)
+    assert (labels == exact_distances(X, X[:5]).argmin(axis=1)).all()
+    assert np.isfinite(distances).all()
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("offset", "separation"), [(0.0, 5.0), (1e8, 5.0), (1e8, 1e7), (0.0, 1e7), (-1e8, 0.0)])
 def test_sums_are_those_of_extended_precision(offset, separation, weighted):
@@ -107,8 +119,8 @@ def test_merge_of_parts_is_the_whole_also_far_away():
     X = blobs(7, 1500, 4, separation=1e7) + 1e8
     labels = lloyd.assign(X, X[:6])[0]
     parts = [lloyd.label_sums(X[a:b], labels[a:b], 6) for a, b in [(0, 1), (1, 700), (700, 701), (701, 1500)]]
-    left = lloyd.merge_sums(lloyd.merge_sums(parts[0], parts[1]), lloyd.merge_sums(parts[2], parts[3]))
-    right = lloyd.merge_sums(parts[0], lloyd.merge_sums(parts[1], lloyd.merge_sums(parts[2], parts[3])))
+    left = merge_sums(merge_sums(parts[0], parts[1]), merge_sums(parts[2], parts[3]))
+    right = merge_sums(parts[0], merge_sums(parts[1], merge_sums(parts[2], parts[3])))
     _, _, within = exact_sums(X, labels, 6)
     for merged in (left, right):
         np.testing.assert_allclose(merged.within, within.astype(float), rtol=1e-12)
@@ -118,7 +130,7 @@ def test_merging_a_cluster_without_rows_keeps_the_bits():
     X = blobs(8, 60, 3) + 0.1
     full = lloyd.label_sums(X, np.zeros(60, np.int32), 2)
     other = lloyd.label_sums(X[:7], np.ones(7, np.int32), 2)
-    merged = lloyd.merge_sums(full, other)
+    merged = merge_sums(full, other)
     assert merged.mean[0].tobytes() == full.mean[0].tobytes()
     assert merged.within[0] == full.within[0]
     assert merged.mean[1].tobytes() == other.mean[1].tobytes()
@@ -158,15 +170,23 @@ def test_no_rows():
 def test_farthest_are_the_largest_with_ties_by_row():
     distances = np.array([3.0, 0.0, 5.0, 3.0, 5.0, 1.0])
     rows = np.array([10, 11, 12, 9, 1, 2])
-    assert lloyd.farthest(distances, rows, 3).tolist() == [4, 2, 3]
-    assert lloyd.farthest(distances, rows, 10).tolist() == [4, 2, 3, 0, 5]
-    assert lloyd.farthest(np.zeros(4), np.arange(4), 2).tolist() == []
+    assert farthest(distances, rows, 3).tolist() == [4, 2, 3]
+    assert farthest(distances, rows, 10).tolist() == [4, 2, 3, 0, 5]
+    assert farthest(np.zeros(4), np.arange(4), 2).tolist() == []
 
 
 def test_spread_out_takes_each_blob_and_stops_at_distinct_rows():
     X = np.repeat(np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]]), 50, axis=0)
-    chosen = lloyd.spread_out(X, np.ones(150), 5, seed=3)
+    chosen = spread_out(X, np.ones(150), 5, seed=3)
     assert len(chosen) == 3
     assert len(np.unique(X[chosen], axis=0)) == 3
     weights = np.concatenate([np.zeros(50), np.ones(100)])
-    assert (lloyd.spread_out(X, weights, 2, seed=4) >= 50).all()
+    assert (spread_out(X, weights, 2, seed=4) >= 50).all()
+
+
+def test_spread_out_draws_the_first_row_by_weight():
+    X = np.arange(1000.0).reshape(-1, 1)
+    firsts = np.array([spread_out(X, np.ones(1000), 3, seed=s)[0] for s in range(200)])
+    assert 400 < firsts.mean() < 600
+    assert firsts.min() < 50
+    assert firsts.max() > 950

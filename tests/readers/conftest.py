@@ -1,4 +1,4 @@
-"""Stores and files of every kind that a reader opens, all holding the same kind of numbers."""
+"""Stores and files of every kind that a reader opens."""
 
 from __future__ import annotations
 
@@ -186,10 +186,10 @@ def zarr_object(write, values, tmp_path):
 SOURCES = {
     maker.__name__: maker
     for maker in (
-        plain, checked, uncompressed, blosc, sharded, version_2, version_2_fortran_big_endian, dots, one_chunk, file_url,
-        memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array, array_strided,
-        array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates, dask_even, dask_uneven,
-        zarr_object,
+        plain, checked, uncompressed, blosc, sharded, version_2, version_2_fortran_big_endian, dots, one_chunk,
+        file_url, memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array,
+        array_strided, array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates,
+        dask_even, dask_uneven, zarr_object,
     )
 }  # fmt: skip
 """Makers of sources that all hold `values`: the conformance suite runs over every one."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchselect import open_matrix
@@ -31,10 +33,11 @@ class Shape(Matrix):
 def decoded(matrix, bands):
     """Rows decoded when every band decodes each chunk it touches, by counting."""
     edges = matrix.chunk_edges or [*range(0, matrix.shape[0], matrix.chunk_rows), matrix.shape[0]]
-    chunks = list(zip(edges, edges[1:], strict=False))
+    chunks = list(pairwise(edges))
     return sum(b - a for i in range(len(bands)) for a, b in chunks if a < bands[i][1] and bands[i][0] < b)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 50), st.integers(1, 300), st.integers(8, 200_000))
 def test_regular_chunks(n_rows, n_columns, chunk_rows, size):
     matrix = Shape(n_rows, n_columns, chunk_rows)
@@ -58,6 +61,7 @@ def test_regular_chunks(n_rows, n_columns, chunk_rows, size):
         assert 2 * heights[0] * n_columns * 8 > min(size, n_rows * n_columns * 8) or len(bands) == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 60))
 def test_chunks_of_many_heights(heights, fitting):
     edges = (0, *np.cumsum(heights).tolist())

@@ -51,9 +51,11 @@ def test_whole_numbers_that_float64_cannot_hold_are_named(values):
 
 def test_a_fresh_process_reads_the_same(write, values, tmp_path):
     matrix = open_matrix(write(values, compressors=None))
-    (tmp_path / "m.pkl").write_bytes(pickle.dumps(matrix))
-    code = "import pickle, sys; m = pickle.load(open(sys.argv[1], 'rb')); sys.stdout.buffer.write(m.read_rows(3, 50).tobytes())"
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "m.pkl"], capture_output=True, check=True, timeout=60)
+    code = (
+        "import pickle, sys; m = pickle.load(sys.stdin.buffer); sys.stdout.buffer.write(m.read_rows(3, 50).tobytes())"
+    )
+    sent = pickle.dumps(matrix)
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True, timeout=60)
     assert done.stdout == values[3:50].tobytes()
 
 

@@ -83,7 +83,9 @@ def test_files_on_disk_are_as_promised(tmp_path):
 @pytest.mark.parametrize("header", [True, False])
 def test_text(values, tmp_path, delimiter, header):
     path = tmp_path / "a.csv"
-    np.savetxt(path, values, delimiter=delimiter, fmt="%.9g", header=delimiter.join(NAMES) if header else "", comments="")
+    np.savetxt(
+        path, values, delimiter=delimiter, fmt="%.9g", header=delimiter.join(NAMES) if header else "", comments=""
+    )
     seen = []
     out = convert(path, tmp_path / "out.zarr", chunks=(20, 17), progress=lambda *n: seen.append(n))
     MatrixConformance(open_matrix(out), values.astype(float).astype("f4").astype(float), NAMES if header else None)
@@ -95,7 +97,7 @@ def test_text(values, tmp_path, delimiter, header):
 
 
 def test_awkward_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("sketchselect.readers.convert.BAND_BYTES", 32)
+    monkeypatch.setattr("sketchselect.readers.conversion.BAND_BYTES", 32)
     lines = b'\xef\xbb\xbf"height, cm",weight\r\n1,"2.5"\r\n\r\n 3 ,-4e2\r\n\r\n\r\nnan,inf\r\n5,6'
     (tmp_path / "a.csv").write_bytes(lines)
     with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
@@ -210,7 +212,7 @@ def test_an_interrupted_convert_leaves_nothing(values, tmp_path, error):
 KILLED = """
 import os, signal, sys
 import numpy as np
-import sketchselect.readers.convert as module
+import sketchselect.readers.conversion as module
 module.BAND_BYTES = 1
 def progress(done, total):
     if done >= 40:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -73,7 +74,11 @@ class Certificate:
             )
         if self.factor == 1:
             return f"The clustering is the best possible one with {k}: its objective {what} {self.objective:.6g}."
-        away = f"{100 * (self.factor - 1):.3g} %" if self.factor < 2 else f"a factor of {self.factor:.3g}"
+        # Rounded up: a certificate may not say more than was proved.
+        if self.factor < 1.5:
+            away = f"{math.ceil(1000 * (self.factor - 1)) / 10:g} %"
+        else:
+            away = f"a factor of {math.ceil(1000 * self.factor) / 1000:g}"
         return (
             f"The clustering is within {away} of the best possible one with {k}: its objective {what} "
             f"{self.objective:.6g}, and no clustering can have one below {self.lower_bound:.6g}."

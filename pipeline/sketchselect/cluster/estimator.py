@@ -19,6 +19,7 @@ from sketchselect.errors import BadBlock
 from sketchselect.execution.block import Block, Source
 from sketchselect.execution.engines import as_engine
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.distances import distances_to
 from sketchselect.readers.base import Matrix
 
 
@@ -146,7 +147,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         with as_engine() as engine:
-            passes = open_passes(source, engine=engine)
+            passes = open_passes(source, len(self.cluster_centers_), engine=engine)
             return passes.fold(
                 _DistanceBlock(self.cluster_centers_), _stack, "k-means: distances", state_nbytes=0, working_nbytes=0
             )
@@ -158,7 +159,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     def _labelled(self, source: Source) -> Labelled:
         with as_engine() as engine:
-            return label_rows(open_passes(source, engine=engine), self.cluster_centers_)
+            return label_rows(open_passes(source, len(self.cluster_centers_), engine=engine), self.cluster_centers_)
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
         if _is_lazy(X):
@@ -197,8 +198,6 @@ class _DistanceBlock:
         self.centers = centers
 
     def __call__(self, block: Block) -> Floats:
-        from sketchselect.linalg.lloyd import distances_to
-
         return np.sqrt(distances_to(block.values, self.centers))
 
 

@@ -161,7 +161,7 @@ def fit_kmeans(
     if isinstance(parameters, Mapping):
         parameters = KMeansParameters(**parameters)
     wanted = parameters.checked(source.n_columns)
-    passes = open_passes(source, engine=engine, progress=progress, checkpoint=checkpoint)
+    passes = open_passes(source, wanted.n_clusters, engine=engine, progress=progress, checkpoint=checkpoint)
     init = wanted.init
     assert isinstance(init, (str, np.ndarray))
     best: KMeansResult | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sketchselect.execution.block import Block, Source
@@ -27,7 +29,10 @@ N_PARTITIONS = 32
 LEAST_PARTITION_NBYTES = 4 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
-LOCAL_NBYTES = 64 << 20
+CENTER_RATIO = 16
+"""Times the centres' bytes that a partition has at least: making and merging their sums is work of that size."""
+
+LOCAL_NBYTES = 512 << 20
 """Prepared, selected data up to this size are clustered in the client's process even where a cluster was given."""
 
 HELD_SHARE = 0.25
@@ -107,14 +112,19 @@ class Passes:
 
 
 def open_passes(
-    source: Source, *, engine: Engine, progress: Progress | None = None, checkpoint: Checkpoint | None = None
+    source: Source,
+    n_clusters: int,
+    *,
+    engine: Engine,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Passes:
     """Return the passes over `source`: partitions by size alone, held in this process's memory where that is fair.
 
     The partitions, and so the bits of every result, depend neither on the engine nor on whether the data are held.
     """
     nbytes = _prepared_nbytes(source)
-    partition = partition_nbytes(source)
+    partition = partition_nbytes(source, n_clusters)
     remote = engine.kind == "dask"
     local = ThreadEngine() if remote else engine
     most = LOCAL_NBYTES if remote else HELD_SHARE * (local.memory_limit or _memory_nbytes())
@@ -136,14 +146,15 @@ def open_passes(
     return Passes(held, local, partition)
 
 
-def partition_nbytes(source: Source) -> int:
+def partition_nbytes(source: Source, n_clusters: int) -> int:
     """Return the partition size for iterating over the chosen columns, in the measure of `row_bands` (all columns).
 
-    A pure function of shape, chunks and number of chosen columns: about `N_PARTITIONS` partitions of 4 to 128 MiB of
-    chosen data, never less than a chunk is high.
+    A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 4 to 128 MiB of
+    chosen data, never less than a chunk is high, and large against the centres.
     """
     row = 8 * max(1, source.n_columns)
-    wanted = min(max(source.n_rows * row // N_PARTITIONS, LEAST_PARTITION_NBYTES), MOST_PARTITION_NBYTES)
+    least = max(LEAST_PARTITION_NBYTES, CENTER_RATIO * n_clusters * row)
+    wanted = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
     full_row = 8 * max(1, source.matrix.shape[1])
     rows = max(wanted // row, source.matrix.chunk_rows)
     return max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row)
@@ -211,5 +222,13 @@ def _prepared_nbytes(source: Source) -> int:
     return source.n_rows * (source.n_columns * itemsize + 8)
 
 
-def _memory_nbytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _memory_nbytes() -> float:
+    """Return this machine's memory, or what the container allows of it; infinite where neither can be told."""
+    try:
+        memory: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        memory = float("inf")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(Path(name).read_text()))
+    return memory

@@ -12,9 +12,10 @@ from sketchselect.execution.block import Block
 from sketchselect.linalg import lloyd
 from sketchselect.linalg.arrays import Array, Floats, as_weights, global_rows
 from sketchselect.linalg.hashing import uniforms
+from sketchselect.linalg.lloyd_kernels import Labels
 from sketchselect.summaries import CentroidSums
 
-Nearest = tuple[lloyd.Labels, Floats]
+Nearest = tuple[Labels, Floats]
 """Per row of a block: index of the nearest candidate and squared distance to it."""
 
 

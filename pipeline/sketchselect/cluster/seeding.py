@@ -24,6 +24,7 @@ from sketchselect.cluster.rounds import (
 from sketchselect.errors import BadParameter
 from sketchselect.linalg import lloyd
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.distances import spread_out
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums
 
@@ -109,7 +110,7 @@ def initial_centers(passes: Passes, init: str | Floats, n_clusters: int, seed: i
         points, weights = _oversample(passes, sample.points, n_clusters, seed)
         centers = _recluster(points, weights, n_clusters, seed)
     elif init == "k-means++":
-        chosen = lloyd.spread_out(sample.points, sample.weights, n_clusters, derive_seed(seed, "k-means++"))
+        chosen = spread_out(sample.points, sample.weights, n_clusters, derive_seed(seed, "k-means++"))
         centers = sample.points[chosen]
     else:
         centers = distinct(sample.points)
@@ -176,7 +177,7 @@ def _recluster(points: Floats, weights: Floats, n_clusters: int, seed: int) -> F
     flops = 3.0 * points.size * n_clusters * (2 + np.log(n_clusters))
     best, centers = np.inf, points[:0]
     for attempt in range(int(np.clip(TRIES_FLOPS // flops, 1, TRIES))):
-        chosen = lloyd.spread_out(points, weights, n_clusters, derive_seed(seed, "recluster", attempt))
+        chosen = spread_out(points, weights, n_clusters, derive_seed(seed, "recluster", attempt))
         trial = points[chosen]
         for _ in range(REFINEMENTS):
             _, distances, sums = lloyd.assign_and_sum(points, trial, weights)

@@ -96,6 +96,7 @@ class Ledger:
             plan.fan_in,
         )
         self._state_nbytes = state_nbytes
+        self._names: dict[Node, tuple[str, str] | None] = {}
         self._beside = [VectorIdentity(source.target), VectorIdentity(source.weight)]
         self.notes: list[str] = []
 
@@ -104,7 +105,18 @@ class Ledger:
         return self._bands.edges[below.start], self._bands.edges[below.stop]
 
     def _name(self, node: Node) -> tuple[str, str] | None:
-        """Return a node's name and the identity of its rows of the matrix; None if they have none."""
+        """Return a node's name and the identity of its rows of the matrix; None if they have none.
+
+        An inner node is named before anything below it is read, or rows rewritten meanwhile would get a new name that
+        promises more than was read. A leaf is named when it is handed out.
+        """
+        if node.level == 0:
+            return self._named_now(node)
+        if node not in self._names:
+            self._names[node] = self._named_now(node)
+        return self._names[node]
+
+    def _named_now(self, node: Node) -> tuple[str, str] | None:
         start, stop = self._rows(node)
         rows = self._source.matrix.identity(start, stop)
         if rows is None:
@@ -138,7 +150,7 @@ class Ledger:
             self.notes.append(
                 f"{self._checkpoint.directory}: checkpoints cannot be read ({type(error).__name__}); starting anew"
             )
-            return {}
+            listing = {}
         done: dict[Node, Part[object]] = {}
         stack = [self._plan.root] if listing else []
         while stack:
@@ -150,6 +162,9 @@ class Ledger:
                 stack.extend(self._plan.children(node))
             else:
                 done[node] = Part(value, dropped=self._dropped(node, value))
+        for node in self._plan.post_order(skip=done):
+            if node.level:
+                self._name(node)
         return done
 
     def _load(self, path: str) -> object | None:

@@ -127,7 +127,7 @@ class ClusterWatch:
         else:
             cause = "likely memory, or a crash of native code"
         return PartitionCrash(
-            f"{where}: worker died {died} times while running it ({memory}); {cause}. Lower partition_bytes or threads "
+            f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or threads "
             "per worker, or raise memory_limit; finished checkpoints are kept"
         )
 
@@ -164,7 +164,7 @@ def _listen(client: Any, events: Events) -> None:
             queue.put(event)
 
     def on_partition(event: tuple[float, Any]) -> None:
-        tell(("partition", event[1]["run"], event[1]))
+        tell(("partition", event[1]["run"], event[1]["partition"]))
 
     def on_any(event: tuple[float, Any]) -> None:
         message = event[1]

@@ -24,9 +24,6 @@ LOOPBACK = "127.0.0.1"
 
 START_ATTEMPTS = 3
 
-ALLOWED_FAILURES = 5
-"""Workers that may die under one task before it is tried alone; Dask's default of 3 is soon used up by bad luck."""
-
 _MARKER = "SKETCHSELECT_CLUSTER_START"
 
 _GUARD = """\
@@ -63,6 +60,8 @@ def local_cluster(
     BadCluster
         If it does not start in three attempts; in a daemonic process; in a script without a main guard.
     """
+    import dask
+
     count = n_workers or available_cores()
     if count < 1 or threads_per_worker < 1:
         raise BadParameter("n_workers and threads_per_worker must be at least 1")
@@ -74,7 +73,9 @@ def local_cluster(
         )
     limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
     environment = dict(os.environ)
-    with quiet_logs(), MemoryKills() as kills:
+    # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
+    with quiet_logs(), MemoryKills() as kills, patient:
         try:
             cluster = _started(count, threads_per_worker, limit)
         finally:
@@ -147,7 +148,6 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
     from distributed import LocalCluster
 
     settings = {
-        "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
         "distributed.scheduler.worker-ttl": "2 minutes",
         # States are small and rows can be read again: a full disk should not be able to stop a run.
         "distributed.worker.memory.target": False,
@@ -198,7 +198,7 @@ def _restore(environment: dict[str, str]) -> None:
     # Starting workers sets OMP_NUM_THREADS and its like in this process too, and would slow down what runs after.
     import dask
 
-    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), _MARKER):
+    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _MARKER):
         if name in environment:
             os.environ[name] = environment[name]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -23,6 +24,8 @@ MAX_LOSSES = 20
 """How often one node may be lost with its worker before the pass is given up."""
 
 POLL_SECONDS = 0.5
+
+SEND_ATTEMPTS = 7
 
 
 class DaskPass(Generic[T]):
@@ -53,6 +56,7 @@ class DaskPass(Generic[T]):
         self.counted: set[int] = set()
         self.n_tasks = 0
         self.packed: Any = None
+        self.watch = ClusterWatch(engine, work.stage, work.stall_timeout, self.events)
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -61,9 +65,6 @@ class DaskPass(Generic[T]):
         import dask
 
         root = self.work.plan.root
-        if root in self.work.done:
-            return Ran(self.work.done[root], 0)
-        watch = ClusterWatch(self.engine, self.work.stage, self.work.stall_timeout, self.events)
         # What we send on purpose inside messages is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         try:
@@ -72,16 +73,16 @@ class DaskPass(Generic[T]):
                 self._need(root)
                 while root not in self.finished:
                     self._hand_out()
-                    self._follow(watch)
-                part = self._collect(root, watch)
+                    self._follow()
+                part = self._collect(root)
         finally:
-            watch.close()
+            self.watch.close()
             for future in self._all_futures():
                 future.release()
-        return Ran(part, self.n_tasks, watch.deaths)
+        return Ran(part, self.n_tasks, self.watch.deaths)
 
-    def _follow(self, watch: ClusterWatch) -> None:
-        watch.check()
+    def _follow(self) -> None:
+        self.watch.check()
         try:
             what, who, detail = self.events.get(timeout=POLL_SECONDS)
         except Empty:
@@ -90,33 +91,31 @@ class DaskPass(Generic[T]):
             # A callback of a future that has been replaced since says nothing.
             if who in self.flying and self.futures.get(who) is detail:
                 self._landed(who)
-                self._settle(who, detail, watch)
+                self._settle(who, detail)
         elif what == "partition":
-            if who == self.run_id and detail["partition"] not in self.counted:
-                self.counted.add(detail["partition"])
-                self.work.progress.advance(detail["nbytes"])
-                watch.progressed()
+            if who == self.run_id:
+                self._count(detail)
+                self.watch.progressed()
         elif what == "death":
-            watch.deaths += 1
+            self.watch.deaths += 1
             self.work.progress.note(f"{self.work.stage}: a worker died; what it held is computed again")
 
-    def _settle(self, node: Node, future: Any, watch: ClusterWatch) -> None:
+    def _settle(self, node: Node, future: Any) -> None:
         alone, self.alone = self.alone, None
         if future.status == "finished":
-            watch.progressed()
+            self.watch.progressed()
             self._finish(node)
         elif future.status == "error":
-            self._failed(node, future.exception(), watch, alone)
+            self._failed(node, future.exception(), alone)
         else:
-            self._lost(node, watch)
+            self._lost(node)
 
     def _finish(self, node: Node) -> None:
         self.finished.add(node)
-        if node.level == 0 and self.work.plan.chain == 1 and node.place not in self.counted:
-            self.counted.add(node.place)
-            start, stop = self.work.rows(node)
-            matrix = self.work.recipe.source.matrix
-            self.work.progress.advance((stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
+        if node.level == 0:
+            # What its task did not report, or not yet.
+            for partition in self.work.plan.partitions(node):
+                self._count(partition)
         self._release(self.parcels.pop(node, []))
         for child in self.work.plan.children(node):
             self._forget(child)
@@ -127,9 +126,17 @@ class DaskPass(Generic[T]):
                 del self.missing[parent]
                 self.ready.append(parent)
 
+    def _count(self, partition: int) -> None:
+        """Tell the progress of a partition, once however often it was computed."""
+        if partition not in self.counted:
+            self.counted.add(partition)
+            start, stop = self.work.bands[partition]
+            matrix = self.work.recipe.source.matrix
+            self.work.progress.advance((stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
+
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def _failed(self, node: Node, error: BaseException, watch: ClusterWatch, alone: Node | None) -> None:
+    def _failed(self, node: Node, error: BaseException, alone: Node | None) -> None:
         from distributed import CancelledError, KilledWorker
 
         if isinstance(error, SketchSelectError):
@@ -137,20 +144,21 @@ class DaskPass(Generic[T]):
         if isinstance(error, KilledWorker):
             # Dask blames every task that was waiting on the worker. Alone, it is this one or none.
             if node == alone:
-                raise watch.crash(self._where(node), error)
+                raise self.watch.crash(self._where(node), error)
             self._forget(node)
             self.suspects.append(node)
         elif isinstance(error, CancelledError):
-            self._lost(node, watch)
+            self._lost(node)
         else:
+            what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
             raise PartitionFailed(
-                f"{self._where(node)}: the worker could not run the task ({type(error).__name__}); "
+                f"{self._where(node)}: the worker could not run the task ({what}); "
                 "are all workers in the same environment as this process?"
             ) from error
 
-    def _lost(self, node: Node, watch: ClusterWatch) -> None:
+    def _lost(self, node: Node) -> None:
         """A result, or the rows sent for it, went away with a worker."""
-        watch.require_scheduler()
+        self.watch.require_scheduler()
         self.losses[node] = self.losses.get(node, 0) + 1
         if self.losses[node] > MAX_LOSSES:
             raise ClusterLost(
@@ -252,7 +260,7 @@ class DaskPass(Generic[T]):
         return replace(order, identity=None) if order is not None and self.carries else order
 
     def _pack(self) -> None:
-        from distributed.protocol.pickle import dumps
+        from cloudpickle import dumps
 
         recipe = self.work.recipe
         if self.carries:
@@ -268,7 +276,7 @@ class DaskPass(Generic[T]):
         """Return a leaf's piece of the source and its rows, each as it is or as a future."""
         if not self.carries:
             return None, None
-        from distributed.protocol.pickle import dumps
+        from cloudpickle import dumps
 
         source = self.work.recipe.source
         start, stop = self.work.rows(node)
@@ -295,14 +303,23 @@ class DaskPass(Generic[T]):
 
     def _send(self, value: Any) -> Any:
         """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
-        if self.engine.reaches_workers is not False:
+        for attempt in range(SEND_ATTEMPTS):
             try:
-                future = self.client.scatter([value], direct=True, hash=False, timeout=30)[0]
-                self.engine.reaches_workers = True
+                direct = self.engine.reaches_workers is not False
+                future = self.client.scatter([value], direct=direct, hash=False, timeout=30)[0]
+            except (OSError, TimeoutError, KeyError):
+                # Either workers cannot be reached from here at all, or the one that was chosen has just died.
+                if self.engine.reaches_workers is None:
+                    self.engine.reaches_workers = False
+                self.watch.check()
+                time.sleep(0.1 * 2**attempt)
+            else:
+                if direct:
+                    self.engine.reaches_workers = True
                 return future
-            except (OSError, TimeoutError):
-                self.engine.reaches_workers = False
-        return self.client.scatter([value], direct=False, hash=False, timeout=60)[0]
+        raise ClusterLost(
+            f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
+        )
 
     def _future_of(self, node: Node) -> Any:
         if node not in self.futures:
@@ -312,7 +329,7 @@ class DaskPass(Generic[T]):
 
     # --- futures -----------------------------------------------------------------------------------------------
 
-    def _collect(self, root: Node, watch: ClusterWatch) -> Part[T]:
+    def _collect(self, root: Node) -> Part[T]:
         from distributed import CancelledError
 
         for _ in range(MAX_LOSSES):
@@ -320,10 +337,10 @@ class DaskPass(Generic[T]):
                 part: Part[T] = self.client.gather(self.futures[root], direct=self.engine.reaches_workers is True)
                 return part
             except (CancelledError, OSError):
-                self._lost(root, watch)
+                self._lost(root)
                 while root not in self.finished:
                     self._hand_out()
-                    self._follow(watch)
+                    self._follow()
         raise ClusterLost(f"{self._where(root)}: the result could not be fetched; run again to resume")
 
     def _forget(self, node: Node) -> None:

@@ -125,14 +125,13 @@ def reduce_blocks(
     projected = projection(source, bands, plan, state_nbytes=state_nbytes, working_nbytes=working_nbytes, engine=engine)
     require_fit(projected, engine.memory_limit, matrix.address)
 
-    # Arrays in memory are named by their content, which is not worth hashing unless something is to be kept.
-    identity = None if matrix.in_memory and checkpoint is None else matrix.identity(0, n_rows)
+    before = _identities(source)
     done: dict[Node, Part[T]] = {}
     order = never_saved
     ledger = None
     shared = False
     if checkpoint is not None and leaf_key is not None:
-        if identity is None:
+        if matrix.identity(0, n_rows) is None:
             progress.note(f"{matrix.address}: no checkpoints, the content of this source has no identity")
         else:
             ledger = Ledger(
@@ -162,8 +161,9 @@ def reduce_blocks(
     finally:
         progress.finish(stage)
     root = ran.root
-    if not matrix.in_memory and matrix.identity(0, n_rows) != identity:
-        raise SourceChanged(f"{matrix.address}: it was rewritten while it was read; run again when nobody writes to it")
+    for (address, old), (_, new) in zip(before, _identities(source), strict=True):
+        if old != new:
+            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
     if ledger is not None and not shared and plan.root not in done:
         root = kept(root, ledger.order(plan.root), source)
     for note in root.notes:
@@ -181,6 +181,15 @@ def reduce_blocks(
         projected_nbytes=projected.nbytes,
     )
     return Reduced(root.value, stats)
+
+
+def _identities(source: Source) -> list[tuple[str, str | None]]:
+    """Return address and identity of all that is read; arrays in memory are nobody else's to rewrite."""
+    matrix = source.matrix
+    found = [] if matrix.in_memory else [(matrix.address, matrix.identity(0, matrix.shape[0]))]
+    return found + [
+        (v.address, v.identity()) for v in (source.target, source.weight) if v is not None and not v.in_memory
+    ]
 
 
 def _interrupted(error: KeyboardInterrupt, keeps: bool) -> Interrupted:

@@ -85,7 +85,7 @@ _lock = threading.Lock()
 
 def _unpacked(packed: bytes) -> Recipe[Any]:
     """Return the recipe; the last few are kept, since all tasks of a pass bring the same."""
-    from distributed.protocol.pickle import loads
+    from pickle import loads
 
     with _lock:
         recipe = _recipes.get(packed)
@@ -106,8 +106,9 @@ def leaf_task(
     topic: tuple[str, str] | None,
 ) -> Part[Any]:
     """Compute a leaf; `parcel` is its piece of the source (an object or its bytes), `values` its rows, where sent."""
+    from pickle import loads
+
     from distributed import get_worker
-    from distributed.protocol.pickle import loads
 
     recipe = _unpacked(packed)
     if parcel is not None:
@@ -121,7 +122,7 @@ def leaf_task(
     left = iter(range(first, first + len(spans)))
 
     def tick(nbytes: int) -> None:
-        worker.log_event(topic[0], {"run": topic[1], "partition": next(left), "nbytes": nbytes})
+        worker.log_event(topic[0], {"run": topic[1], "partition": next(left)})
 
     return run_leaf(recipe, first, spans, order, tick)
 

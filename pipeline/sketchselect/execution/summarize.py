@@ -150,7 +150,7 @@ def summarize(
     >>> s.n_rows, s.n_features
     (6, 6)
     """
-    description = Bundle(summary) if isinstance(summary, Mapping) else summary
+    description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
     if not isinstance(description, Summary):
         raise BadParameter(
             f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"

@@ -12,6 +12,7 @@ from sketchselect.linalg.hashing import uniforms
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
 def squared_distance(row: Array, center: Floats) -> float:
+    """Return the squared distance of two points; differences are taken in float64."""
     total = 0.0
     for j in range(row.shape[0]):
         difference = np.float64(row[j]) - center[j]

@@ -46,9 +46,7 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
 
     Examples
     --------
-    >>> from itertools import pairwise
-
-import numpy as np
+    >>> import numpy as np
     >>> C = np.diag([3.0, 2.0, 1.0])
     >>> B, delta = shrink(C, 3)
     >>> B.shape, round(delta, 12)

@@ -2,7 +2,7 @@
 
 from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES, row_bands
 from sketchselect.readers.base import Bands, Matrix
-from sketchselect.readers.convert import convert
+from sketchselect.readers.conversion import convert
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.units import parse_bytes
 from sketchselect.readers.vector import Vector, open_vector

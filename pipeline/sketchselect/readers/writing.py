@@ -18,7 +18,7 @@ from sketchselect.readers.location import Location
 from sketchselect.readers.zarr_array import read_document
 from sketchselect.readers.zarr_scan import MARKER
 
-ZSTD_LEVEL = 3
+ZSTD_LEVEL = 1
 
 
 def create_array(

@@ -89,9 +89,11 @@ def open_zarr_matrix(
     require_readable(metadata, place.address)
     source = ZarrArray(place, metadata, missing_chunks)
     attributes = document.get("attributes") or {}
-    scan(source, attributes)
+    notes = scan(source, attributes)
     source.open()
-    return ZarrMatrix(source, feature_names(place, document, metadata.shape[1]), nonfinite)
+    matrix = ZarrMatrix(source, feature_names(place, document, metadata.shape[1]), nonfinite)
+    matrix.notes += notes
+    return matrix
 
 
 def require_readable(metadata: ArrayMetadata, address: str) -> None:

@@ -72,7 +72,7 @@ class ArrayMetadata:
         return self.key_prefix + (self.key_separator.join(map(str, cell)) or "0")
 
     def cell(self, key: str) -> tuple[int, ...] | None:
-        """Return the cell whose file has this name, or None if it is not a chunk of this array."""
+        """Return the cell whose file has this name, within the shape or not; None if no chunk is named so."""
         if not key.startswith(self.key_prefix):
             return None
         parts = key[len(self.key_prefix) :].split(self.key_separator)
@@ -80,8 +80,7 @@ class ArrayMetadata:
         if len(parts) != len(n_cells) or not all(part.isascii() and part.isdigit() for part in parts):
             return None
         cell = tuple(map(int, parts))
-        inside = all(i < n for i, n in zip(cell, n_cells, strict=True))
-        return cell if inside and self.key(cell) == key else None
+        return cell if self.key(cell) == key else None
 
     def check_limits(self, address: str) -> None:
         """Raise `SourceError` for chunks too large to decode or too many to list."""

@@ -18,7 +18,7 @@ _SHOWN = 5
 _SLACK = 64
 
 
-def scan(source: ZarrArray, attributes: dict[str, object]) -> None:
+def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     """Raise `MissingChunks` or `ChunkReadError` for chunk files that are absent, empty, cut off or oversized.
 
     One listing of the store; for local zstd and Blosc chunks also their first bytes, which tell a truncated
@@ -30,13 +30,22 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> None:
         Its policy decides whether absent chunks are an error.
     attributes : dict
         The array's attributes, for the marker of `convert`.
+
+    Returns
+    -------
+    tuple of str
+        A note if there are chunk files beyond the shape: the array was longer once, or its metadata was edited.
     """
     metadata = source.metadata
     n_cells = metadata.n_cells
     present = np.zeros(n_cells, dtype=bool)
+    n_beyond = 0
     for key, size in source.files():
         cell = metadata.cell(key)
         if cell is None:
+            continue
+        if any(i >= n for i, n in zip(cell, n_cells, strict=True)):
+            n_beyond += 1
             continue
         if size == 0:
             raise ChunkReadError(f"{source.address}: chunk {key} is empty (0 bytes): restore it or write it again")
@@ -51,6 +60,12 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> None:
             f"{source.address}: {n_missing} of {total} chunks are missing ({', '.join(first)}"
             f'{", ..." if n_missing > _SHOWN else ""}): {_reading(attributes)} missing_chunks="fill"'
         )
+    if not n_beyond:
+        return ()
+    shape = " x ".join(map(str, metadata.shape))
+    return (
+        f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; was it longer once?",
+    )
 
 
 def writes_empty_chunks(attributes: dict[str, object]) -> bool:

@@ -74,8 +74,8 @@ class SketchedRidgeSelector(BaseSelector):
     sketch_size : int, optional
         Rows l of the sketch; min(n_features, max(8 k, 64)) by default.
     alpha : "auto", "paper" or float, default "auto"
-        The ridge: s_k^2; or the paper's 8 s_k, whose units are wrong, so that rescaling the data changes the ranking; or
-        a number.
+        The ridge: s_k^2; or the paper's 8 s_k (its units are wrong: rescaling the data changes the ranking); or a
+        number.
     normalize : "l2" or None, default "l2"
         Scale every row to unit length first, as the paper does.
     score : "max" or "l2", default "max"

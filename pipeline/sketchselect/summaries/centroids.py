@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, global_rows
 from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.cluster_sums import ClusterSums, farthest, merge_sums
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register
-
-if TYPE_CHECKING:
-    from sketchselect.linalg.cluster_sums import ClusterSums
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class CentroidSums(Summary[CentroidRecord]):
         self._require_width(block.shape[1])
         labels, distances, sums = lloyd.assign_and_sum(block, self.centers, weights)
         rows = global_rows(start, block.shape[0]).astype(np.int64)
-        far = lloyd.farthest(distances if weights is None else distances * (weights > 0), rows, self.n_clusters)
+        far = farthest(distances if weights is None else distances * (weights > 0), rows, self.n_clusters)
         return labels, self._record_of(block, sums, far, distances, rows, start)
 
     def _record_of(
@@ -174,12 +172,10 @@ class CentroidSums(Summary[CentroidRecord]):
         )
 
     def _combine(self, left: CentroidRecord, right: CentroidRecord) -> CentroidRecord:
-        from sketchselect.linalg import lloyd
-
-        sums = lloyd.merge_sums(_sums(left), _sums(right))
+        sums = merge_sums(_sums(left), _sums(right))
         distances = np.concatenate([left.far_distance, right.far_distance])
         rows = np.concatenate([left.far_row, right.far_row])
-        far = lloyd.farthest(distances, rows, self.n_clusters)
+        far = farthest(distances, rows, self.n_clusters)
         points = np.concatenate([left.far_point, right.far_point])[far]
         n_rows = left.n_rows + right.n_rows
         return CentroidRecord(n_rows, sums.weight, sums.mean, sums.rest, sums.within, distances[far], rows[far], points)
@@ -258,6 +254,4 @@ class CentroidSums(Summary[CentroidRecord]):
 
 
 def _sums(record: CentroidRecord) -> ClusterSums:
-    from sketchselect.linalg.cluster_sums import ClusterSums
-
     return ClusterSums(record.weight, record.mean, record.rest, record.within)

@@ -55,7 +55,7 @@ class MatrixConformance:
         assert matrix.dtype.newbyteorder("=") == self.expected.dtype.newbyteorder("="), "dtype"
         assert matrix.feature_names == self.feature_names, "feature names"
         assert matrix.describe()["shape"] == list(self.expected.shape), "description"
-        assert 1 <= matrix.chunk_rows, "chunk_rows"
+        assert matrix.chunk_rows >= 1, "chunk_rows"
 
     def rows(self, matrix: Matrix, start: int, stop: int) -> None:
         """A run of rows has the values of the data in the canonical layout, and the same bits when read again."""

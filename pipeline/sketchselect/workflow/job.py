@@ -21,7 +21,7 @@ from sketchselect.selectors import Selection
 from sketchselect.workflow import stages
 from sketchselect.workflow.evaluate import Evaluation, evaluate
 from sketchselect.workflow.manifest import manifest, run_record
-from sketchselect.workflow.report import publish_report
+from sketchselect.workflow.pages import publish_report
 from sketchselect.workflow.session import Session, open_session, peak_process_nbytes
 from sketchselect.workflow.stages import Clustering
 

@@ -16,7 +16,7 @@ from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, FrequentDirections, pick
 from sketchselect.workflow.evaluate import Evaluation
 from sketchselect.workflow.folder import PUBLISHED
-from sketchselect.workflow.report import MAX_SPECTRUM
+from sketchselect.workflow.pages import MAX_SPECTRUM
 from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages import Clustering, view_of
 from sketchselect.workflow.tables import plain_value

@@ -103,8 +103,8 @@ class Session:
             own = self.client is None and self.config.execution.cluster == "local"
             if described.get("encrypted") is False and not own:
                 self.note(
-                    "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port can "
-                    "run code there; use tls:// outside a private network"
+                    "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
+                    "can run code there; use tls:// outside a private network"
                 )
         engine: Engine = self._engine
         return engine

@@ -148,6 +148,8 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
 
 
 def _market(place: Location) -> Matrix:
+    import inspect
+
     import scipy.io
 
     if not place.is_local:
@@ -155,7 +157,9 @@ def _market(place: Location) -> Matrix:
     if place.version() is None:
         raise place.not_found()
     try:
-        values = scipy.io.mmread(place.url)
+        # Releases that know the choice warn about its default; either kind of result is welcome here.
+        known = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
+        values = scipy.io.mmread(place.url, **({"spmatrix": False} if known else {}))
     except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
         raise SourceError(f"{place.address}: not a Matrix Market file, or it is damaged; write it again") from error
     if isinstance(values, np.ndarray):

@@ -1,0 +1,289 @@
+"""Job files: what is right is read as it was meant, what is wrong is named with key, value, expectation and line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sketchselect.errors import ConfigError
+from sketchselect.jobfile import job_toml, load_job
+
+GOOD = {
+    "input.url": '"a.zarr"',
+    "select.method": '"sketched-ridge"',
+    "select.n_features": "5",
+    "cluster.n_clusters": "3",
+}
+
+
+def toml(changes: dict[str, str | None]) -> str:
+    """Return the good job with keys changed (or, with None, left out) as TOML."""
+    sections: dict[str, list[str]] = {}
+    for key, value in {**GOOD, **changes}.items():
+        section, _, name = key.partition(".")
+        if value is not None:
+            sections.setdefault(section, []).append(f"{name} = {value}")
+    return "\n".join(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items()) + "\n"
+
+
+def complaints(tmp_path: Path, text: str, name: str = "job.toml") -> list[str]:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_job(path)
+    assert caught.value.exit_code == 2
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{name}: ") for line in lines), lines
+    return lines
+
+
+def test_whole_job_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        toml(
+            {
+                "input.labels": '"y.npy"',
+                "prepare.rows": '["l2"]',
+                "select.alpha": "2",
+                "select.normalize": "false",
+                "cluster.tol": "0",
+                "cluster.certificate": "false",
+                "execution.memory_limit": '"2GiB"',
+                "execution.partition_bytes": "4096",
+                "execution.checkpoint": "false",
+                "output.image_shape": "[2, 3]",
+            }
+        )
+    )
+    job = load_job(path)
+    assert job.input.url == str(tmp_path / "a.zarr")
+    assert job.input.labels == "y.npy", "no such file: it may be an array in the store"
+    assert job.prepare.rows == ["l2"]
+    assert job.select.parameters == {"alpha": 2, "normalize": False}
+    assert job.cluster is not None
+    assert (job.cluster.n_clusters, job.cluster.tol, job.cluster.certificate) == (3, 0.0, False)
+    assert (job.execution.memory_limit, job.execution.partition_bytes) == (2 * 2**30, 4096)
+    assert job.execution.checkpoint is False
+    assert job.output.image_shape == (2, 3)
+    assert job.output.dir == str(tmp_path / "out")
+
+
+def test_no_cluster_section_means_no_clustering() -> None:
+    assert load_job({"input": {"url": "a"}, "select": {"method": "variance"}}).cluster is None
+
+
+def test_paths_are_relative_to_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (folder / "y.npy").write_bytes(b"")
+    path = folder / "job.toml"
+    path.write_text(toml({"input.labels": '"y.npy"', "output.dir": '"../out"', "input.url": '"s3://bucket/x.zarr"'}))
+    monkeypatch.chdir(tmp_path)
+    job = load_job("jobs/job.toml")
+    assert job.input.url == "s3://bucket/x.zarr"
+    assert job.input.labels == str(folder / "y.npy")
+    assert job.output.dir == str(tmp_path / "out")
+
+
+def test_job_toml_repeats_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    odd = 'a "quoted"\\ \u00e9.zarr'
+    path.write_text(toml({"input.url": "'" + odd + "'", "select.alpha": '"paper"', "output.image_shape": "[4, 4]"}))
+    first = load_job(path)
+    again = tmp_path / "again.toml"
+    again.write_text(job_toml(first))
+    assert load_job(again) == first
+
+
+def test_storage_options_are_never_repeated(tmp_path: Path) -> None:
+    job = load_job(
+        {"input": {"url": "s3://b/x", "storage_options": {"secret": "hunter2"}}, "select": {"method": "variance"}}
+    )
+    assert job.input.storage_options == {"secret": "hunter2"}
+    assert "hunter2" not in job_toml(job)
+
+
+WRONG = [
+    ("select.n_featurs", "5", "unknown key; did you mean 'n_features'?"),
+    ("select.n_features_to_select", "5", "it is called 'n_features'"),
+    ("select.n_clusters", "5", "it belongs in [cluster]"),
+    ("input.zzz", "5", "known keys: url, key, target"),
+    ("ouput.dir", '"x"', "did you mean 'output'?"),
+    ("input.url", "3", "expected a path or URL of a matrix, got the number 3"),
+    ("input.url", '""', "expected a path or URL"),
+    ("input.url", '"ftp://host/x"', "schemes"),
+    ("input.url", '"simplecache::s3://b/x"', "without '::'"),
+    ("input.url", '"a\\u0000b"', "without control characters"),
+    ("input.missing_chunks", '"ignore"', 'expected "error" or "fill"'),
+    ("input.nonfinite", "true", "got the truth value true"),
+    ("prepare.rows", '["l3"]', "unknown prepare step 'l3'; known steps: "),
+    ("prepare.rows", '"l2"', "expected a list of row steps"),
+    ("prepare.columns", '["standardise"]', "no column steps are available"),
+    ("select.method", '"sketched-rigde"', "did you mean 'sketched-ridge'?"),
+    ("select.method", '"hvg"', "'hvg' is not available in this version; available: "),
+    ("select.n_features", "0", "expected a whole number of at least 1, got the number 0"),
+    ("select.n_features", "5.0", "got the number 5.0"),
+    ("select.n_features", "true", "got the truth value true"),
+    ("select.n_components", "-1", "at least 1"),
+    ("select.n_components", '"ten"', "expected a whole number or false, got the text 'ten'"),
+    ("select.alpha", '"atuo"', '"auto" or "paper"'),
+    ("select.alpha", "nan", "got the number nan"),
+    ("select.score", '"min"', "score must be"),
+    ("select.sketch_size", "2", "must exceed n_components"),
+    ("cluster.n_clusters", "0", "at least 1"),
+    ("cluster.n_clusters", '"10"', "got the text '10'"),
+    ("cluster.random_state", "-1", "at least 0"),
+    ("cluster.tol", "-0.5", "at least 0"),
+    ("cluster.tol", "inf", "got the number inf"),
+    ("cluster.init", '"kmeans++"', '"k-means++"'),
+    ("cluster.certificate", '"blocks"', "not available in this version"),
+    ("cluster.certificate", "true", 'expected "spectral" or false'),
+    ("cluster.weighted", "true", "no method of this version gives column weights"),
+    ("execution.cluster", '"locl"', "did you mean 'local'?"),
+    ("execution.memory_limit", '"2 gigs"', 'a size such as "128MiB"'),
+    ("execution.partition_bytes", "0", "above 0"),
+    ("execution.partition_bytes", "1.5", "a size"),
+    ("execution.retries", "1000", "from 0 to 100"),
+    ("execution.stall_timeout", "0", "above 0"),
+    ("execution.tls_ca", '"ca.pem"', "missing: tls_cert, tls_key"),
+    ("execution.checkpoint", "true", 'expected "auto", false or a folder'),
+    ("output.dir", '"s3://bucket/out"', "not a URL"),
+    ("output.report", '"yes"', "expected true or false"),
+    ("output.image_shape", "[28]", "two whole numbers"),
+    ("output.image_shape", "[0, 4]", "two whole numbers"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), WRONG, ids=[f"{k}={v}" for k, v, _ in WRONG])
+def test_every_mistake_is_named(tmp_path: Path, key: str, value: str, expected: str) -> None:
+    text = toml({key: value})
+    [line] = complaints(tmp_path, text)
+    section, _, name = key.partition(".")
+    assert line.startswith((f"job.toml: {key}: ", f"job.toml: {section}: ")), line
+    assert expected in line
+    # The line that is named is the one where the key (or its table) is.
+    number = int(re.search(r"\(line (\d+)\)$", line)[1])  # type: ignore[index]
+    named = text.splitlines()[number - 1]
+    assert named.startswith((f"{name} = ", f"[{section}]")), named
+
+
+@pytest.mark.parametrize(("key", "path"), [("input.url", "input"), ("select.method", "select")])
+def test_missing_keys_and_sections(tmp_path: Path, key: str, path: str) -> None:
+    changes: dict[str, str | None] = {k: None for k in GOOD if k.startswith(path)}
+    assert complaints(tmp_path, toml(changes)) == [f"job.toml: {path}: missing; expected the section [{path}]"]
+    [line] = complaints(tmp_path, toml({key: None}) if path == "select" else f"[input]\nkey = 'x'\n{toml(changes)}")
+    assert line.startswith(f"job.toml: {key}: missing; expected")
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    lines = complaints(
+        tmp_path, toml({"input.url": "1", "select.n_featurs": "2", "cluster.tol": "-1", "output.dir": "4"})
+    )
+    assert {line.split(": ")[1] for line in lines} == {"input.url", "select.n_featurs", "cluster.tol", "output.dir"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[input\n", "line 1"),
+        ("[input]\nurl = 'a'\nurl = 'b'\n", "not valid TOML: Cannot overwrite a value"),
+        ("x = " + "[" * 5000, "nested too deeply"),
+        ("\n\nurl == 3\n", "line 3"),
+    ],
+)
+def test_broken_toml(tmp_path: Path, text: str, expected: str) -> None:
+    [line] = complaints(tmp_path, text)
+    assert expected in line
+
+
+BASE = "input: {url: a.zarr}\nselect: {method: variance}\n"
+
+YAML = [
+    ("input: {url: no}\nselect: {method: variance}\n", "quote them (line 1)"),
+    ("input:\n  url: a\n  url: b\n", "line 3: key 'url' appears twice"),
+    (BASE + "cluster:\n  tol: 1e-5\n", "YAML reads a number like 1e-5 as text: write 1.0e-5 (line 4)"),
+    (BASE + "cluster:\n  n_clusters: 010\n", "line 4: YAML reads 010 as 8 (octal or base 60)"),
+    (BASE + "cluster:\n  n_clusters: 1:30\n", "line 4: YAML reads 1:30 as 90"),
+    (BASE + "cluster: {tol: .nan}\n", "got the number nan (line 3)"),
+    ("a: &x [1, 2]\nb: *x\n", "line 2: aliases"),
+    ("a: &a [*a]\n", "aliases"),
+    ("no: {url: a}\n", "line 1: YAML reads this key as False"),
+    ("input: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+    ("- input\n", "expected sections"),
+    ("just text", "expected sections"),
+    ("input: {url: 'a\n", "line 2: found unexpected end of stream"),
+    ("input: [\n", "line 2: "),
+    ("---\na: 1\n---\nb: 2\n", "line 3: but found another document"),
+    ("[" * 5000, "nested too deeply"),
+    ("a: 2026-13-45\n", "not valid YAML: month must be in 1..12"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), YAML, ids=range(len(YAML)))
+def test_yaml_traps(tmp_path: Path, text: str, expected: str) -> None:
+    lines = complaints(tmp_path, text, "job.yaml")
+    assert any(expected in line for line in lines), lines
+
+
+def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
+    one, two = tmp_path / "job.yaml", tmp_path / "job.toml"
+    one.write_text(
+        "input: {url: a.zarr}\ncluster: {n_clusters: 3}\n"
+        "select: {method: sketched-ridge, n_features: 5, alpha: 1.0e-5}\n"
+    )
+    two.write_text(toml({"select.alpha": "1e-5"}))
+    assert load_job(one) == load_job(two)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("job.ini", b"", "ends in .toml, .yaml or .yml"),
+        ("job.toml", b"[input]\nurl = '\xff'\n", "line 2: not UTF-8"),
+        ("job.toml", b"#" * (2 << 20), "larger than"),
+        ("job.toml", None, "no such job file"),
+    ],
+)
+def test_unreadable_files(tmp_path: Path, name: str, content: bytes | None, expected: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=expected):
+        load_job(tmp_path / name)
+
+
+def test_byte_order_mark_is_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + toml({}).encode())
+    assert load_job(path).select.n_features == 5
+
+
+def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(toml({}))
+    job = load_job(path, ["select.n_features=7", "output.dir=some where", "cluster.certificate=false", "input.key='k'"])
+    assert job.cluster is not None
+    assert (job.select.n_features, job.cluster.certificate, job.input.key) == (7, False, "k")
+    assert job.output.dir == str(tmp_path / "some where")
+    with pytest.raises(ConfigError, match=r"select\.n_features: .* got the text 'many' \(from --set\)"):
+        load_job(path, ["select.n_features=many"])
+    for bad in ("n_features=3", "select.n_features", "=3", "input.url.x=3", "select..x=3"):
+        with pytest.raises(ConfigError, match="--set"):
+            load_job(path, [bad])
+
+
+def test_another_cluster_drops_what_was_said_of_the_own_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(toml({"execution.n_workers": "2", "execution.memory_limit": '"1GiB"', "execution.retries": "5"}))
+    job = load_job(path, ["execution.cluster=tcp://host:8786"])
+    assert (job.execution.n_workers, job.execution.memory_limit, job.execution.retries) == (None, None, 5)
+    assert load_job(path, ["execution.cluster=threads"]).execution.n_workers == 2
+    with pytest.raises(ConfigError, match=r"execution\.n_workers: only for a cluster that the job starts"):
+        load_job(path, ["execution.cluster=tcp://host:8786", "execution.n_workers=3"])
+
+
+def test_overrides_do_not_change_the_mapping_given() -> None:
+    given = {"input": {"url": "a"}, "select": {"method": "variance", "n_features": 3}}
+    assert load_job(given, ["select.n_features=4"]).select.n_features == 4
+    assert given["select"]["n_features"] == 3

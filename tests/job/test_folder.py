@@ -1,0 +1,242 @@
+"""The output folder: ours or not touched, one process at a time, whole files or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
+from sketchselect.workflow.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder, tree_digest
+
+
+def lock_of(pid: int, started: float, host: str | None = None) -> str:
+    return json.dumps(
+        {"pid": pid, "host": host or socket.gethostname(), "process_started": started, "since": "2026-01-01 00:00:00"}
+    )
+
+
+def finished_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_new_and_empty_folders_become_ours(tmp_path: Path) -> None:
+    for path in (tmp_path / "deep" / "new", tmp_path / "empty"):
+        if path.name == "empty":
+            path.mkdir()
+        with open_folder(path):
+            assert (path / MARKER).is_file()
+            assert (path / LOCK).is_file()
+        assert not (path / LOCK).exists()
+
+
+def test_what_is_not_ours_is_not_touched(tmp_path: Path) -> None:
+    theirs = tmp_path / "thesis"
+    theirs.mkdir()
+    (theirs / "chapter1.tex").write_text("years of work")
+    (theirs / "manifest.json").write_text("{}")
+    file = tmp_path / "file"
+    file.write_text("x")
+    for path in (theirs, file):
+        for fresh in (False, True):
+            with pytest.raises(NotOurFolder, match="choose another"), open_folder(path, fresh=fresh):
+                pass
+    assert sorted(p.name for p in theirs.iterdir()) == ["chapter1.tex", "manifest.json"]
+    assert file.read_text() == "x"
+
+
+def test_fresh_discards_ours_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with open_folder(path) as folder:
+        for name in ("manifest.json", "report.html"):
+            folder.write(name, "old")
+        (path / "features.zarr").mkdir()
+        folder.finish("stage", {"a": 1}, ["manifest.json"], {})
+        (path / "notes.txt").write_text("by hand")
+    with open_folder(path, fresh=True) as folder:
+        assert (path / "notes.txt").read_text() == "by hand"
+        assert folder.finished("stage", {"a": 1}) is None
+        assert not any((path / name).exists() for name in PUBLISHED)
+
+
+def test_a_live_lock_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with (
+        open_folder(path),
+        pytest.raises(RunInProgress, match=f"process {os.getpid()} on .* has been running here since"),
+        open_folder(path),
+    ):
+        pass
+    with open_folder(path):
+        pass
+
+
+def test_a_dead_lock_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with open_folder(path):
+        pass
+    me = psutil.Process().create_time()
+    dead = [
+        lock_of(finished_process(), me),
+        lock_of(os.getpid(), me - 1000.0),  # the pid was given to another process since
+        "",
+        "not json",
+        "[]",
+        '{"pid": 1}',
+    ]
+    for content in dead:
+        (path / LOCK).write_text(content)
+        with open_folder(path):
+            assert json.loads((path / LOCK).read_text())["pid"] == os.getpid()
+
+
+def test_a_lock_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with open_folder(path):
+        pass
+    lock = path / LOCK
+    lock.write_text(lock_of(1, 0.0, host="elsewhere"))
+    with pytest.raises(RunInProgress, match="on elsewhere"), open_folder(path):
+        pass
+    old = time.time() - 2 * STALE_SECONDS
+    os.utime(lock, (old, old))
+    with open_folder(path):
+        assert json.loads(lock.read_text())["host"] == socket.gethostname()
+
+
+NEWCOMER = """
+import sys, time
+from sketchselect.errors import RunInProgress
+from sketchselect.workflow.folder import open_folder
+
+sys.stdin.readline()
+try:
+    with open_folder(sys.argv[1]):
+        print("got it", flush=True)
+        sys.stdin.readline()
+except RunInProgress:
+    print("refused", flush=True)
+"""
+
+
+def test_of_many_newcomers_one_takes_a_dead_lock_over(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with open_folder(path):
+        pass
+    (path / LOCK).write_text(lock_of(finished_process(), 1.0))
+    crowd = [
+        subprocess.Popen(
+            [sys.executable, "-c", NEWCOMER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outcomes = []
+    for process in crowd:
+        assert process.stdout is not None
+        outcomes.append(process.stdout.readline().strip())
+    for process in crowd:
+        process.communicate("done\n", timeout=60)
+        assert process.returncode == 0
+    assert sorted(outcomes) == ["got it", "refused", "refused", "refused"]
+
+
+def test_publishing_replaces_whole_files_and_stores(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        folder.write("manifest.json", "one")
+        folder.write("manifest.json", b"two")
+        assert (folder.path / "manifest.json").read_text() == "two"
+        for content in ("a", "b"):
+            staged = folder.staging("labels.zarr")
+            staged.mkdir()
+            (staged / content).write_text(content)
+            assert not (folder.path / "labels.zarr" / content).exists()
+            folder.publish("labels.zarr")
+        assert [p.name for p in (folder.path / "labels.zarr").iterdir()] == ["b"]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    contents = {c * 200_000 for c in "ab"}
+    with open_folder(tmp_path / "out") as folder:
+        path = folder.write("manifest.json", "a" * 200_000)
+        over = threading.Event()
+        seen: set[str] = set()
+
+        def read() -> None:
+            while not over.is_set():
+                seen.add(path.read_text())
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for _ in range(50):
+            for content in contents:
+                folder.write("manifest.json", content)
+        over.set()
+        reader.join()
+    assert seen <= contents
+    assert seen
+
+
+def test_finished_stages_are_reused_only_for_the_same_input_and_files(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        folder.write("summary.sks", b"bits")
+        folder.finish("summarize", {"n": (1, 2)}, ["summary.sks"], {"rows": 3})
+        assert folder.finished("summarize", {"n": [1, 2]}) == {"rows": 3}
+        assert folder.finished("summarize", {"n": [1, 3]}) is None
+        assert folder.differences("summarize", {"n": [1, 3], "m": 0}) == ["m", "n"]
+        assert folder.finished("other", {"n": [1, 2]}) is None
+        assert folder.finished("summarize", None) is None
+        folder.write("summary.sks", b"bitz")
+        assert folder.finished("summarize", {"n": [1, 2]}) is None
+        folder.finish("summarize", None, ["summary.sks"], {})
+        assert folder.finished("summarize", None) is None
+
+
+def test_a_damaged_stage_log_is_an_empty_one(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        folder.finish("s", {"a": 1}, [], {})
+        for damage in ("", "{", "[1]"):
+            (folder.checkpoints / "stages.json").write_text(damage)
+            assert folder.finished("s", {"a": 1}) is None
+        folder.finish("s", {"a": 1}, [], {})
+        assert folder.finished("s", {"a": 1}) == {}
+
+
+def test_tree_digest_sees_every_kind_of_change(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "c").mkdir(parents=True)
+    (store / "c" / "0").write_bytes(b"0123")
+    digests = {tree_digest(store)}
+    (store / "c" / "1").write_bytes(b"")
+    digests.add(tree_digest(store))
+    (store / "c" / "1").rename(store / "c" / "2")
+    digests.add(tree_digest(store))
+    (store / "c" / "0").write_bytes(b"01234")
+    digests.add(tree_digest(store))
+    os.utime(store / "c" / "0", ns=(1, 1))
+    digests.add(tree_digest(store))
+    assert len(digests) == 5
+    assert tree_digest(tmp_path / "nothing") is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SketchSelectError, match="cannot be made"), open_folder(tmp_path / "out"):
+            pass
+    finally:
+        tmp_path.chmod(0o700)
