@@ -50,6 +50,7 @@ def test_public_names_are_sorted_and_there() -> None:
     for name in sks.__all__:
         assert getattr(sks, name) is not None, name
     assert set(sks.__all__) <= set(dir(sks))
+    assert set(sks.__all__) == {*sks._WHERE, "__version__"}
 
 
 def test_public_objects_are_documented() -> None:

@@ -36,11 +36,37 @@ _WHERE = {
     "summarize": "sketchselect.execution",
 }
 
-__all__ = sorted([*_WHERE, "__version__"])  # noqa: PLE0605
+__all__ = [
+    "BaseSelector",
+    "Bundle",
+    "CentroidSums",
+    "Certificate",
+    "Checkpoint",
+    "ColumnStats",
+    "FrequentDirections",
+    "KMeans",
+    "Moments",
+    "RunResult",
+    "Selection",
+    "SketchedRidgeSelector",
+    "Summary",
+    "VarianceSelector",
+    "__version__",
+    "certify",
+    "convert",
+    "kmeans_objective",
+    "load",
+    "local_cluster",
+    "open_matrix",
+    "run",
+    "save",
+    "summarize",
+]
 
 if TYPE_CHECKING:
     from sketchselect.cluster import Certificate, KMeans, certify, kmeans_objective
-    from sketchselect.execution import Checkpoint, local_cluster, summarize
+    from sketchselect.execution import Checkpoint, local_cluster
+    from sketchselect.execution.summarize import summarize
     from sketchselect.readers import convert, open_matrix
     from sketchselect.selectors import BaseSelector, Selection, SketchedRidgeSelector, VarianceSelector
     from sketchselect.summaries import (

@@ -1,7 +1,7 @@
 """A store far larger than the workers' memory: does the job finish, and does memory stay below the projection?
 
-Run: ``python tests/benchmarks/bench_large.py FOLDER`` makes (once) a 16 GB store of 2,000,000 x 2,000 float32, a Gaussian
-mixture in 40 informative columns plus noise, and runs the whole job on a LocalCluster of two workers of 2 GB.
+Run: ``python tests/benchmarks/bench_large.py FOLDER`` makes (once) a 16 GB store of 2,000,000 x 2,000 float32, a
+Gaussian mixture in 40 informative columns plus noise, and runs the whole job on a LocalCluster of two workers of 2 GB.
 ``--rows 20000`` for a smoke run.
 """
 

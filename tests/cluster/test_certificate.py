@@ -119,4 +119,5 @@ def test_record_in_words_and_numbers():
     words = Certificate(50.0, 51.0, 1.02, "spectral", 1.0, 0.0, 3).sentence()
     assert "within 2 %" in words
     assert "3 clusters" in words
+    assert "within 2.1 %" in Certificate(50.0, 51.0, 1.0200001, "spectral", 1.0, 0.0, 3).sentence()
     assert "factor of 4" in Certificate(1.0, 4.0, 4.0, "spectral", 1.0, 0.0, 1).sentence()

@@ -16,7 +16,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.errors import ConfigError, DamagedFile, NotFinite, SourceChanged, SourceError
+from sketchselect.errors import BadParameter, ConfigError, DamagedFile, NotFinite, SourceChanged, SourceError
 from sketchselect.execution import SerialEngine, local_cluster
 from sketchselect.selectors import Selection
 from sketchselect.workflow import tables
@@ -372,3 +372,52 @@ def test_selection_file_round_trip_and_damage(tmp_path: Path) -> None:
             tables.read_selection(path)
     with pytest.raises(SourceError, match="no such file"):
         tables.read_selection(tmp_path / "none.json")
+
+
+@pytest.mark.slow
+def test_a_job_runs_on_an_encrypted_cluster(job: Job, tmp_path: Path) -> None:
+    from distributed import LocalCluster, Security
+
+    security = Security.temporary()
+    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
+        (tmp_path / name).write_text(getattr(security, name))
+    files = {
+        "tls_ca": str(tmp_path / "tls_ca_file"),
+        "tls_cert": str(tmp_path / "tls_client_cert"),
+        "tls_key": str(tmp_path / "tls_client_key"),
+    }
+    here = sks.run(job(output={"dir": str(tmp_path / "here")}))
+    with LocalCluster(1, host="127.0.0.1", dashboard_address=None, security=security, protocol="tls://") as cluster:
+        given = {"cluster": cluster.scheduler_address, **files}
+        result = sks.run(job(execution=given))
+        with pytest.raises(BadParameter, match=r"tls_key: .* is not a file"):
+            sks.run(
+                job(execution={**given, "tls_key": str(tmp_path / "none")}, output={"dir": str(tmp_path / "other")})
+            )
+    assert result.manifest["engine"]["encrypted"] is True
+    assert result.manifest["notes"] == []
+    assert (result.labels == here.labels).all()
+
+
+@pytest.mark.slow
+def test_an_open_cluster_is_warned_of(job: Job, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(1, host="127.0.0.1", dashboard_address=None) as cluster:
+        result = sks.run(job(execution={"cluster": cluster.scheduler_address}))
+    assert any("neither encrypted nor authenticated" in note for note in result.manifest["notes"])
+
+
+def test_sparing_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect.workflow import engines
+
+    now = [0.0]
+    monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])
+    diary = Diary()
+    progress = engines.Sparing(diary, every=5.0)
+    for seconds in (1.0, 1.0, 1.0, 10.0, 10.0, 1.0):
+        progress.start(f"at {now[0]:g}", 1, 1)
+        progress.advance(1)
+        progress.finish("")
+        now[0] += seconds
+    assert diary.passes == ["at 0", "at 13", "at 23"]

@@ -76,9 +76,9 @@ class Certificate:
             return f"The clustering is the best possible one with {k}: its objective {what} {self.objective:.6g}."
         # Rounded up: a certificate may not say more than was proved.
         if self.factor < 1.5:
-            away = f"{math.ceil(1000 * (self.factor - 1)) / 10:g} %"
+            away = f"{math.ceil(1000 * (self.factor - 1) - 1e-9) / 10:g} %"
         else:
-            away = f"a factor of {math.ceil(1000 * self.factor) / 1000:g}"
+            away = f"a factor of {math.ceil(1000 * self.factor - 1e-9) / 1000:g}"
         return (
             f"The clustering is within {away} of the best possible one with {k}: its objective {what} "
             f"{self.objective:.6g}, and no clustering can have one below {self.lower_bound:.6g}."

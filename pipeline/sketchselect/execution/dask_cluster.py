@@ -73,6 +73,8 @@ def local_cluster(
         )
     limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
     environment = dict(os.environ)
+    import distributed  # noqa: F401 - its settings must be there before ours are put in, or they go when ours do
+
     # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
     with quiet_logs(), MemoryKills() as kills, patient:

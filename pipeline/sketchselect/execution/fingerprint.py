@@ -25,7 +25,8 @@ PACKAGES = ("numpy", "scipy", "numba")
 def local_build() -> tuple[str, ...]:
     """Return versions of the numeric libraries, BLAS builds with the CPU kernel they chose, and the machine type."""
     versions = (f"{name} {metadata.version(name)}" for name in PACKAGES)
-    return (f"sketchselect {__version__} kernels {KERNEL_VERSION}", *versions, *blas_builds(), platform.machine())
+    ours = f"sketchselect {__version__} kernels {KERNEL_VERSION}"
+    return tuple(sorted((ours, *versions, *blas_builds(), platform.machine())))
 
 
 def digest(*parts: Any) -> str:

@@ -19,11 +19,13 @@ from sketchselect.jobfile import load_job
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
 from sketchselect.workflow import stages
+from sketchselect.workflow.engines import peak_process_nbytes
 from sketchselect.workflow.evaluate import Evaluation, evaluate
 from sketchselect.workflow.manifest import manifest, run_record
 from sketchselect.workflow.pages import publish_report
-from sketchselect.workflow.session import Session, open_session, peak_process_nbytes
+from sketchselect.workflow.session import Session, open_session
 from sketchselect.workflow.stages import Clustering
+from sketchselect.workflow.tables import plain_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +146,7 @@ def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, p
         if given is not None and given.scores.size != session.matrix.shape[1]:
             here = f"{session.matrix.address} has {session.matrix.shape[1]}"
             raise ConfigError(f"--selection: it is of {given.scores.size} columns, {here}")
+        session.columns_given = given is not None
         summary = stages.summarize(session)
         selection = stages.select(session, summary, given)
         features, sample = stages.write_selected(session, summary, selection)
@@ -179,7 +182,7 @@ def _publish(
         session.folder.discard(("report.json", "report.html"))
     content["stages"] = session.stages
     content["seconds"] = round(time.perf_counter() - began, 3)
-    session.folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(
         folder=session.folder.path,

@@ -23,6 +23,8 @@ from sketchselect.workflow.tables import plain_value
 
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distributed")
 
+GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+
 
 def versions() -> dict[str, str]:
     """Return the versions that may matter to a result."""
@@ -54,6 +56,7 @@ def manifest(
         "selection": {
             "method": selection.method,
             "n_selected": len(selection.support),
+            "given": session.columns_given,
             "parameters": {k: plain_value(v) for k, v in dict(selection.parameters).items()},
         },
         "seeds": {"random_state": config.cluster.random_state if config.cluster else 0},
@@ -151,7 +154,7 @@ def run_record(
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
         notes=session.notes,
-        job_text=job_toml(session.config),
+        job_text=(GIVEN if session.columns_given else "") + job_toml(session.config),
     )
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.config import ExecutionSettings, JobConfig
-from sketchselect.errors import ConfigError, Interrupted, SourceChanged, Terminated
+from sketchselect.config import JobConfig
+from sketchselect.errors import Interrupted, SourceChanged, Terminated
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.workflow.engines import engine_for, iterating_engine, library_logs
 from sketchselect.workflow.folder import OutputFolder, open_folder
 
 if TYPE_CHECKING:
@@ -46,6 +44,7 @@ class Session:
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
+    columns_given: bool = False
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
 
@@ -108,6 +107,11 @@ class Session:
                 )
         engine: Engine = self._engine
         return engine
+
+    def iterating_engine(self, nbytes: int) -> Engine:
+        """Return what to iterate on over data of this size; see `engines.iterating_engine`."""
+        own = self.client is None and self.config.execution.cluster == "local"
+        return iterating_engine(self.engine, nbytes) if own else self.engine
 
     def close_engine(self, error: BaseException | None = None) -> None:
         """Close what was opened for the engine, without waiting for its tasks if an error ended the job."""
@@ -221,55 +225,3 @@ def _interrupted(session: Session, error: BaseException) -> Interrupted:
     )
     stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
     return stopped
-
-
-@contextlib.contextmanager
-def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
-    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
-    from sketchselect import execution
-
-    if client is not None:
-        with execution.as_engine(client) as engine:
-            yield engine
-    elif settings.cluster == "local":
-        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
-            yield engine
-    elif settings.cluster == "threads":
-        yield execution.ThreadEngine(settings.n_workers, memory_limit=settings.memory_limit)
-    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
-        from sketchselect.execution.dask_cluster import connect
-        from sketchselect.execution.tls import tls_security
-
-        security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
-        with connect(settings.cluster, security=security) as engine:
-            yield engine
-    else:
-        with execution.as_engine(settings.cluster) as engine:
-            yield engine
-
-
-@contextlib.contextmanager
-def library_logs(path: Path) -> Iterator[None]:
-    """Send what libraries log to a file instead of the terminal."""
-    handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-
-
-def peak_process_nbytes(in_children: bool) -> int:
-    """Return the largest resident memory of this process, or of its finished children, in bytes."""
-    who = resource.RUSAGE_CHILDREN if in_children else resource.RUSAGE_SELF
-    peak = resource.getrusage(who).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def refuse(problems: list[str]) -> None:
-    """Raise one `ConfigError` of all problems, if there are any."""
-    if problems:
-        raise ConfigError("\n".join(problems))

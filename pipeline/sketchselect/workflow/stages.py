@@ -18,6 +18,7 @@ from sketchselect.readers import open_matrix, row_bands
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow import tables
+from sketchselect.workflow.engines import Sparing
 from sketchselect.workflow.features import View, feature_dtype, write_features
 from sketchselect.workflow.folder import file_digest, tree_digest
 from sketchselect.workflow.method import description, estimator
@@ -57,6 +58,12 @@ def summarize(session: Session) -> Summary[Any]:
     with session.stage("summarize") as entry:
         if _reusable(session, "summarize", fingerprint, entry):
             return codec.load(folder.path / "summary.sks")
+        added = [step for step in session.prepare if step not in session.config.prepare.rows]
+        if added:
+            session.progress.note(
+                f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
+                "select.normalize = false turns that off"
+            )
         _state_projection(session, wanted)
         reduced = summarize_source(session.source, wanted, checkpoint=session.checkpoint, **session.pass_options)
         session.account(entry, reduced.stats)
@@ -145,7 +152,11 @@ def k_means(session: Session, source: Source) -> Clustering:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         result = fit_kmeans(
-            source, parameters, engine=session.engine, progress=session.progress, checkpoint=session.checkpoint
+            source,
+            parameters,
+            engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
+            progress=Sparing(session.progress),
+            checkpoint=session.checkpoint,
         )
     for warning in said:
         if issubclass(warning.category, FewerClusters):

@@ -32,9 +32,11 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, Source, make_progress, summarize_source
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments, Summary, save
-    from sketchselect.workflow.session import engine_for, library_logs
+    from sketchselect.workflow.engines import engine_for, library_logs
 
     require_replaceable(output, ".sks", MAGIC)
+    if not output.parent.is_dir():
+        raise SourceError(f"{output}: the folder {output.parent} does not exist; make it first")
     if target is not None and not moments:
         raise ConfigError("--target: only moments keep targets; add --moments")
     config = _job(source, options, prepare, execution, {"method": "variance"})
@@ -48,7 +50,7 @@ def summarize_to_file(
         path = os.path.abspath(target) if os.path.exists(target) else target
         vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address)
     steps = tuple(config.prepare.rows)
-    with library_logs(output.with_name(output.name + ".log")), engine_for(config.execution) as engine:
+    with library_logs(None), engine_for(config.execution) as engine:
         summary = summarize_source(
             Source(matrix, vector, None, steps),
             Bundle(wanted),

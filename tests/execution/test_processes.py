@@ -1,0 +1,217 @@
+"""Scripts as users run them: interrupted, without a main guard, from daemonic processes, with a scheduler that dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LEAVES = """
+    import sys, time
+    import numpy as np
+    from sketchselect.errors import SketchSelectError
+    from sketchselect.execution import Checkpoint, Source, as_engine, local_cluster, reduce_blocks, summarize_source
+    from sketchselect.readers import open_matrix
+    from sketchselect.summaries import Moments
+
+    class SlowMoments(Moments):
+        def projected_nbytes(self, n_features, n_targets=0):
+            return 8
+        def from_block(self, X, y=None, **options):
+            time.sleep(0.1)
+            return super().from_block(X, y, **options)
+
+    class Lines:
+        def start(self, *what): print("started", flush=True)
+        def advance(self, nbytes): print("partition", flush=True)
+        def note(self, text): print("note", text, flush=True)
+        def finish(self, stage): print("finished", flush=True)
+
+    def summarise(engine, folder):
+        kept = Checkpoint(folder, min_bytes=0, state_ratio=0) if folder else None
+        source = Source(open_matrix(np.arange(4000.0).reshape(1000, 4)))
+        return summarize_source(source, SlowMoments(), engine=engine, partition_bytes=320, checkpoint=kept, progress=Lines())
+"""
+
+JOB = """
+    if __name__ == "__main__":
+        try:
+            with local_cluster(2) as engine:
+                reduced = summarise(engine, sys.argv[1])
+                print("resumed", reduced.stats.n_resumed, reduced.value.mean.tolist(), flush=True)
+        except SketchSelectError as error:
+            print(type(error).__name__, error, flush=True)
+            sys.exit(error.exit_code)
+"""
+
+
+def script(tmp_path, *parts):
+    path = tmp_path / "job.py"
+    path.write_text("".join(textwrap.dedent(part) for part in parts))
+    return path
+
+
+def start(path, *args, **options):
+    return subprocess.Popen(
+        [sys.executable, str(path), *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def until(process, word, count=1):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        count -= line.startswith(word)
+        if not count:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+def finished(process, seconds):
+    """Output, once the process and all that it started are gone."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    output, _ = process.communicate(timeout=seconds)
+    gone, alive = psutil.wait_procs(children, timeout=8)
+    assert alive == []
+    return output
+
+
+def test_ctrl_c_ends_a_job_quickly_and_it_resumes(tmp_path):
+    job = script(tmp_path, LEAVES, JOB)
+    process = start(job, tmp_path / "nodes")
+    until(process, "partition", 30)
+    os.killpg(process.pid, signal.SIGINT)
+    output = finished(process, 20)
+    assert process.returncode == 130
+    assert "Interrupted interrupted; finished checkpoints are kept" in output
+    assert "Traceback" not in output
+    again = start(job, tmp_path / "nodes")
+    output = finished(again, 120)
+    assert again.returncode == 0, output
+    assert "note summarize: resuming" in output
+    assert "resumed 0" not in output
+    assert "[1998.0, 1999.0, 2000.0, 2001.0]" in output
+
+
+def test_a_killed_driver_leaves_no_process_behind(tmp_path):
+    process = start(script(tmp_path, LEAVES, JOB), "")
+    until(process, "partition", 3)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    process.kill()
+    process.communicate(timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+
+
+def test_a_script_without_a_main_guard_is_told_the_cure(tmp_path):
+    unguarded = """
+    try:
+        with local_cluster(2) as engine:
+            print("impossible")
+    except SketchSelectError as error:
+        print(type(error).__name__, error)
+    """
+    process = start(script(tmp_path, LEAVES, unguarded))
+    output = finished(process, 60)
+    assert output.count("BadCluster") == 1
+    assert 'if __name__ == "__main__":' in output
+    assert "Traceback" not in output
+    assert "impossible" not in output
+
+
+def test_a_daemonic_process_is_told_what_to_use_instead(tmp_path):
+    daemonic = """
+    def child():
+        try:
+            with local_cluster(1):
+                print("impossible")
+        except SketchSelectError as error:
+            print(type(error).__name__, error, flush=True)
+        with as_engine("threads") as engine:
+            print(engine.kind, summarise(engine, None).stats.rows_read, flush=True)
+
+    if __name__ == "__main__":
+        import multiprocessing
+        process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+        process.start()
+        process.join()
+    """
+    process = start(script(tmp_path, LEAVES, daemonic))
+    output = finished(process, 60)
+    assert 'BadCluster a daemonic process' in output
+    assert 'cluster = "threads"' in output
+    assert "threads 1000" in output
+
+
+REMOTE = """
+    if __name__ == "__main__":
+        try:
+            with as_engine(sys.argv[1]) as engine:
+                reduced = summarise(engine, sys.argv[2])
+                print("resumed", reduced.stats.n_resumed, reduced.value.mean.tolist(), flush=True)
+        except SketchSelectError as error:
+            print(type(error).__name__, error, flush=True)
+            sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Start a scheduler and one worker as a user would; return how to start them, and what runs."""
+    running = []
+
+    def launch():
+        # The scheduler writes its address into a file once it listens.
+        where = tmp_path / f"scheduler-{len(running)}.json"
+        base = [sys.executable, "-m", "dask"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+        quiet["env"] = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        local = ["--host", "127.0.0.1", "--no-dashboard"]
+        scheduler = subprocess.Popen(
+            [*base, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet
+        )
+        running.append(scheduler)
+        worker = [*base, "worker", "--scheduler-file", str(where), "--host", "127.0.0.1", "--nthreads", "2"]
+        running.append(subprocess.Popen([*worker, "--no-nanny", "--no-dashboard", "--death-timeout", "20"], **quiet))
+        for _ in range(400):
+            if where.exists() and where.stat().st_size:
+                break
+            time.sleep(0.05)
+        import json
+
+        return json.loads(where.read_text())["address"], scheduler
+
+    yield launch
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_a_scheduler_that_dies_ends_the_job_and_it_resumes_elsewhere(tmp_path, cluster):
+    job = script(tmp_path, LEAVES, REMOTE)
+    address, scheduler = cluster()
+    process = start(job, address, tmp_path / "nodes")
+    until(process, "partition", 30)
+    scheduler.kill()
+    output = finished(process, 60)
+    assert process.returncode == 75, output
+    assert "ClusterLost" in output
+    assert "Traceback" not in output
+    address, _ = cluster()
+    again = start(job, address, tmp_path / "nodes")
+    output = finished(again, 60)
+    assert again.returncode == 0, output
+    assert "note summarize: resuming" in output
+    assert "[1998.0, 1999.0, 2000.0, 2001.0]" in output

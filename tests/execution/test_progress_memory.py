@@ -1,0 +1,118 @@
+"""What the user is told: bars, lines, and the projection."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import zarr
+from sketchselect.errors import BadParameter, WillNotFit
+from sketchselect.execution import SerialEngine, Source, ThreadEngine, make_plan, make_progress, projection, summarize
+from sketchselect.execution.memory import PROCESS_NBYTES, require_fit
+from sketchselect.execution.progress import Bar, Lines, Silent, human_seconds
+from sketchselect.readers import open_matrix, row_bands
+from sketchselect.summaries import Moments
+
+
+def test_lines_tell_bytes_rate_and_time_left(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("sketchselect.execution.progress.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    lines = Lines(stream, every=5.0)
+    lines.start("summarize", 100 * 2**20, 50)
+    for _ in range(20):
+        clock[0] += 1.0
+        lines.advance(2 * 2**20)
+    lines.finish("summarize")
+    text = stream.getvalue().splitlines()
+    assert text[0] == "summarize: 50 partitions, 100.0 MiB"
+    assert text[1] == "summarize: 10.0 MiB of 100.0 MiB (10%), 2.0 MiB/s, 45 s left"
+    assert len(text) == 1 + 4 + 1
+    assert text[-1] == "summarize: 40.0 MiB in 20 s (2.0 MiB/s)"
+
+
+def test_the_bar_survives_any_stage_name_and_order_of_calls():
+    stream = io.StringIO()
+    bar = Bar(stream)
+    bar.advance(3)
+    bar.note("before [bold]")
+    bar.start("stage [red]x", 1000, 3)
+    bar.advance(500)
+    bar.note("a note [link]")
+    bar.finish("stage")
+    bar.finish("stage")
+    text = stream.getvalue()
+    assert "before [bold]" in text
+    assert "a note [link]" in text
+    assert "stage [red]x" in text
+
+
+def test_what_a_user_may_pass_as_progress(monkeypatch):
+    assert isinstance(make_progress(None), Silent)
+    assert isinstance(make_progress(False), Silent)
+    mine = Lines()
+    assert make_progress(mine) is mine
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    assert isinstance(make_progress(True), Lines)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert isinstance(make_progress(True), Bar)
+    with pytest.raises(BadParameter, match="progress must be"):
+        make_progress(3)
+
+
+def test_a_callable_gets_events():
+    events = []
+    summarize(np.ones((100, 4)), Moments(), partition_bytes=320, progress=lambda *event: events.append(event))
+    assert events[0] == ("start", "summarize", 3200, 10)
+    assert sum(event[1] for event in events if event[0] == "advance") == 3200
+    assert events[-1] == ("finish", "summarize")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.25, "0.2 s"), (42, "42 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")])
+def test_times_for_people(seconds, text):
+    assert human_seconds(seconds) == text
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def project(matrix, engine, partition_bytes, state=0, working=0, **source):
+    source = Source(matrix, **source)
+    bands = row_bands(matrix, partition_bytes)
+    plan = make_plan(len(bands), partition_bytes, state)
+    return projection(source, bands, plan, state_nbytes=state, working_nbytes=working, engine=engine)
+
+
+def test_the_parts_of_a_projection(tmp_path):
+    z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(10_000, 100), chunks=(500, 100), dtype="float32")
+    z[:] = 1
+    matrix = open_matrix(str(tmp_path / "x.zarr"))
+    one = project(matrix, SerialEngine(), 500 * 100 * 8)
+    assert one.reading == 2.5 * 500 * 100 * 4
+    assert one.process == PROCESS_NBYTES
+    assert one.nbytes == one.process + one.reading + one.states + one.working
+    two = project(matrix, ThreadEngine(2), 500 * 100 * 8, working=1000)
+    assert two.reading == 2 * one.reading
+    assert two.working == 2000
+    prepared = project(matrix, SerialEngine(), 500 * 100 * 8, prepare=("l2",))
+    assert prepared.reading > one.reading
+    assert project(matrix, SerialEngine(), 1000 * 100 * 8).reading == 2 * one.reading
+    # Chunks are decoded whole, however small the partition.
+    assert project(matrix, SerialEngine(), 250 * 100 * 8).reading >= one.reading
+
+
+def test_states_that_wait_are_counted():
+    matrix = open_matrix(np.ones((1000, 10)))
+    assert project(matrix, SerialEngine(), 800, state=100).states >= (7 * 2 + 1) * 100
+
+
+def test_what_does_not_fit_is_said_with_the_cure():
+    matrix = open_matrix(np.ones((1000, 10)))
+    reading = project(matrix, SerialEngine(), 80_000)
+    require_fit(reading, None, "x")
+    require_fit(reading, reading.nbytes, "x")
+    with pytest.raises(WillNotFit, match="lower partition_bytes"):
+        require_fit(reading, reading.nbytes - 1, "x")
+    states = project(matrix, SerialEngine(), 80_000, state=10**9)
+    with pytest.raises(WillNotFit, match="smaller sketch"):
+        require_fit(states, 10**9, "x")

@@ -1,0 +1,75 @@
+"""One BLAS thread while tasks run, and what was there before afterwards."""
+
+import threading
+
+import numpy as np
+import threadpoolctl
+from sketchselect.execution import ThreadEngine, reduce_blocks
+from sketchselect.linalg.threads import blas_builds, one_blas_thread
+
+
+def limits():
+    return {lib["num_threads"] for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"}
+
+
+def test_the_last_to_leave_restores_what_was_there():
+    np.eye(2) @ np.eye(2)
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        before = limits()
+        with one_blas_thread():
+            assert limits() == {1}
+            with one_blas_thread():
+                assert limits() == {1}
+            assert limits() == {1}
+        assert limits() == before
+
+
+def test_threads_share_the_limit():
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def hold():
+        with one_blas_thread():
+            inside.wait()
+            leave.wait()
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = limits()
+        threads = [threading.Thread(target=hold) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        inside.wait()
+        with one_blas_thread():
+            pass
+        assert limits() == {1}
+        leave.set()
+        for thread in threads:
+            thread.join()
+        assert limits() == before
+
+
+def test_an_error_inside_restores_too():
+    before = limits()
+    try:
+        with one_blas_thread():
+            raise ValueError
+    except ValueError:
+        pass
+    assert limits() == before
+
+
+def test_tasks_of_the_thread_engine_see_one_thread(tiny):
+    seen = set()
+
+    def leaf(block):
+        seen.update(limits())
+        return 0
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        reduce_blocks(tiny(100), leaf, lambda a, b: 0, engine=ThreadEngine(3), partition_bytes=320)
+    assert seen == {1}
+
+
+def test_builds_name_the_library_and_its_kernel():
+    builds = blas_builds()
+    assert builds
+    assert all(len(build.split()) >= 2 for build in builds)
