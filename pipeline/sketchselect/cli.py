@@ -37,7 +37,15 @@ Cluster = Annotated[
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes (or threads); one per core.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard what an earlier run left, or go on from it.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the job.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one key of the job, such as select.n_features=50; may be repeated; "
+        "paths are relative to the job file.",
+    ),
+]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
 Prepare = Annotated[list[str] | None, typer.Option("--prepare", help="A row step, such as l2; may be repeated.")]
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
@@ -97,7 +105,7 @@ def run(
 def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
-    size: Annotated[int, typer.Option("--size", min=1, help="Rows of the sketch.")] = 64,
+    size: Annotated[int, typer.Option("--size", min=2, help="Rows of the sketch.")] = 64,
     moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
     target: Annotated[str | None, typer.Option("--target", help="One target per row; needs --moments.")] = None,
     prepare: Prepare = None,
@@ -148,7 +156,8 @@ def select(
     features: Annotated[int, typer.Option("--features", min=1, help="How many columns to select.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -248,7 +257,7 @@ def doctor(debug: Debug = False) -> None:
 @contextlib.contextmanager
 def plain_errors(debug: bool) -> Iterator[None]:
     """Turn what goes wrong into one readable line and the right exit code, and SIGTERM into an orderly end."""
-    with _orderly_signals():
+    with _orderly_signals(), _plain_warnings():
         try:
             yield
         except (SketchSelectError, KeyboardInterrupt, OSError, MemoryError, ImportError) as error:
@@ -262,6 +271,30 @@ def plain_errors(debug: bool) -> Iterator[None]:
                 raise
             _say(f"unexpected {type(error).__name__}: {_one_line(error)} (--debug shows where; please report it)")
             raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Say what a warning says, once and without lines of code; what is not meant for users goes to the log."""
+    import warnings
+
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = _one_line(message)
+        if text in said:
+            return
+        said.add(text)
+        if issubclass(category, UserWarning):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+        else:
+            import logging
+
+            logging.getLogger("py.warnings").info("%s: %s", category.__name__, text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _end(error: BaseException) -> NoReturn:
@@ -285,7 +318,7 @@ def _say(line: str) -> None:
     print(f"error: {line}", file=sys.stderr, flush=True)
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException | str) -> str:
     return " ".join(str(error).split())[:500]
 
 

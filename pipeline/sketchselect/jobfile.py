@@ -164,7 +164,7 @@ def _parameter_problems(text: JobText) -> list[str]:
     if not isinstance(select, dict) or not isinstance(method, str) or method not in selectors.METHODS:
         return []
     hints = _hints(method)
-    known = ["n_features", *(name for name in hints if name != "n_features_to_select")]
+    known = ["method", "n_features", *(name for name in hints if name != "n_features_to_select")]
     problems, sound = [], {}
     for name, value in select.items():
         path = ("select", name)

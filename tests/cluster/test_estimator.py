@@ -6,6 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -94,3 +95,12 @@ def test_random_state():
     a = KMeans(8, init="random", random_state=np.random.RandomState(3)).fit(X).inertia_
     assert a == KMeans(8, init="random", random_state=np.random.RandomState(3)).fit(X).inertia_
     KMeans(8, random_state=None).fit(X)
+
+
+def test_sparse_rows():
+    X = np.round(np.random.default_rng(3).normal(size=(60, 5)) * 2)
+    sparse = scipy.sparse.csr_matrix(X)
+    dense, given = KMeans(3).fit(X), KMeans(3).fit(sparse)
+    assert np.array_equal(given.labels_, dense.labels_)
+    assert np.array_equal(given.cluster_centers_, dense.cluster_centers_)
+    assert np.array_equal(given.predict(sparse), dense.labels_)

@@ -75,6 +75,12 @@ def test_one_outlier_row_beyond_float32_among_ordinary_centres():
     assert (labels[:50] == exact_distances(X[:50], X[:5]).argmin(axis=1)).all()
 
 
+def test_a_row_beyond_float32_is_compared_with_all_centres():
+    """Of its three products one is infinite and two are not numbers; the distances tie."""
+    labels, _ = lloyd.assign(np.array([[1e60, 0.9e60]]), np.array([[1.0, -2.0], [-2.0, 1.0], [1.0, 1.0]]))
+    assert labels.tolist() == [0]
+
+
 @pytest.mark.parametrize("far", [1e37, 1e60, 1e140])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_one_centre_beyond_float32_among_ordinary_rows(far, dtype):

@@ -6,6 +6,7 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
+
 from sketchselect.execution import Source
 from sketchselect.readers import Matrix
 

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import Checkpoint, SerialEngine, Source, ThreadEngine, summarize, summarize_source
 from sketchselect.execution import fingerprint as fingerprints

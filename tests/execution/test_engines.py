@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+
 from sketchselect.errors import (
     BadParameter,
     ChunkReadError,
@@ -101,7 +102,9 @@ def leave(block):
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: f"{e.kind}{e.n_slots}")
 def test_errors_name_the_partition_and_no_value(tiny, engine):
-    with pytest.raises(PartitionFailed, match=r"tiny: partition 4 \(rows 40 to 49\): ZeroDivisionError in boom") as info:
+    with pytest.raises(
+        PartitionFailed, match=r"tiny: partition 4 \(rows 40 to 49\): ZeroDivisionError in boom"
+    ) as info:
         run(tiny(), engine, leaf=boom)
     assert "40.0" not in str(info.value)
     assert isinstance(info.value.__cause__, ZeroDivisionError)
@@ -167,7 +170,9 @@ def test_a_read_that_keeps_failing_is_reported_with_its_place(tiny, no_pause):
         run(source, SerialEngine())
 
 
-@pytest.mark.parametrize("fault", [FileNotFoundError(2, "No such file"), PermissionError(13, "no"), MemoryError("8 GiB")])
+@pytest.mark.parametrize(
+    "fault", [FileNotFoundError(2, "No such file"), PermissionError(13, "no"), MemoryError("8 GiB")]
+)
 def test_what_will_not_pass_is_not_tried_again(tiny, no_pause, fault):
     source = tiny()
     source.matrix.faults = {3: fault}

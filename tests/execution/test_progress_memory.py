@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import zarr
+
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import SerialEngine, Source, ThreadEngine, make_plan, make_progress, projection, summarize
 from sketchselect.execution.memory import PROCESS_NBYTES, require_fit

@@ -5,6 +5,7 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
+
 from sketchselect.execution import Source
 from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_on_cluster, piece, without_rows
 from sketchselect.execution.tasks import Part

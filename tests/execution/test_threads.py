@@ -2,8 +2,9 @@
 
 import threading
 
-import numpy as np
+import scipy.linalg  # noqa: F401 - brings a BLAS of its own
 import threadpoolctl
+
 from sketchselect.execution import ThreadEngine, reduce_blocks
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
@@ -13,7 +14,6 @@ def limits():
 
 
 def test_the_last_to_leave_restores_what_was_there():
-    np.eye(2) @ np.eye(2)
     with threadpoolctl.threadpool_limits(3, user_api="blas"):
         before = limits()
         with one_blas_thread():
@@ -34,17 +34,42 @@ def test_threads_share_the_limit():
 
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         before = limits()
-        threads = [threading.Thread(target=hold) for _ in range(2)]
+        threads = [threading.Thread(target=hold, daemon=True) for _ in range(2)]
         for thread in threads:
             thread.start()
         inside.wait()
         with one_blas_thread():
             pass
-        assert limits() == {1}
+        after_one_left = limits()
         leave.set()
         for thread in threads:
             thread.join()
+        assert after_one_left == {1}
         assert limits() == before
+
+
+def test_the_limit_holds_in_whichever_thread_comes_first():
+    """A worker's tasks run in changing threads, and each of them has to get what it asks for."""
+    seen = []
+    rounds = [threading.Event() for _ in range(6)]
+    done = [threading.Event() for _ in range(6)]
+
+    def work(turns):
+        for turn in turns:
+            rounds[turn].wait(10)
+            with one_blas_thread():
+                seen.append(limits())
+            seen.append(limits())
+            done[turn].set()
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        threads = [threading.Thread(target=work, args=(range(i, 6, 2),), daemon=True) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for turn in range(6):
+            rounds[turn].set()
+            done[turn].wait(10)
+    assert seen == [{1}, {2}] * 6
 
 
 def test_an_error_inside_restores_too():

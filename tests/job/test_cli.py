@@ -406,3 +406,44 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_summary_is_not_merged_with_itself(store: Path, tmp_path: Path) -> None:
+    one, again = tmp_path / "one.sks", tmp_path / "again.sks"
+    assert cli("summarize", store, "-o", one, "--size", 6, "--cluster", "serial").exit_code == 0
+    before = one.read_bytes()
+    shutil.copy(one, again)
+    refused(cli("merge", one, again, "-o", one), 2, "again.sks", "counted twice")
+    assert one.read_bytes() == before
+
+
+def test_a_report_that_was_not_wanted_is_not_called_unfinished(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    assert cli("run", job_file()).exit_code == 0
+    refused(cli("report", tmp_path / "out"), 1, "output.report = false")
+
+
+def test_warnings_are_one_line_and_said_once(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "big.npy", np.arange(60).reshape(20, 3) + 2**60)
+    job = job_file(
+        input={"url": str(tmp_path / "big.npy")}, select={"n_features": 2, "method": "variance"}, cluster=None
+    )
+    text = re.sub(r"(n_components|sketch_size) = .*\n", "", job.read_text())
+    job.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "sketchselect", "run", job], capture_output=True, text=True, check=True
+    )
+    assert [line for line in done.stderr.splitlines() if "2^53" in line] == [
+        f"warning: {tmp_path / 'big.npy'}: whole numbers beyond 2^53 are rounded to float64"
+    ]
+
+
+def test_a_full_disk_names_the_folder(
+    job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sketchselect.workflow.folder import OutputFolder
+
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(OutputFolder, "write", full)
+    refused(cli("run", job_file()), 1, str(tmp_path / "out"), os.strerror(28), "same command again")

@@ -16,7 +16,15 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.errors import BadParameter, ConfigError, DamagedFile, NotFinite, SourceChanged, SourceError
+from sketchselect.errors import (
+    BadParameter,
+    ConfigError,
+    DamagedFile,
+    NotFinite,
+    SketchSelectError,
+    SourceChanged,
+    SourceError,
+)
 from sketchselect.execution import SerialEngine, local_cluster
 from sketchselect.selectors import Selection
 from sketchselect.workflow import tables
@@ -395,7 +403,7 @@ def test_a_job_runs_on_an_encrypted_cluster(job: Job, tmp_path: Path) -> None:
                 job(execution={**given, "tls_key": str(tmp_path / "none")}, output={"dir": str(tmp_path / "other")})
             )
     assert result.manifest["engine"]["encrypted"] is True
-    assert result.manifest["notes"] == []
+    assert not any("encrypted" in note for note in result.manifest["notes"])
     assert (result.labels == here.labels).all()
 
 
@@ -421,3 +429,50 @@ def test_sparing_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.Mon
         progress.finish("")
         now[0] += seconds
     assert diary.passes == ["at 0", "at 13", "at 23"]
+
+
+def test_one_column(job: Job, tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.r_[np.zeros(20), np.ones(20)][:, None])
+    select = {"method": "variance", "n_features": 1}
+    result = sks.run({**job(input={"url": str(tmp_path / "one.npy")}, cluster={"n_clusters": 2}), "select": select})
+    assert result.inertia == 0
+    assert len(set(result.labels[:20])) == len(set(result.labels[20:])) == 1
+
+
+def test_one_certificate_is_printed(job: Job) -> None:
+    result = sks.run(job())
+    assert len(result.certificates) == 2
+    assert result.certificate.sentence() in result.summary()
+    assert result.summary().count("best possible") == 1
+    assert len(repr(result)) < 2000
+
+
+def test_a_source_that_cannot_be_read_takes_nothing_away(job: Job, rows: np.ndarray, tmp_path: Path) -> None:
+    sks.run(job(output={"report": True}))
+    bad = rows.copy()
+    bad[7, 3] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(SketchSelectError, match="row 7, column 3"):
+        sks.run(job(input={"url": str(tmp_path / "bad.npy")}))
+    assert {"manifest.json", "report.json", "report.html"} <= {p.name for p in (tmp_path / "out").iterdir()}
+
+
+def test_labels_that_are_no_classes_are_said_to_be(job: Job, rows: np.ndarray, tmp_path: Path) -> None:
+    labels = np.arange(len(rows)) % 3.0
+    labels[:5] = np.nan
+    np.save(tmp_path / "labels.npy", labels)
+    given = job(input={"labels": str(tmp_path / "labels.npy")})
+    result = sks.run(given)
+    assert result.nmi == 1
+    assert any("5 of 300 are NaN" in note for note in result.manifest["notes"])
+    np.save(tmp_path / "labels.npy", np.full(len(rows), np.nan))
+    result = sks.run(given)
+    assert result.nmi is None
+    assert any("not compared" in note for note in result.manifest["notes"])
+
+
+def test_what_the_source_says_of_itself_is_passed_on(job: Job, store: Path) -> None:
+    (store / "c" / "2" / "0").unlink()
+    notes = sks.run(job(input={"missing_chunks": "fill"})).manifest["notes"]
+    assert any("no checksum codec" in note for note in notes)
+    assert any("1 of 15 chunks have no file" in note for note in notes)

@@ -86,6 +86,16 @@ def test_compensation_brings_the_scores_of_a_shrunk_sketch_closer_to_the_exact_o
     assert errors[True] < errors[False]
 
 
+def test_no_angle_is_claimed_where_singular_values_are_equal():
+    rng = np.random.default_rng(0)
+    q, _ = np.linalg.qr(rng.standard_normal((60, 60)))
+    for k in range(1, 6):
+        chosen = sks.SketchedRidgeSelector(3, n_components=k, normalize=None).fit(q)
+        assert chosen.selection_.diagnostics["subspace_angle"] is None
+    clear = sks.SketchedRidgeSelector(3, n_components=3, normalize=None).fit(mixture())
+    assert clear.selection_.diagnostics["subspace_angle"] < 1e-10
+
+
 def test_auto_ridge_has_the_right_units():
     X = mixture()
     base = sks.SketchedRidgeSelector(10, 4, 20, normalize=None).fit(X)
@@ -142,6 +152,29 @@ def test_fit_summary_needs_no_data_and_picks_by_kind():
     )
     with pytest.raises(Incompatible, match="frequent-directions"):
         sks.SketchedRidgeSelector(7).fit_summary(both["a"])
+
+
+def test_a_summary_says_how_its_rows_were_normalised():
+    X = mixture()
+    raw = sks.summarize(X, sks.FrequentDirections(20))
+    chosen = sks.SketchedRidgeSelector(7, n_components=4).fit_summary(raw)
+    assert chosen.selection_.parameters["normalize"] is None
+    with pytest.raises(Incompatible, match="l2"):
+        chosen.partial_fit(X)
+    assert chosen.set_params(normalize=None).partial_fit(X).summary_.n_rows == 2 * len(X)
+
+
+def test_names_of_an_earlier_fit_are_forgotten(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(mixture(d=30), columns=[f"c{j}" for j in range(30)])
+    np.save(tmp_path / "x.npy", mixture())
+    for refit in (
+        lambda s: s.fit(str(tmp_path / "x.npy")),
+        lambda s: s.fit_summary(sks.ColumnStats().from_block(mixture())),
+    ):
+        chosen = refit(sks.VarianceSelector(2).fit(frame))
+        assert not hasattr(chosen, "feature_names_in_")
+        assert chosen.selection_.feature_names is None
 
 
 def test_rows_of_zeros_do_not_disturb():

@@ -65,6 +65,55 @@ def test_update_from_a_description_and_one_row_at_a_time():
     assert_guarantee(X, s)
 
 
+@pytest.mark.parametrize("offset", [1e6, 1e8])
+def test_the_centred_sketch_far_from_the_origin(offset):
+    """Held to the scatter about the mean: against the raw norm nothing could fail."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((400, 60)) * np.linspace(2, 0.1, 60) + offset
+    fd = sks.FrequentDirections(3)
+    exact = X - X.astype(np.longdouble).mean(axis=0)
+    gram = (exact.T @ exact).astype(float)
+    whole = fd.from_block(X)
+    tree = fd.from_block(X[:150]).merge(fd.from_block(X[150:151])).merge(fd.from_block(X[151:]))
+    for s in (whole, tree):
+        assert not s.is_exact
+        gap = np.linalg.eigvalsh(gram - s.centered_sketch.T @ s.centered_sketch)
+        slack = 1e-9 * gram.trace()
+        assert -slack <= gap[0]
+        assert gap[-1] <= s.shrinkage + slack
+        assert s.centered_squared_norm == pytest.approx(gram.trace(), rel=1e-8)
+
+
+@pytest.mark.parametrize("blocks", [1, 1000])
+def test_directions_lost_beside_a_huge_one_are_counted_in_the_shrinkage(blocks):
+    X = np.zeros((4001, 100))
+    X[0, 0] = 1e9
+    X[1::2, 1] = 1.0
+    fd = sks.FrequentDirections(3)
+    s = fd.from_block(X[:1])
+    for part in np.array_split(X[1:], blocks):
+        s = s.merge(fd.from_block(part))
+    lost = 1000.0 - (s.centered_sketch[:, 1] ** 2).sum()
+    # The scatter of column 1 is 1000 and orthogonal to the huge row up to one part in the number of rows.
+    assert lost <= s.shrinkage + 2
+    assert s.shrinkage <= 1e-10 * s.squared_norm
+
+
+def test_ten_thousand_merges_of_one_row_keep_both_sides():
+    rng = np.random.default_rng(9)
+    fd = sks.FrequentDirections(2)
+    low = rng.standard_normal((10_000, 2)) @ rng.standard_normal((2, 40))
+    for X in (low, rng.standard_normal((10_000, 40)) * 10.0 ** -np.arange(40)):
+        s = fd
+        for row in X:
+            s = s.update(row[None, :])
+        C = X - X.mean(axis=0)
+        gram = C.T @ C
+        gap = np.linalg.eigvalsh(gram - s.centered_sketch.T @ s.centered_sketch)
+        assert gap[0] >= -1e-13 * gram.trace()
+        assert gap[-1] <= s.shrinkage
+
+
 def test_shrink_removes_at_least_size_times_delta():
     rng = np.random.default_rng(3)
     C = rng.standard_normal((40, 60))
@@ -137,6 +186,17 @@ def test_parameters_and_descriptions():
         sks.FrequentDirections(4).from_block(np.eye(5)).merge(sks.Moments().from_block(np.eye(5)))
 
 
+@pytest.mark.parametrize(
+    "kind", [sks.FrequentDirections(2), sks.FrequentDirections(9), sks.Moments(), sks.ColumnStats()]
+)
+def test_what_a_summary_hands_out_cannot_be_changed(kind):
+    s = kind.from_block(np.random.default_rng(0).standard_normal((3, 60)))
+    both = s.merge(kind.empty(60))
+    with pytest.raises(ValueError, match="read-only"):
+        both.mean[:] = 0
+    assert (s.mean != 0).all()
+
+
 def test_names_and_prepare_steps_must_agree():
     fd = sks.FrequentDirections(2)
     X = np.eye(3)
@@ -173,3 +233,12 @@ def test_projection_bounds_the_state():
         for n in (1, 5, 50, 300):
             s = s.merge(fd.from_block(rng.standard_normal((n, p))))
             assert s.nbytes <= fd.projected_nbytes(p)
+
+
+def test_masked_arrays_are_refused():
+    masked = np.ma.masked_invalid(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    for kind in (sks.FrequentDirections(2), sks.Moments(), sks.ColumnStats()):
+        with pytest.raises(BadBlock, match="mask"):
+            kind.from_block(masked)
+    with pytest.raises(ValueError, match="mask"):
+        sks.open_matrix(masked)

@@ -68,9 +68,10 @@ class Certificate:
         if self.objective == 0:
             return f"The clustering is the best possible one with {k}: its objective is 0."
         if not np.isfinite(self.factor):
+            hope = "; a larger sketch may give one" if self.details.get("shrinkage", 1.0) > 0 else ""
             return (
                 f"Nothing can be said about the best possible clustering with {k}: the lower bound is 0 (the objective "
-                f"{what} {self.objective:.6g}); a larger sketch may give one."
+                f"{what} {self.objective:.6g}){hope}."
             )
         if self.factor == 1:
             return f"The clustering is the best possible one with {k}: its objective {what} {self.objective:.6g}."
@@ -79,8 +80,9 @@ class Certificate:
             away = f"{math.ceil(1000 * (self.factor - 1) - 1e-9) / 10:g} %"
         else:
             away = f"a factor of {math.ceil(1000 * self.factor - 1e-9) / 1000:g}"
+        subject = "Judged by its selected columns alone, the clustering" if what == "is at most" else "The clustering"
         return (
-            f"The clustering is within {away} of the best possible one with {k}: its objective {what} "
+            f"{subject} is within {away} of the best possible one with {k}: its objective {what} "
             f"{self.objective:.6g}, and no clustering can have one below {self.lower_bound:.6g}."
         )
 
@@ -201,8 +203,7 @@ def _spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> t
     top = float(squares[: n_clusters - 1].sum())
     # An exact summary loses nothing, whatever rounding says.
     unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
-    # Rounding of eigenvalues and column sums.
-    slack = 8.0 * (squares.size + 8) * float(np.finfo(np.float64).eps) * total
+    slack = _rounding(summary, total, squares.size)
     bound = float(total - top - unseen - slack)
     details = {
         "n_rows": summary.n_rows,
@@ -215,6 +216,19 @@ def _spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> t
     }
     # As many clusters as rows can leave nothing over; the formula knows that only up to rounding.
     return (max(bound, 0.0) if n_clusters < summary.n_rows else 0.0), details
+
+
+def _rounding(summary: FrequentDirections | Moments, total: float, n_values: int) -> float:
+    """Return what rounding can have added to a spectral bound, whatever the blocks and the tree.
+
+    Two parts. Column sums, products and shrinks carry up to some units of the total a row, since a sum of n terms can
+    be off by n units. And a mean is rounded at each merge, to a unit of itself, which far from the origin is more than
+    that: an error e of the means changes the scatter by at most 2 sqrt(W total) e + W e^2.
+    """
+    eps, n_rows = float(np.finfo(np.float64).eps), summary.n_rows
+    off = 2.0 * eps * n_rows * float(np.linalg.norm(summary.mean))
+    weight = float(summary.weight)
+    return 8.0 * eps * (n_values + 8 + n_rows) * total + 2.0 * math.sqrt(weight * total) * off + weight * off * off
 
 
 def _as_objective(value: float) -> float:

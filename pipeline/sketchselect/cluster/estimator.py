@@ -95,6 +95,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self.tol = tol
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Cluster the rows.
 
@@ -167,7 +172,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             self._require_features(matrix, reset=reset)
         else:
             # In-memory data get scikit-learn's own checks and messages.
-            values = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=False)
+            values = validate_data(
+                self, X, reset=reset, dtype=[np.float64, np.float32], accept_sparse="csr", accept_large_sparse=False
+            )
             matrix = readers.open_matrix(values)
         weight = None
         if sample_weight is not None:

@@ -177,7 +177,7 @@ def fit_kmeans(
     if best.n_clusters < wanted.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={wanted.n_clusters}, so only "
-            f"{best.n_clusters} clusters were made",
+            f"{best.n_clusters} cluster{'s were' if best.n_clusters > 1 else ' was'} made",
             FewerClusters,
             stacklevel=2,
         )

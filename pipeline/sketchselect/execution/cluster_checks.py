@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import platform
 from importlib import metadata
@@ -17,8 +18,8 @@ CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""
 
 
-def worker_builds(client: Any) -> tuple[str, ...]:
-    """Return what decides the bits on the workers.
+def worker_builds(client: Any) -> list[tuple[str, ...]]:
+    """Return what decides the bits on the workers, once for every kind of worker.
 
     Raises
     ------
@@ -56,8 +57,19 @@ def worker_builds(client: Any) -> tuple[str, ...]:
             for (name, version), count in sorted(wrong.items())
         )
         raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
-    builds = {tuple(build) for build in client.run(local_build).values()}
-    return tuple(sorted({line for build in builds for line in build})) or local_build()
+    return sorted({tuple(build) for build in client.run(local_build).values()}) or [local_build()]
+
+
+def is_exposed(address: str) -> bool:
+    """Return whether traffic to a scheduler leaves this machine unencrypted."""
+    scheme, _, rest = address.partition("://")
+    host = rest.rpartition(":")[0].strip("[]")
+    if scheme not in ("tcp", "ws") or not host:
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
 
 
 def scheduler_settings(client: Any) -> dict[str, Any]:

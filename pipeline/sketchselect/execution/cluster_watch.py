@@ -127,8 +127,8 @@ class ClusterWatch:
         else:
             cause = "likely memory, or a crash of native code"
         return PartitionCrash(
-            f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or threads "
-            "per worker, or raise memory_limit; finished checkpoints are kept"
+            f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
+            "threads per worker, or raise memory_limit; finished checkpoints are kept"
         )
 
     def _look(self) -> None:

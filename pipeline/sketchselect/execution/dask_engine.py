@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
-from sketchselect.execution.cluster_checks import probe_folder, scheduler_settings, worker_builds
+from sketchselect.execution.cluster_checks import is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask_pass import DaskPass
 from sketchselect.execution.engine import Ran, Work
 from sketchselect.execution.nodefiles import is_url
@@ -56,7 +56,18 @@ class DaskEngine:
         self.memory_kills = memory_kills
         self.reaches_workers: bool | None = None
         self._await_workers()
-        self._build = worker_builds(client)
+        builds = worker_builds(client)
+        self._build = tuple(sorted({line for build in builds for line in build}))
+        self._notes = []
+        if is_exposed(self._address()):
+            self._notes.append(
+                f"{self._address()}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
+            )
+        if len(builds) > 1:
+            self._notes.append(
+                f"{self._address()}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
+                "in their last bits from run to run"
+            )
         self._refresh()
 
     def _await_workers(self) -> None:
@@ -107,4 +118,6 @@ class DaskEngine:
             raise BadCluster(f"{self._address()}: the client is {self.client.status}; make a new one")
         self._await_workers()
         self._refresh()
+        while self._notes:
+            work.progress.note(self._notes.pop(0))
         return DaskPass(self, work, uuid4().hex).run()

@@ -12,6 +12,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution import shipping
 from sketchselect.execution.cluster_watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.memory import SENT_AHEAD
 from sketchselect.execution.plan import Node
 from sketchselect.execution.tasks import Part, SaveOrder
 
@@ -39,7 +40,7 @@ class DaskPass(Generic[T]):
         self.carries = shipping.carries_data(work.recipe.source)
         self.on_cluster = shipping.lives_on_cluster(work.recipe.source.matrix)
         # Rows that wait on workers cost memory; addresses do not.
-        self.window = engine.n_slots * (2 if self.carries else 16) + 2
+        self.window = engine.n_slots * (SENT_AHEAD if self.carries else 16)
         self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
         self.futures: dict[Node, Any] = {}
         self.parcels: dict[Node, list[Any]] = {}

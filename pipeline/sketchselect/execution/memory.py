@@ -17,6 +17,9 @@ READ_FACTOR = 2.5
 PROCESS_NBYTES = 320 * 2**20
 """An idle process with Python and the libraries loaded."""
 
+SENT_AHEAD = 4
+"""Leaves per task whose rows, of a matrix in the client's memory, may be on a worker."""
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -72,6 +75,9 @@ def projection(
         reading += rows * len(source.columns) * prepared_itemsize
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+    if matrix.in_memory and engine.kind == "dask":
+        # Rows are sent for whole leaves, and for a few leaves ahead.
+        reading += SENT_AHEAD * plan.chain * rows * n_columns * matrix.dtype.itemsize
     tasks = engine.slots_per_process
     # A task folds two states into a third; beside, the left siblings on every level wait.
     waiting = min(plan.n_leaves, plan.depth * (plan.fan_in - 1) + engine.n_slots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, TextIO, runtime_checkable
 
 from sketchselect.errors import BadParameter
@@ -139,7 +140,30 @@ class Bar:
             self._bar = None
 
 
-def make_progress(progress: Progress | bool | None) -> Progress:
+class Calls:
+    """Hands every event to a function: its name, such as "start" or "advance", and what the method would get."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Hand it on."""
+        self._function("start", stage, total_bytes, n_partitions)
+
+    def advance(self, nbytes: int) -> None:
+        """Hand it on."""
+        self._function("advance", nbytes)
+
+    def note(self, text: str) -> None:
+        """Hand it on."""
+        self._function("note", text)
+
+    def finish(self, stage: str) -> None:
+        """Hand it on."""
+        self._function("finish", stage)
+
+
+def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
     if progress is None or progress is False:
         return Silent()
@@ -147,8 +171,11 @@ def make_progress(progress: Progress | bool | None) -> Progress:
         return Bar() if sys.stderr.isatty() else Lines()
     if isinstance(progress, Progress):
         return progress
+    if callable(progress):
+        return Calls(progress)
     raise BadParameter(
-        f"progress must be True, False or an object with start, advance, note and finish, got {type(progress).__name__}"
+        "progress must be True, False, a function of events, or an object with start, advance, note and finish, "
+        f"got {type(progress).__name__}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,7 @@ def summarize(
     partition_bytes: int | str | None = None,
     client: Any = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    progress: Progress | bool | None = False,
+    progress: Progress | Callable[..., object] | bool | None = False,
 ) -> Any:
     """Read a matrix once and return its summary.
 
@@ -130,7 +130,7 @@ def summarize(
         engine.
     checkpoint : path, URL or Checkpoint, optional
         Where finished parts are kept; running again resumes.
-    progress : bool or Progress
+    progress : bool, Progress or callable
         Whether, or to what, progress is reported.
 
     Returns

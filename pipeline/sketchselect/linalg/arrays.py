@@ -38,6 +38,8 @@ def as_block(values: Any) -> Array:
     BadBlock
         If it is not two-dimensional or not of real numeric type.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise BadBlock("a masked array's mask would be ignored; fill it first, with NaN where values are missing")
     array = np.asarray(values)
     if array.ndim != 2:
         raise BadBlock(f"a block must be two-dimensional (rows x columns), got {array.ndim} dimension(s)")

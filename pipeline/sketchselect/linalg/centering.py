@@ -77,9 +77,10 @@ def check_squares(squares: Floats, block: Array, start: int | Array = 0) -> None
 
 
 def _refuse_huge(block: Array, start: int) -> None:
-    flat = int(np.abs(block.astype(np.float64)).argmax())
-    row, column = divmod(flat, block.shape[1])
+    magnitudes = np.abs(block.astype(np.float64))
+    row, column = divmod(int(magnitudes.argmax()), block.shape[1])
     raise BadBlock(
-        f"values of magnitude 1e150 or more cannot be squared in float64: the largest is at row {start + row}, column "
-        f"{column}; rescale that column"
+        "values of magnitude 1e150 or more, columns or weights whose sums come near it, cannot be squared in float64: "
+        f"the largest value, {magnitudes[row, column]:.3g}, is at row {start + row}, column {column}; rescale that "
+        "column or the weights"
     )

@@ -44,6 +44,7 @@ def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:
     True
     """
     offset = np.uint64((seed * 0xD1342543DE82EF95) & 0xFFFFFFFFFFFFFFFF)
-    z = splitmix64(items.astype(np.uint64) + offset * np.uint64(1))
-    out: Floats = ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    z = splitmix64(items.astype(np.uint64) + offset)
+    # The largest of these words would round up to 1.
+    out: Floats = np.minimum(((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1.0 - 2.0**-53)
     return out

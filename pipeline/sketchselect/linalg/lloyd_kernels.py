@@ -56,7 +56,7 @@ def _assign(
             count[i] += inside
             labels[i] += np.int32(c) * inside
     for i in range(n_rows):
-        if count[i] == 1:
+        if count[i] == 1 and limit[i] < np.inf:
             distances[i] = squared_distance(rows[i], centers[labels[i]])
             continue
         label, best = 0, np.inf

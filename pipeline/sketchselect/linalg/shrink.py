@@ -23,24 +23,30 @@ SINGLE_SHRINK_FACTOR = 4
 
 
 def _factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
-    """Return ``(M, kept, delta)``: the matrix M = diag(f) U' of at most `size` - 1 rows, M K M' diagonal, and delta."""
+    """Return ``(M, kept, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, M K M' diagonal, and the loss.
+
+    `lost` is what Delta grows by: lam_l and what rounding may add to it.
+    """
     lam, vectors = np.linalg.eigh(gram)
-    top = max(float(lam[-1]), 0.0)
+    eps, top = float(np.finfo(np.float64).eps), max(float(lam[-1]), 0.0)
     delta = max(float(lam[-size]), 0.0) if lam.shape[0] >= size else 0.0
+    # Products and eigenvalues are known to some units of the largest one. Left out of Delta, that would add up, shrink
+    # after shrink, to directions which are lost while Delta says that they are not.
+    lost = delta + eps * lam.shape[0] * top
     lam = lam[::-1][: size - 1]
-    # Eigenvalues at rounding level carry no direction; they stay out of B and are covered by the slack users of
-    # Delta subtract.
-    keep = lam - delta > np.finfo(np.float64).eps * top
+    # Eigenvalues at rounding level carry no direction; they stay out of B.
+    keep = lam - delta > eps * top
     kept = lam[keep] - delta
     f = np.sqrt(kept / lam[keep])
     matrix = f[:, None] * vectors[:, ::-1][:, : size - 1][:, keep].T
-    return matrix, kept, delta
+    return matrix, kept, lost
 
 
 def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     """Return ``(B, delta)`` with at most `size` - 1 rows and ``0 <= C'C - B'B <= delta I`` for C = `rows`.
 
-    Also ``size * delta <= ||C||_F^2 - ||B||_F^2``, from which ``Delta <= ||A - A_k||_F^2 / (size - k)`` follows.
+    Also ``size * delta <= ||C||_F^2 - ||B||_F^2``, from which ``Delta <= ||A - A_k||_F^2 / (size - k)`` follows, up
+    to the ``m eps ||C||_2^2`` that `delta` holds for rounding.
 
     Cost: 2 m^2 p + 2 (size - 1) m p flops and an eigenproblem of order m, for m rows of p columns.
 
@@ -54,8 +60,8 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     """
     if rows.shape[0] < size:
         return rows, 0.0
-    matrix, _, delta = _factors(rows @ rows.T, size)
-    return matrix @ rows, delta
+    matrix, _, lost = _factors(rows @ rows.T, size)
+    return matrix @ rows, lost
 
 
 def shrink_block(

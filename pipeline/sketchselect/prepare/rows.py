@@ -9,6 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.row_norms import row_norms
 
 
 def unit_l2(block: Array) -> Array:
@@ -20,17 +21,21 @@ def unit_l2(block: Array) -> Array:
     values = block if block.dtype in (np.float32, np.float64) else block.astype(np.float64)
     if values.size == 0:
         return values.copy()
-    top = np.maximum(values.max(axis=1), -values.min(axis=1))
-    # A power of two, so that the first division is exact.
-    scale = np.ldexp(1.0, np.frexp(np.where(top > 0, top, 1.0).astype(np.float64))[1])
-    if ((scale > 2.0**-40) & (scale < 2.0**40)).all():
-        norms = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
-    else:
-        scaled = values.astype(np.float64) / scale[:, None]
-        norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * scale
+    top = np.maximum(values.max(axis=1), -values.min(axis=1)).astype(np.float64)
+    # A power of two, so that scaling by it is exact.
+    exponent = np.frexp(np.where(top > 0, top, 1.0))[1]
+    ordinary = np.abs(exponent) < 40
+    exponent = np.where(ordinary, 0, exponent)
+    if ordinary.all():
+        norms = row_norms(values)
+        norms[norms == 0] = 1.0
+        out: Array = (values / norms[:, None]).astype(values.dtype, copy=False)
+        return out
+    scaled = np.ldexp(values.astype(np.float64), -exponent[:, None])
+    norms = row_norms(scaled)
     norms[norms == 0] = 1.0
-    out: Array = (values / norms[:, None]).astype(values.dtype, copy=False)
-    return out
+    scaled /= norms[:, None]
+    return scaled.astype(values.dtype, copy=False)
 
 
 ROW_STEPS: dict[str, Callable[[Array], Array]] = {"l2": unit_l2}

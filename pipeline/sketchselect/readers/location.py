@@ -151,7 +151,7 @@ class Location:
                 names = sorted(os.listdir(above))
             except OSError:
                 return SourceError(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
-            close = difflib.get_close_matches(self.name, names, n=1, cutoff=0.6)
+            close = difflib.get_close_matches(self.name, names, n=1, cutoff=0.75)
             if close:
                 hint = f"did you mean {above / close[0]}?"
         return SourceError(f"{self.address}: no such file or folder; {hint}")

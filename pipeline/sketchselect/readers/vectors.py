@@ -247,7 +247,7 @@ def _from_path(
         inside = _beside(text, matrix_address, storage_options)
         if inside is None:
             error = place.not_found()
-            where = f", nor an array in the store of {matrix_address}" if matrix_address else ""
+            where = f"; nor is there such an array in the store of {matrix_address}" if matrix_address else ""
             raise SourceError(f"{name}: {error}{where}")
         vector = _from_zarr(inside, missing_chunks)
     return vector

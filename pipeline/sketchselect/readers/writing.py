@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -85,8 +86,17 @@ def put_in_place(destination: Path) -> Iterator[Path]:
             f"{destination}: cannot be written ({error.strerror or type(error).__name__}); nothing was left there"
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
     _remove_leftovers(destination)
+
+
+def _remove(temporary: Path) -> None:
+    """Remove a folder that other threads may still be writing their last chunks to."""
+    for _ in range(100):
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not temporary.exists():
+            return
+        time.sleep(0.02)
 
 
 def require_ours(destination: Path) -> None:

@@ -53,6 +53,9 @@ class ZarrMatrix(Matrix):
                 "(sketchselect convert writes stores that have one)",
             )
 
+    def __repr__(self) -> str:
+        return f"<ZarrMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}>"
+
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; see `ZarrArray.read` for the errors."""
         check_range(start, stop, self.shape[0], self.address)

@@ -34,7 +34,7 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        A note if there are chunk files beyond the shape: the array was longer once, or its metadata was edited.
+        Notes on chunks read as the fill value, and on chunk files beyond the shape (the array was longer once).
     """
     metadata = source.metadata
     n_cells = metadata.n_cells
@@ -60,12 +60,16 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
             f"{source.address}: {n_missing} of {total} chunks are missing ({', '.join(first)}"
             f'{", ..." if n_missing > _SHOWN else ""}): {_reading(attributes)} missing_chunks="fill"'
         )
-    if not n_beyond:
-        return ()
-    shape = " x ".join(map(str, metadata.shape))
-    return (
-        f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; was it longer once?",
-    )
+    notes = []
+    if n_missing:
+        notes.append(f"{source.address}: {n_missing} of {total} chunks have no file and are read as the fill value")
+    if n_beyond:
+        shape = " x ".join(map(str, metadata.shape))
+        notes.append(
+            f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; was it longer "
+            "once?"
+        )
+    return tuple(notes)
 
 
 def writes_empty_chunks(attributes: dict[str, object]) -> bool:

@@ -13,7 +13,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sketchselect import prepare
-from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import summarize
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, open_matrix, row_bands
 from sketchselect.selectors.selection import Selection
@@ -93,6 +93,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if first:
             empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1])
             self.summary_ = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
+        elif self.summary_.prepare != steps:
+            raise Incompatible(
+                f"the rows seen so far were prepared by {list(self.summary_.prepare)}, this selector prepares by "
+                f"{list(steps)}; set `normalize` to match"
+            )
         weights = None if sample_weight is None else np.asarray(sample_weight)
         bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
         for a, b in zip(bands.edges, bands.edges[1:], strict=False):
@@ -110,6 +115,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.summary_ = pick(summary, *self.requires)
         self.n_features_in_ = self.summary_.n_features
+        self._forget_names()
         return self._finish(self.summary_.feature_names)
 
     def _open(self, X: Any, *, reset: bool) -> Matrix:
@@ -120,12 +126,17 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         matrix = open_matrix(X)
         if reset:
             self.n_features_in_ = matrix.shape[1]
+            self._forget_names()
         elif matrix.shape[1] != self.n_features_in_:
             raise BadParameter(
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input"
             )
         return matrix
+
+    def _forget_names(self) -> None:
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _finish(self, names: tuple[str, ...] | None) -> Self:
         if not np.max(self.summary_.weight, initial=0) > 0:
@@ -154,6 +165,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
             return n_features
         return int(wanted)
+
+    @staticmethod
+    def _normalized(summary: Summary[Any]) -> str | None:
+        """Return how the rows of a summary were normalised, whatever this selector would have done."""
+        return next((step for step in summary.prepare if step == "l2"), None)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")

@@ -42,6 +42,9 @@ class Selection:
     parameters: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Selection of {self.support.size} of {self.scores.size} columns by {self.method}>"
+
     def ranking(self) -> NDArray[np.int64]:
         """Return all columns, best score first; NaN last, ties by the lowest index."""
         return rank(self.scores)

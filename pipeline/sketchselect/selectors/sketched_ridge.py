@@ -155,7 +155,8 @@ class SketchedRidgeSelector(BaseSelector):
         k = self._components(summary.n_features)
         if summary.size <= k:
             raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions"
+                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
+                "lower n_components, or make the sketch larger"
             )
         found = summary.directions
         delta = summary.shrinkage
@@ -163,7 +164,9 @@ class SketchedRidgeSelector(BaseSelector):
         scores, ridge = ridge_weights(squares, found.vectors, k, self.alpha, self.score)
         support = np.sort(rank(scores)[:n_select])
         s2 = found.squares
-        gap = float(s2[k - 1] - (s2[k] if s2.size > k else 0.0) - delta) if s2.size >= k else 0.0
+        # Equal singular values are told apart by rounding only.
+        error = delta + summary.n_features * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0))
+        gap = float(s2[k - 1] - (s2[k] if s2.size > k else 0.0) - error) if s2.size >= k else 0.0
         return Selection(
             method=self.method,
             support=support,
@@ -174,13 +177,13 @@ class SketchedRidgeSelector(BaseSelector):
                 "n_components": k,
                 "sketch_size": summary.size,
                 "alpha": self.alpha if isinstance(self.alpha, str) else float(self.alpha),
-                "normalize": self.normalize,
+                "normalize": self._normalized(summary),
                 "score": self.score,
                 "compensate": bool(self.compensate),
             },
             diagnostics={
                 "ridge": ridge,
                 "shrinkage": delta,
-                "subspace_angle": min(delta / gap, 1.0) if gap > 0 else None,
+                "subspace_angle": min(error / gap, 1.0) if gap > 0 else None,
             },
         )

@@ -52,5 +52,5 @@ class VarianceSelector(BaseSelector):
             support=np.sort(rank(scores)[:n_select]),
             scores=scores,
             feature_names=summary.feature_names,
-            parameters={"n_features_to_select": n_select, "normalize": self.normalize},
+            parameters={"n_features_to_select": n_select, "normalize": self._normalized(summary)},
         )

@@ -235,7 +235,7 @@ class Summary(ABC, Generic[R]):
         for name, value in self.__dict__.items():
             if name in self.parameters():
                 object.__setattr__(new, name, value)
-        object.__setattr__(new, "_record", record)
+        object.__setattr__(new, "_record", _frozen(record))
         object.__setattr__(new, "context", context)
         return new
 
@@ -291,6 +291,16 @@ def canonical_record(record: R) -> R:
         if isinstance(value := getattr(record, f.name), np.ndarray)
     }
     return cast(R, replace(cast(Any, record), **changes)) if changes else record
+
+
+def _frozen(record: R | None) -> R | None:
+    """Return the record with its arrays read-only: summaries share them, and answers hand them out."""
+    if record is not None:
+        for field in fields(cast(Any, record)):
+            value = getattr(record, field.name)
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+    return record
 
 
 def require_positive(name: str, value: Any, least: int = 1) -> int:

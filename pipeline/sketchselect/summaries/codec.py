@@ -206,9 +206,12 @@ def write_atomically(path: Path, raw: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink()
+        if isinstance(error, OSError):
+            # A full disk names no file at all, and nobody knows the temporary name.
+            error.filename = str(path)
         raise
     # The rename itself is only durable once the folder is on disk.
     folder = os.open(path.parent, os.O_RDONLY)

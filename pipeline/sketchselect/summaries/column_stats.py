@@ -14,6 +14,9 @@ from sketchselect.linalg.centering import check_squares
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
+# Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
+_CANCELLED = 1e5
+
 
 @dataclass(frozen=True)
 class ColumnRecord:
@@ -78,9 +81,8 @@ class ColumnStats(Summary[ColumnRecord]):
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
         from sketchselect.linalg.column_sweep import column_sweep
 
-        n, p = block.shape
+        n = block.shape[0]
         w = np.ones(n) if weights is None else weights
-        # Any value of the column makes a good reference point: what matters is that it is not far from the data.
         shift = np.nan_to_num(block[0].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         record = None
         for a, b in pieces(block):
@@ -90,12 +92,14 @@ class ColumnStats(Summary[ColumnRecord]):
                     f"column {int(np.flatnonzero(counts[2])[0])} has infinite values in rows {_first(start) + a} to "
                     f"{_first(start) + b - 1}; clean the data"
                 )
-            weight, sums, squares, low, high = stats
-            check_squares(squares, block[a:b], _first(start) + a)
-            present = weight > 0
-            offset = np.divide(sums, weight, out=np.zeros(p), where=present)
-            scatter = np.maximum(squares - weight * offset * offset, 0.0)
-            piece = ColumnRecord(b - a, weight, counts[0], counts[1], low, high, shift + offset, scatter)
+            piece = _piece(b - a, shift, counts, stats)
+            # Any value of the column makes a good reference point, if it is not far from the others: a first row that
+            # is missing, or has no weight, may be. Then the piece is swept once more about the means so found.
+            if (stats[2] > _CANCELLED * piece.scatter).any():
+                shift = np.where(piece.weight > 0, piece.mean, shift)
+                counts, stats = column_sweep(block[a:b], shift, w[a:b])
+                piece = _piece(b - a, shift, counts, stats)
+            check_squares(stats[2], block[a:b], _first(start) + a)
             record = piece if record is None else self._combine(record, piece)
         assert record is not None  # the base class never passes an empty block
         return record
@@ -175,6 +179,14 @@ class ColumnStats(Summary[ColumnRecord]):
     def is_constant(self) -> NDArray[np.bool_]:
         """Whether a column holds one value only (by range: a merged variance of equal values need not be 0)."""
         return ~(self.record.high > self.record.low)
+
+
+def _piece(n_rows: int, shift: Floats, counts: NDArray[np.int64], stats: Floats) -> ColumnRecord:
+    """Return the record of rows from their sums about `shift`."""
+    weight, sums, squares, low, high = stats
+    offset = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
+    scatter = np.maximum(squares - weight * offset * offset, 0.0)
+    return ColumnRecord(n_rows, weight, counts[0], counts[1], low, high, shift + offset, scatter)
 
 
 def _first(start: int | Array) -> int:

@@ -48,6 +48,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
         0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
         shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
 
+    The upper bounds hold as they stand: what rounding may lose, some 2 size units in the last place of ||A_c||_2^2 a
+    shrink, is counted in `shrinkage`. The last line and the zeros on the left hold up to as much.
+
     Parameters
     ----------
     size : int

@@ -32,6 +32,7 @@ def nasty_matrices() -> dict[str, Array]:
         "one huge row": heavy,
         "all the energy in the last rows": late,
         "offset 1e8": 1e8 + normal((200, 12)),
+        "wide, offset 1e8": 1e8 + normal((90, 45)),
         "all negative": -1.0 - rng.random((70, 9)),
         "duplicated columns": np.repeat(normal((70, 5)), 4, axis=1),
         "constant column 0.1": np.hstack([np.full((64, 1), 0.1), normal((64, 3))]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -87,7 +88,7 @@ def evaluate(session: Session, summary: Summary[Any], selection: Selection, clus
             on_all = k_means(session, Source(session.matrix, None, None, session.prepare))
             entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
     known = session.vector("labels")
-    agreement = None if known is None else agree(known, clustering, on_all)
+    agreement = None if known is None else agree(known, clustering, on_all, session.note)
     return Evaluation(
         objective, sums.cluster_means, tuple(certificates), agreement, None if on_all is None else on_all.inertia
     )
@@ -105,14 +106,20 @@ def cluster_sums(session: Session, n_clusters: int, entry: dict[str, Any]) -> Ce
     return cast(CentroidSums, reduced.value)
 
 
-def agree(known: Vector, clustering: Clustering, on_all: Clustering | None = None) -> Agreement | None:
-    """Return the agreement with known labels; None where they are too many to be classes."""
+def agree(
+    known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
+) -> Agreement | None:
+    """Return the agreement with known labels, rows labelled NaN left out; None where they are no classes."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     labels = np.asarray(known.read(0, known.n_rows)).reshape(-1)
     kept = clustering.labels >= 0
+    if labels.dtype.kind == "f" and (unknown := np.isnan(labels)).any():
+        note(f"labels: {np.count_nonzero(unknown)} of {labels.size} are NaN; those rows are left out of the comparison")
+        kept &= ~unknown
     classes, index = np.unique(labels[kept], return_inverse=True)
-    if classes.size > MAX_CLASSES:
+    if not 0 < classes.size <= MAX_CLASSES:
+        note(f"labels: {classes.size} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None
     table = np.zeros((classes.size, clustering.centers.shape[0]), dtype=np.int64)
     np.add.at(table, (index, clustering.labels[kept]), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,8 +65,10 @@ def _folder_lines(path: Path) -> Iterator[str]:
         yield f"{path}: output folder, finished {content['finished']}"
         yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
         yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
-        for certificate in content.get("certificates", []):
-            yield f"  {certificate['sentence']}"
+        certificates = content.get("certificates", [])
+        if certificates:
+            best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
+            yield f"  {best['sentence']}"
         if "agreement" in content:
             yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
         yield f"  files: {', '.join(content['files'])}"
@@ -87,6 +90,7 @@ def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
         bands = row_bands(matrix)
         again = f", every byte decoded {bands.read_amplification:.1f} times" if bands.read_amplification > 1 else ""
         yield f"  {len(bands)} partitions of {bands.edges[1]} rows{again}"
+    yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:
         yield f"  feature names: {', '.join(_clean(n) for n in names[:5])}{', ...' if len(names) > 5 else ''}"

@@ -63,6 +63,9 @@ class RunResult:
     nmi_all_columns: float | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<RunResult in {self.folder}: {self.summary()}>" if self.manifest else f"<RunResult in {self.folder}>"
+
     @property
     def certificate(self) -> Any:
         """The best certificate: the one with the smallest factor; None where there is none."""
@@ -83,7 +86,9 @@ class RunResult:
         on_all = self.manifest.get("objective_all_columns")
         if on_all is not None:
             lines.append(f"objective in all columns: {self.objective:.6g}; of clustering on all columns: {on_all:.6g}")
-        lines += [certificate.sentence() for certificate in self.certificates]
+        if self.certificates:
+            # The others are in the manifest and on the page: side by side, two factors look like a contradiction.
+            lines.append(self.certificate.sentence())
         spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in self.manifest["stages"])
         lines.append(f"time: {self.manifest['seconds']:.1f} s ({spent})")
         report = self.folder / "report.html"

@@ -42,7 +42,7 @@ def description(config: JobConfig, n_features: int) -> Summary[Any]:
         members[ColumnStats.kind] = ColumnStats()
     if FrequentDirections.kind not in kinds:
         n_clusters = config.cluster.n_clusters if config.cluster else 8
-        size = min(CERTIFICATE_ROWS_PER_CLUSTER * n_clusters, n_features)
+        size = max(2, min(CERTIFICATE_ROWS_PER_CLUSTER * n_clusters, n_features))
         members[FrequentDirections.kind] = FrequentDirections(size=size)
     return Bundle(members)
 

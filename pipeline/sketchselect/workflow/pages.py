@@ -43,6 +43,8 @@ def render_folder(path: Path) -> Path:
         content = json.loads(source.read_text())
         record = record_of(content)
     except FileNotFoundError:
+        if (path / "manifest.json").is_file():
+            raise SourceError(f"{path}: the job had output.report = false; run it again with true") from None
         raise SourceError(f"{path}: no report.json: the run did not finish; run the job again to resume it") from None
     except (ValueError, TypeError, KeyError) as error:
         raise DamagedFile(f"{source}: damaged ({type(error).__name__}); run the job again") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchselect.config import JobConfig
-from sketchselect.errors import Interrupted, SourceChanged, Terminated
+from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged, Terminated
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
 from sketchselect.workflow.engines import engine_for, iterating_engine, library_logs
 from sketchselect.workflow.folder import OutputFolder, open_folder
@@ -207,12 +208,19 @@ def open_session(
     with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
         session = Session(config, folder, probe.progress, client)
         session.__dict__["matrix"] = probe.matrix
+        for text in probe.matrix.notes:
+            session.note(text)
         try:
             yield session
         except BaseException as error:
             session.close_engine(error)
             if isinstance(error, (KeyboardInterrupt, Interrupted)):
                 raise _interrupted(session, error) from None
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise SketchSelectError(
+                    f"{error.filename or folder.path}: cannot be written ({error.strerror}); make room and run the "
+                    "same command again: what was finished is kept"
+                ) from error
             raise
         session.close_engine()
 

@@ -68,6 +68,8 @@ def summarize(session: Session) -> Summary[Any]:
         reduced = summarize_source(session.source, wanted, checkpoint=session.checkpoint, **session.pass_options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
+        # Only now: a source that cannot be read takes nothing of the earlier run away.
+        _outdate(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         return reduced.value
@@ -204,12 +206,17 @@ def _reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, 
         changed = session.folder.differences(stage, fingerprint)
         if changed:
             session.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
-        # A manifest says that the folder is whole, so it goes before anything it speaks of does.
-        session.folder.discard(("manifest.json", "report.json", "report.html"))
+        if stage != "summarize":
+            _outdate(session)
         return False
     entry.update(found, reused=True)
     session.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
     return True
+
+
+def _outdate(session: Session) -> None:
+    """Discard what says that the folder is whole, before anything that it speaks of changes."""
+    session.folder.discard(("manifest.json", "report.json", "report.html"))
 
 
 def _source_print(session: Session) -> dict[str, Any] | None:

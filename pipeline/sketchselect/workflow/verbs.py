@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,9 @@ def summarize_to_file(
         path = os.path.abspath(target) if os.path.exists(target) else target
         vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address)
     steps = tuple(config.prepare.rows)
+    progress = make_progress(True)
+    for text in matrix.notes:
+        progress.note(f"note: {text}")
     with library_logs(None), engine_for(config.execution) as engine:
         summary = summarize_source(
             Source(matrix, vector, None, steps),
@@ -57,7 +61,7 @@ def summarize_to_file(
             engine=engine,
             partition_bytes=config.execution.partition_bytes,
             checkpoint=None if checkpoint is None else Checkpoint(checkpoint),
-            progress=make_progress(True),
+            progress=progress,
         ).value
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
@@ -71,14 +75,25 @@ def merge_files(files: Sequence[Path], output: Path) -> str:
         raise ConfigError("merge: give at least two summary files")
     require_replaceable(output, ".sks", MAGIC)
     merged = load(files[0])
+    seen = {_digest(files[0]): files[0]}
     for file in files[1:]:
         other = load(file)
+        first = seen.setdefault(_digest(file), file)
+        if first is not file and other.n_rows:
+            raise ConfigError(
+                f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
+            )
         try:
             merged = merged.merge(other)
         except SketchSelectError as error:
             raise type(error)(f"{file}: {error}") from None
     save(merged, output)
     return f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def select_from_file(file: Path, output: Path, method: str, n_features: int, settings: Sequence[str]) -> str:
