@@ -466,3 +466,25 @@ def test_an_address_where_nobody_listens_is_an_error():
 def test_clusters_that_cannot_be_are_refused(options):
     with pytest.raises(BadParameter), local_cluster(**options):
         pass
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
+    import distributed
+
+    real, tries = distributed.LocalCluster, []
+
+    def unlucky(**options):
+        tries.append(options)
+        if len(tries) <= failures:
+            raise RuntimeError("Nanny failed to start.")
+        return real(**options)
+
+    monkeypatch.setattr(distributed, "LocalCluster", unlucky)
+    if failures == 3:
+        with pytest.raises(BadCluster, match=r"did not start in 3 attempts .*Nanny.*threads"), local_cluster(1):
+            pass
+    else:
+        with local_cluster(1) as own:
+            assert own.n_workers == 1
+    assert len(tries) == 3

@@ -109,7 +109,8 @@ def test_an_array_in_the_store_of_the_matrix(tmp_path, monkeypatch):
     np.save("w", Y)
     os.rename("w.npy", "y.npy")
     assert np.array_equal(open_vector("y.npy", 50, matrix_address=address).read(0, 50), Y), "a file comes first"
-    with pytest.raises(SourceError, match=r"target: .*no such file.*nor is there such an array in the store of .*g/a/b/X"):
+    missing = r"target: .*no such file.*nor is there such an array in the store of .*g/a/b/X"
+    with pytest.raises(SourceError, match=missing):
         open_vector("z", 50, matrix_address=address)
     with pytest.raises(SourceError, match="no such file"):
         open_vector("z", 50, matrix_address="array")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,7 +12,8 @@ from sketchselect.execution.cluster_watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran, Work
 from sketchselect.execution.memory import SENT_AHEAD
 from sketchselect.execution.plan import Node
-from sketchselect.execution.tasks import Part, SaveOrder
+from sketchselect.execution.sending import Sender
+from sketchselect.execution.tasks import Part
 
 if TYPE_CHECKING:
     from sketchselect.execution.dask_engine import DaskEngine
@@ -26,8 +25,6 @@ MAX_LOSSES = 20
 
 POLL_SECONDS = 0.5
 
-SEND_ATTEMPTS = 7
-
 
 class DaskPass(Generic[T]):
     """The state of one pass; used once."""
@@ -37,13 +34,8 @@ class DaskPass(Generic[T]):
         self.client = engine.client
         self.work = work
         self.run_id = run_id
-        self.carries = shipping.carries_data(work.recipe.source)
-        self.on_cluster = shipping.lives_on_cluster(work.recipe.source.matrix)
-        # Rows that wait on workers cost memory; addresses do not.
-        self.window = engine.n_slots * (SENT_AHEAD if self.carries else 16)
         self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
         self.futures: dict[Node, Any] = {}
-        self.parcels: dict[Node, list[Any]] = {}
         self.finished: set[Node] = set()
         self.parents: dict[Node, Node] = {}
         self.missing: dict[Node, int] = {}
@@ -56,8 +48,10 @@ class DaskPass(Generic[T]):
         self.losses: dict[Node, int] = {}
         self.counted: set[int] = set()
         self.n_tasks = 0
-        self.packed: Any = None
         self.watch = ClusterWatch(engine, work.stage, work.stall_timeout, self.events)
+        self.sender = Sender(engine, work, self.watch)
+        # Rows that wait on workers cost memory; addresses do not.
+        self.window = engine.n_slots * (SENT_AHEAD if self.sender.carries else 16)
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -70,7 +64,6 @@ class DaskPass(Generic[T]):
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         try:
             with quiet:
-                self._pack()
                 self._need(root)
                 while root not in self.finished:
                     self._hand_out()
@@ -78,7 +71,8 @@ class DaskPass(Generic[T]):
                 part = self._collect(root)
         finally:
             self.watch.close()
-            for future in self._all_futures():
+            self.sender.close()
+            for future in self.futures.values():
                 future.release()
         return Ran(part, self.n_tasks, self.watch.deaths)
 
@@ -117,7 +111,7 @@ class DaskPass(Generic[T]):
             # What its task did not report, or not yet.
             for partition in self.work.plan.partitions(node):
                 self._count(partition)
-        self._release(self.parcels.pop(node, []))
+        self.sender.release(node)
         for child in self.work.plan.children(node):
             self._forget(child)
         parent = self.parents.get(node)
@@ -227,16 +221,16 @@ class DaskPass(Generic[T]):
             self._start(self.leaves.popleft())
 
     def _start(self, node: Node) -> None:
-        order = self._order(node)
+        order, recipe = self.sender.order(node), self.sender.recipe(self.run_id)
         if node.level:
             parts = [self._future_of(child) for child in self.work.plan.children(node)]
-            self._submit(node, shipping.merge_task, self.packed, parts, self.work.rows(node), order)
+            self._submit(node, shipping.merge_task, recipe, parts, self.work.rows(node), order)
         else:
-            parcel, values = self._parcel(node)
+            parcel, values = self.sender.parcel(node)
             spans = self.work.spans(node)
             topic = (TOPIC, self.run_id) if len(spans) > 1 else None
             first = self.work.plan.partitions(node).start
-            self._submit(node, shipping.leaf_task, self.packed, first, spans, order, parcel, values, topic)
+            self._submit(node, shipping.leaf_task, recipe, first, spans, order, parcel, values, topic)
         self.flying.add(node)
         self.n_leaves_flying += node.level == 0
 
@@ -255,77 +249,10 @@ class DaskPass(Generic[T]):
         self.futures[node] = future
         future.add_done_callback(lambda done: self.events.put(("task", node, done)))
 
-    def _order(self, node: Node) -> SaveOrder | None:
-        order = self.work.order(node)
-        # Workers cannot look at a source whose rows were sent to them.
-        return replace(order, identity=None) if order is not None and self.carries else order
-
-    def _pack(self) -> None:
-        from cloudpickle import dumps
-
-        recipe = self.work.recipe
-        if self.carries:
-            recipe = replace(recipe, source=shipping.without_rows(recipe.source))
-        packed = dumps(recipe)
-        self.packed = packed
-        if len(packed) > shipping.SMALL_NBYTES // 4:
-            self.packed = self.client.submit(
-                shipping.hold, packed, key=f"sketchselect-recipe-{self.run_id}", pure=False, priority=2
-            )
-
-    def _parcel(self, node: Node) -> tuple[Any, Any]:
-        """Return a leaf's piece of the source and its rows, each as it is or as a future."""
-        if not self.carries:
-            return None, None
-        from cloudpickle import dumps
-
-        source = self.work.recipe.source
-        start, stop = self.work.rows(node)
-        values = None
-        if self.on_cluster:
-            values = self.client.compute(source.matrix.part(start, stop).array)  # type: ignore[attr-defined]
-            source = replace(source, matrix=shipping.RowsElsewhere(source.matrix))
-        piece = shipping.piece(source, start, stop)
-        held = [values] if values is not None else []
-        n_columns = source.matrix.shape[1]
-        if (
-            source.matrix.in_memory
-            and (stop - start) * n_columns * source.matrix.dtype.itemsize > shipping.SMALL_NBYTES
-        ):
-            parcel = self._send(piece)
-            held.append(parcel)
-        else:
-            parcel = dumps(piece)
-            if len(parcel) > shipping.SMALL_NBYTES:
-                parcel = self._send(piece)
-                held.append(parcel)
-        self.parcels[node] = held
-        return parcel, values
-
-    def _send(self, value: Any) -> Any:
-        """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
-        for attempt in range(SEND_ATTEMPTS):
-            try:
-                direct = self.engine.reaches_workers is not False
-                future = self.client.scatter([value], direct=direct, hash=False, timeout=30)[0]
-            except (OSError, TimeoutError, KeyError):
-                # Either workers cannot be reached from here at all, or the one that was chosen has just died.
-                if self.engine.reaches_workers is None:
-                    self.engine.reaches_workers = False
-                self.watch.check()
-                time.sleep(0.1 * 2**attempt)
-            else:
-                if direct:
-                    self.engine.reaches_workers = True
-                return future
-        raise ClusterLost(
-            f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
-        )
-
     def _future_of(self, node: Node) -> Any:
         if node not in self.futures:
             # From a checkpoint: sent when it is needed, and again should it be lost.
-            self.futures[node] = self._send(self.work.done[node])
+            self.futures[node] = self.sender.send(self.work.done[node])
         return self.futures[node]
 
     # --- futures -----------------------------------------------------------------------------------------------
@@ -349,13 +276,4 @@ class DaskPass(Generic[T]):
         future = self.futures.pop(node, None)
         if future is not None:
             future.release()
-        self._release(self.parcels.pop(node, []))
-
-    def _release(self, futures: list[Any]) -> None:
-        for future in futures:
-            future.release()
-
-    def _all_futures(self) -> list[Any]:
-        held = [future for parcel in self.parcels.values() for future in parcel]
-        recipe = [] if self.packed is None or isinstance(self.packed, bytes) else [self.packed]
-        return [*self.futures.values(), *held, *recipe]
+        self.sender.release(node)

@@ -112,9 +112,12 @@ def select_from_file(file: Path, output: Path, method: str, n_features: int, set
     if method in selectors.METHODS and (problem := selector_problem(method, parameters)):
         raise ConfigError(f"--set: {problem}")
     # The job's schema knows which methods there are, and says so in the same words.
-    config = load_job(
-        {"input": {"url": str(file)}, "select": {"method": method, "n_features": n_features, **parameters}}
-    )
+    try:
+        config = load_job(
+            {"input": {"url": str(file)}, "select": {"method": method, "n_features": n_features, **parameters}}
+        )
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
     require_replaceable(output, ".json", b"{")
     summary = load(file)
     if n_features > summary.n_features:
