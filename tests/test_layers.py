@@ -42,7 +42,7 @@ MAY_MEET_DASK = {"readers.dask_array", "readers.vectors"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 # What Dask itself does between client and workers, once per pass instead of once per task; no file is read.
-MAY_PICKLE = {"execution.dask_pass": {"cloudpickle.dumps"}, "execution.shipping": {"pickle.loads"}}
+MAY_PICKLE = {"execution.sending": {"cloudpickle.dumps"}, "execution.shipping": {"pickle.loads"}}
 
 
 @dataclass(frozen=True)

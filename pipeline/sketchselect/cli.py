@@ -174,7 +174,9 @@ def cluster(
     selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
     clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
-    prepare: Prepare = None,
+    prepare: Annotated[
+        list[str] | None, typer.Option("--prepare", help="A row step; as for the selection if not given.")
+    ] = None,
     key: Key = None,
     labels: Annotated[str | None, typer.Option("--labels", help="Known labels, to compare with.")] = None,
     random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
@@ -193,7 +195,7 @@ def cluster(
             output,
             n_clusters=clusters,
             random_state=random_state,
-            prepare=prepare or [],
+            prepare=prepare,
             options={"key": key, "labels": labels},
             execution={"cluster": where, "n_workers": workers},
             fresh=fresh,

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sketchselect.errors import BadCluster, BadParameter
+from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.threads_engine import available_cores
-from sketchselect.readers.units import parse_bytes
+from sketchselect.readers.units import format_bytes, parse_bytes
+
+IDLE_WORKER_NBYTES = 192 * 2**20
+"""Memory of a worker that has imported the libraries and done nothing yet."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -59,6 +62,8 @@ def local_cluster(
     ------
     BadCluster
         If it does not start in three attempts; in a daemonic process; in a script without a main guard.
+    WillNotFit
+        If the limit is below what a worker takes before it has done anything.
     """
     import dask
 
@@ -72,6 +77,11 @@ def local_cluster(
             'processes; use cluster = "threads", or the address of a running cluster'
         )
     limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
+    if isinstance(limit, int) and limit < IDLE_WORKER_NBYTES:
+        raise WillNotFit(
+            f"memory_limit = {format_bytes(limit)}: an idle worker alone takes up to "
+            f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
+        )
     environment = dict(os.environ)
     import distributed  # noqa: F401 - its settings must be there before ours are put in, or they go when ours do
 

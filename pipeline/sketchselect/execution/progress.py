@@ -63,7 +63,8 @@ class Lines:
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
-        self.note(f"{stage}: {n_partitions} partitions, {format_bytes(total_bytes)}")
+        parts = "1 partition" if n_partitions == 1 else f"{n_partitions} partitions"
+        self.note(f"{stage}: {parts}, {format_bytes(total_bytes)}")
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""
@@ -105,8 +106,17 @@ class Bar:
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """Show the bar."""
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            """Bytes a second in the units of the column beside it."""
+
+            def render(self, task: Task) -> Text:
+                """Return the rate, once there is one."""
+                rate = task.finished_speed or task.speed
+                return Text("" if rate is None else f"{format_bytes(int(rate))}/s")
 
         self.finish(stage)
         console = Console(file=self._stream or sys.stderr)
@@ -114,7 +124,7 @@ class Bar:
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
+            Rate(),
             TimeRemainingColumn(),
             console=console,
         )

@@ -184,7 +184,8 @@ class _named:
 
     def __init__(self, source: Source, index: int | None, start: int, stop: int) -> None:
         what = "merging" if index is None else f"partition {index}"
-        self.where = f"{source.matrix.address}: {what} (rows {start} to {stop - 1})"
+        self.address = source.matrix.address
+        self.where = f"{self.address}: {what} (rows {start} to {stop - 1})"
 
     def __enter__(self) -> None:
         return None
@@ -195,7 +196,9 @@ class _named:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             return  # a real Ctrl-C: signals reach the main thread only
         if isinstance(error, SketchSelectError):
-            raise _same_kind(error, f"{self.where}: {error}") from error
+            # Readers begin with the address too; once is enough.
+            said = str(error).removeprefix(f"{self.address}: ")
+            raise _same_kind(error, f"{self.where}: {said}") from error
         raise PartitionFailed(f"{self.where}: {_without_values(error)}") from error
 
 

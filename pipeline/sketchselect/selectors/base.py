@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -146,7 +147,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if names is None and hasattr(self, "feature_names_in_"):
             names = tuple(map(str, self.feature_names_in_))
             self.summary_ = self.summary_.with_context(prepare=self.summary_.prepare, feature_names=names)
-        self.selection_ = self._select(self.summary_, self._n_select(self.n_features_in_))
+        selection = self._select(self.summary_, self._n_select(self.n_features_in_))
+        self.selection_ = replace(selection, prepare=self.summary_.prepare)
         self.support_ = self.selection_.support
         self.scores_ = self.selection_.scores
         if self.selection_.weights is not None:

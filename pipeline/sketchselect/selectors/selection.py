@@ -32,6 +32,8 @@ class Selection:
         The method's parameters, resolved.
     diagnostics : dict
         Numbers that say how trustworthy the scores are.
+    prepare : tuple of str
+        Steps the rows went through before they were summarised; cluster rows prepared in the same way.
     """
 
     method: str
@@ -41,6 +43,7 @@ class Selection:
     feature_names: tuple[str, ...] | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    prepare: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Selection of {self.support.size} of {self.scores.size} columns by {self.method}>"
@@ -59,6 +62,7 @@ class Selection:
             "feature_names": None if self.feature_names is None else list(self.feature_names),
             "parameters": {k: self.parameters[k] for k in sorted(self.parameters)},
             "diagnostics": {k: self.diagnostics[k] for k in sorted(self.diagnostics)},
+            "prepare": list(self.prepare),
         }
 
     @classmethod
@@ -80,6 +84,7 @@ class Selection:
             feature_names=None if names is None else tuple(names),
             parameters=dict(content.get("parameters", {})),
             diagnostics=dict(content.get("diagnostics", {})),
+            prepare=tuple(content.get("prepare", ())),
         )
 
 

@@ -144,19 +144,23 @@ def cluster_on_selection(
     *,
     n_clusters: int,
     random_state: int,
-    prepare: Sequence[str],
+    prepare: Sequence[str] | None,
     options: Mapping[str, Any],
     execution: Mapping[str, Any],
     fresh: bool,
 ) -> str:
-    """Cluster a source's rows on the columns of a selection file, and publish all that a job would."""
+    """Cluster a source's rows on the columns of a selection file, and publish all that a job would.
+
+    Rows are prepared as they were for the selection, unless `prepare` says otherwise.
+    """
     from sketchselect.workflow.job import run_given
     from sketchselect.workflow.tables import read_selection
 
     given = read_selection(selection)
     cluster = {"n_clusters": n_clusters, "random_state": random_state}
+    steps = given.prepare if prepare is None else prepare
     config = _job(
-        source, options, prepare, execution, {"method": "variance"}, cluster=cluster, output={"dir": str(output)}
+        source, options, steps, execution, {"method": "variance"}, cluster=cluster, output={"dir": str(output)}
     )
     return run_given(config, given, fresh=fresh, progress=True).summary()
 
