@@ -26,7 +26,7 @@ T = TypeVar("T")
 N_PARTITIONS = 32
 """Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks."""
 
-LEAST_PARTITION_NBYTES = 4 << 20
+LEAST_PARTITION_NBYTES = 16 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
 CENTER_RATIO = 16
@@ -149,7 +149,7 @@ def open_passes(
 def partition_nbytes(source: Source, n_clusters: int) -> int:
     """Return the partition size for iterating over the chosen columns, in the measure of `row_bands` (all columns).
 
-    A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 4 to 128 MiB of
+    A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 16 to 128 MiB of
     chosen data, never less than a chunk is high, and large against the centres.
     """
     row = 8 * max(1, source.n_columns)

@@ -75,7 +75,7 @@ def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
     marked = np.maximum.reduceat(np.where(chosen, values, -np.inf), edges[:-1])
     has = np.isfinite(marked)
     positive = values[values > 0]
-    log = positive.size > 1 and values.min() >= 0 and bool(positive[0] > _MANY_DECADES * np.median(positive))
+    log = bool(positive.size > 1 and values.min() >= 0 and positive[0] > _MANY_DECADES * np.median(positive))
     base = 0.8 * max(float(positive[-1]), _DEPTH * float(positive[0])) if log else 0.0
     filled = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
     width = min(14.0, filled * _PANEL_POINTS / len(middle))
