@@ -15,9 +15,9 @@ import numpy as np
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.centering import center_into, check_squares
 
-BUFFER_FACTOR = 3.0
-"""Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 3, and
-fewer and larger shrinks lose less (Delta is a fifth smaller at 3 than at 2.4)."""
+BUFFER_FACTOR = 2.4
+"""Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
+(the products alone are cheapest at 1 + sqrt(2)); within that, fewer and larger shrinks lose less."""
 
 SINGLE_SHRINK_FACTOR = 4
 """A block of at most this many times the sketch size is shrunk once: fewer shrinks lose less."""
@@ -73,7 +73,7 @@ def shrink_block(
     ``0 <= D'D - B'B <= Delta I`` for the rows ``D = sqrt(w) (x - shift)``; `sums` and `squares` are the column sums of
     ``w (x - shift)`` and ``w (x - shift)^2``. B has at most ``2 size`` rows (nothing is lost while the block is small).
 
-    Cost: for long blocks about 7 l p flops a row: the rows of B left by one shrink are orthogonal with known norms,
+    Cost: for long blocks about 6.8 l p flops a row: the rows of B left by one shrink are orthogonal with known norms,
     so the next Gram matrix needs only their products with the new rows.
     """
     n, p = block.shape
