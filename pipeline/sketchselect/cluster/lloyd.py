@@ -128,6 +128,8 @@ def fit_kmeans(
     engine: Engine,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    retries: int = 2,
+    stall_timeout: float = 300.0,
 ) -> KMeansResult:
     """Cluster the (prepared, chosen) rows of a source; the same bits on every engine.
 
@@ -143,6 +145,8 @@ def fit_kmeans(
         Told of every pass over the source.
     checkpoint : Checkpoint, optional
         Where passes that are worth it are kept; a run that resumes repeats its steps from there.
+    retries, stall_timeout : int, float
+        Of every pass, as in `reduce_blocks`.
 
     Returns
     -------
@@ -161,7 +165,15 @@ def fit_kmeans(
     if isinstance(parameters, Mapping):
         parameters = KMeansParameters(**parameters)
     wanted = parameters.checked(source.n_columns)
-    passes = open_passes(source, wanted.n_clusters, engine=engine, progress=progress, checkpoint=checkpoint)
+    passes = open_passes(
+        source,
+        wanted.n_clusters,
+        engine=engine,
+        progress=progress,
+        checkpoint=checkpoint,
+        retries=retries,
+        stall_timeout=stall_timeout,
+    )
     init = wanted.init
     assert isinstance(init, (str, np.ndarray))
     best: KMeansResult | None = None

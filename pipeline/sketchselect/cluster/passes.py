@@ -55,6 +55,8 @@ class Passes:
         Where finished nodes are kept.
     progress : Progress
         Told of every pass that reads the source again.
+    retries, stall_timeout : int, float
+        As in `reduce_blocks`.
     """
 
     source: Source
@@ -62,6 +64,8 @@ class Passes:
     partition_bytes: int
     checkpoint: Checkpoint | None = None
     progress: Progress = field(default_factory=Silent)
+    retries: int = 2
+    stall_timeout: float = 300.0
 
     @property
     def held(self) -> bool:
@@ -88,6 +92,8 @@ class Passes:
             state_nbytes=state_nbytes,
             working_nbytes=working_nbytes,
             progress=self.progress,
+            retries=self.retries,
+            stall_timeout=self.stall_timeout,
         ).value
 
     def sums(self, description: CentroidSums, stage: str) -> CentroidSums:
@@ -107,6 +113,8 @@ class Passes:
                 checkpoint=self.checkpoint,
                 leaf_key=summary_key(description) if self.checkpoint is not None else None,
                 progress=self.progress,
+                retries=self.retries,
+                stall_timeout=self.stall_timeout,
             ).value,
         )
 
@@ -118,6 +126,8 @@ def open_passes(
     engine: Engine,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    retries: int = 2,
+    stall_timeout: float = 300.0,
 ) -> Passes:
     """Return the passes over `source`: partitions by size alone, held in this process's memory where that is fair.
 
@@ -127,9 +137,9 @@ def open_passes(
     partition = partition_nbytes(source, n_clusters)
     remote = engine.kind == "dask"
     local = ThreadEngine() if remote else engine
-    most = LOCAL_NBYTES if remote else HELD_SHARE * (local.memory_limit or _memory_nbytes())
-    if nbytes > most:
-        return Passes(source, engine, partition, checkpoint, progress or Silent())
+    most = HELD_SHARE * (local.memory_limit or _memory_nbytes())
+    if nbytes > (min(most, LOCAL_NBYTES) if remote else most):
+        return Passes(source, engine, partition, checkpoint, progress or Silent(), retries, stall_timeout)
     blocks = reduce_blocks(
         source,
         _hold,
@@ -139,6 +149,8 @@ def open_passes(
         partition_bytes=partition,
         stage="load rows for k-means",
         progress=progress,
+        retries=retries,
+        stall_timeout=stall_timeout,
     ).value
     held = HeldSource(
         HeldMatrix(source.matrix), weight=source.weight, prepare=source.prepare, columns=source.columns, blocks=blocks

@@ -159,6 +159,8 @@ def k_means(session: Session, source: Source) -> Clustering:
             engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
             progress=Sparing(session.progress),
             checkpoint=session.checkpoint,
+            retries=session.config.execution.retries,
+            stall_timeout=session.config.execution.stall_timeout,
         )
     for warning in said:
         if issubclass(warning.category, FewerClusters):
