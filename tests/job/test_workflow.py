@@ -476,3 +476,11 @@ def test_what_the_source_says_of_itself_is_passed_on(job: Job, store: Path) -> N
     notes = sks.run(job(input={"missing_chunks": "fill"})).manifest["notes"]
     assert any("no checksum codec" in note for note in notes)
     assert any("1 of 15 chunks have no file" in note for note in notes)
+
+
+def test_a_target_that_no_summary_keeps_is_said_to_be_unused(job, tmp_path, rows):
+    np.save(tmp_path / "y.npy", rows[:, 0])
+    content = job(input={"target": str(tmp_path / "y.npy")})
+    notes = workflow.run(content).manifest["notes"]
+    assert any("input.target" in note and "sketched-ridge" in note for note in notes)
+    assert not any("input.target" in note for note in workflow.run(job(), fresh=True).manifest["notes"])

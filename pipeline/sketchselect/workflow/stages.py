@@ -51,6 +51,10 @@ def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need."""
     matrix, folder = session.matrix, session.folder
     wanted = description(session.config, matrix.shape[1])
+    if session.config.input.target is not None:
+        # No summary of these methods keeps a target: that must not look as if it had been used.
+        method = session.config.select.method
+        session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
     fingerprint = _source_print(session)
     if fingerprint is not None:
         fingerprint["summaries"] = summary_key(wanted)
