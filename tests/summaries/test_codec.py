@@ -32,6 +32,8 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
         assert found.prepare == ("l2",)
         members = list(found.values()) if kind == "bundle" else [found]
         for member in members:
+            if member.kind == "folds":
+                member = member.total
             if member.kind in ("frequent-directions", "moments", "column-stats"):
                 assert np.allclose(member.mean, X.mean(axis=0), rtol=1e-13, atol=1e-13)
                 scatter = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
@@ -40,9 +42,43 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 gap = np.linalg.eigvalsh(X.T @ X - member.sketch.T @ member.sketch)
                 assert gap[0] > -1e-9
                 assert gap[-1] <= member.shrinkage + 1e-9
+            if member.kind == "decayed-moments":
+                weights = 0.5 ** np.arange(len(X))[::-1]
+                assert np.allclose(member.mean, weights @ X / weights.sum(), rtol=1e-13, atol=1e-13)
+            if member.kind == "comoment-panel":
+                Z = np.column_stack([X, np.arange(len(X)) % 4])
+                wanted = np.cov(Z.T, ddof=0)[1:5, 1:] * len(X)
+                assert np.allclose(member.record.comoment, wanted, rtol=1e-12, atol=1e-12)
+            if member.kind == "leverage-sample":
+                assert 0 < member.n_kept < len(X)
+                assert (member.draws < member.probabilities).all()
+                assert np.allclose(member.sample, X[member.items] * member.weights[:, None], rtol=1e-13, atol=0)
+                assert member.squared_norm == (X**2).sum()
+            if member.kind == "leverage-scores":
+                L = np.tril(np.ones((X.shape[1], X.shape[1]))) + 9 * np.eye(X.shape[1])
+                wanted = np.einsum("ij,ji->i", X, np.linalg.solve(L @ L.T, X.T))
+                assert np.allclose(member.scores, np.minimum(wanted, 1), rtol=1e-12)
             if member.kind == "centroid-sums":
                 assert np.allclose(member.cluster_means, [X[c::4].mean(axis=0) for c in range(4)])
         assert found.merge(found).n_rows == 2 * found.n_rows
+
+
+def test_every_form_of_moments_has_a_golden_file_that_loads():
+    for name, description in golden.descriptions().items():
+        if description.kind == "moments":
+            found = sks.load(golden.path_of(name, 2))
+            X = golden.data()[:, : found.n_features]
+            assert found.parameters() == description.parameters()
+            assert np.allclose(found.covariance(), np.cov(X.T, ddof=0), rtol=1e-12, atol=1e-12)
+            codes = np.arange(len(X)) % 4
+            y = codes.astype(float)[:, None] if found.classes is None else np.eye(4)[codes]
+            assert np.allclose(found.xy, (X - X.mean(axis=0)).T @ (y - y.mean(axis=0)) / len(X), atol=1e-12)
+
+
+def test_a_file_of_the_first_version_merges_with_todays():
+    old, new = sks.load(golden.path_of("moments", 1)), sks.load(golden.path_of("moments", 2))
+    assert old == new
+    assert old.merge(new).n_rows == 2 * old.n_rows
 
 
 def small():

@@ -63,6 +63,8 @@ class Source:
         Steps applied to every block, before columns are chosen.
     columns : tuple of int or None
         Columns kept after preparation, ascending; None keeps all.
+    takes_missing : bool
+        Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing".
     """
 
     matrix: Matrix
@@ -70,6 +72,7 @@ class Source:
     weight: Vector | None = None
     prepare: tuple[str, ...] = ()
     columns: tuple[int, ...] | None = None
+    takes_missing: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -99,7 +102,8 @@ class Source:
         Raises
         ------
         NotFinite
-            Under the policy "error", naming the first bad row (global index) and column, and the counts.
+            Under the policy "error", naming the first bad row (global index) and column, and the counts; under
+            "missing" for infinity, and for NaN where they are not taken as missing values.
         """
         values = self.matrix.read_rows(start, stop)
         target = None if self.target is None else self.target.read(start, stop)
@@ -107,19 +111,39 @@ class Source:
         kept = None
         found = first_nonfinite(values)
         if found is not None:
-            row, column, n_nan, n_inf = found
-            if self.matrix.nonfinite == "error":
-                raise NotFinite(
-                    f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in rows {start} to {stop - 1}, "
-                    f"the first at row {start + row}, column {column}; clean the data, or set "
-                    'nonfinite = "drop_rows" to leave such rows out'
-                )
+            if self.matrix.nonfinite != "drop_rows":
+                self._refuse(found, start, stop)
+                return self._finished(Block(values, target, weight, start, stop))
             good = np.isfinite(values).all(axis=1)
             values = values[good]
             target = None if target is None else target[good]
             weight = None if weight is None else weight[good]
             kept = start + np.flatnonzero(good)
-        values = prepare.apply(self.prepare, values)
+        return self._finished(Block(values, target, weight, start, stop, kept))
+
+    def _finished(self, block: Block) -> Block:
+        """Return the block prepared, with the chosen columns."""
+        values = prepare.apply(self.prepare, block.values)
         if self.columns is not None:
             values = np.ascontiguousarray(values[:, list(self.columns)])
-        return Block(values, target, weight, start, stop, kept)
+        return replace(block, values=values)
+
+    def _refuse(self, found: tuple[int, int, int, int], start: int, stop: int) -> None:
+        """Raise `NotFinite`, unless all that was found are missing values, and welcome."""
+        row, column, n_nan, n_inf = found
+        allowed = self.matrix.nonfinite == "missing"
+        if allowed and self.takes_missing and not n_inf and not self.prepare:
+            return
+        cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
+        if self.takes_missing and not allowed:
+            cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
+        elif allowed and not n_inf:
+            why = f"the step {self.prepare[0]!r} is" if self.takes_missing else "what is computed here is"
+            cure = f'{why} not defined for rows with missing values; set nonfinite = "drop_rows" to leave them out'
+        axis, other = self.matrix.axes
+        if axis == "column":
+            cure = "clean the data"
+        raise NotFinite(
+            f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in {axis}s {start} to {stop - 1}, "
+            f"the first at {axis} {start + row}, {other} {column}; {cure}"
+        )

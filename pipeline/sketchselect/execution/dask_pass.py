@@ -175,11 +175,12 @@ class DaskPass(Generic[T]):
     def _where(self, node: Node) -> str:
         start, stop = self.work.rows(node)
         below = self.work.plan.partitions(node)
-        address = self.work.recipe.source.matrix.address
+        matrix = self.work.recipe.source.matrix
+        address, axis = matrix.address, matrix.axes[0]
         if node.level:
-            return f"{address}: merging partitions {below.start} to {below.stop - 1} (rows {start} to {stop - 1})"
+            return f"{address}: merging partitions {below.start} to {below.stop - 1} ({axis}s {start} to {stop - 1})"
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
-        return f"{address}: {what} (rows {start} to {stop - 1})"
+        return f"{address}: {what} ({axis}s {start} to {stop - 1})"
 
     # --- handing out -------------------------------------------------------------------------------------------
 

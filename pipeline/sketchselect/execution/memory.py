@@ -35,29 +35,40 @@ class Projection:
         States being made and waiting to be merged.
     working : int
         Kernels' working memory.
+    held : int
+        What the caller of the pass holds in this process meanwhile, where tasks run in it.
     """
 
     process: int
     reading: int
     states: int
     working: int
+    held: int = 0
 
     @property
     def nbytes(self) -> int:
         """The sum."""
-        return self.process + self.reading + self.states + self.working
+        return self.process + self.reading + self.states + self.working + self.held
 
     def sentence(self) -> str:
         """Return the projection in words."""
+        held = f"{format_bytes(self.held)} for the result, " if self.held else ""
         return (
             f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
-            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, "
+            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"
             f"{format_bytes(self.process)} for the process itself"
         )
 
 
 def projection(
-    source: Source, bands: Bands, plan: Plan, *, state_nbytes: int, working_nbytes: int, engine: Engine
+    source: Source,
+    bands: Bands,
+    plan: Plan,
+    *,
+    state_nbytes: int,
+    working_nbytes: int,
+    engine: Engine,
+    held_nbytes: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
     matrix = source.matrix
@@ -86,6 +97,7 @@ def projection(
         reading=int(tasks * reading),
         states=int((3 * tasks + waiting) * state_nbytes),
         working=int(tasks * working_nbytes),
+        held=held_nbytes if engine.kind != "dask" else 0,
     )
 
 

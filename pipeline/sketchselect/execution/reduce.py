@@ -73,6 +73,7 @@ def reduce_blocks(
     stage: str = "pass",
     state_nbytes: int = 0,
     working_nbytes: int = 0,
+    held_nbytes: int = 0,
     checkpoint: Checkpoint | None = None,
     leaf_key: str | None = None,
     progress: Progress | None = None,
@@ -97,6 +98,8 @@ def reduce_blocks(
         Name of the pass, for progress and messages.
     state_nbytes, working_nbytes : int
         Bounds of a state's bytes and of what leaf and merge need beside it; they shape the tree and the projection.
+    held_nbytes : int
+        What the caller holds meanwhile in this process; it counts where tasks run in the same process.
     checkpoint : Checkpoint, optional
         Where finished nodes are kept; needs `leaf_key` and states that are summaries.
     leaf_key : str, optional
@@ -122,10 +125,18 @@ def reduce_blocks(
     wanted = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     bands = row_bands(matrix, wanted)
     plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * n_features * 8, state_nbytes)
-    projected = projection(source, bands, plan, state_nbytes=state_nbytes, working_nbytes=working_nbytes, engine=engine)
+    projected = projection(
+        source,
+        bands,
+        plan,
+        state_nbytes=state_nbytes,
+        working_nbytes=working_nbytes,
+        held_nbytes=held_nbytes,
+        engine=engine,
+    )
     require_fit(projected, engine.memory_limit, matrix.address)
 
-    before = _identities(source)
+    before = source_identities(source)
     done: dict[Node, Part[T]] = {}
     order = never_saved
     ledger = None
@@ -152,7 +163,7 @@ def reduce_blocks(
     work = Work(plan, bands, Recipe(source, leaf, merge, retries), progress, done, order, stage, stall_timeout)
     resumed = sum(bands.edges[p.stop] - bands.edges[p.start] for p in map(plan.partitions, done))
     if done:
-        progress.note(f"{stage}: resuming, {resumed} of {n_rows} rows are in checkpoints")
+        progress.note(f"{stage}: resuming, {resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
     progress.start(stage, (n_rows - resumed) * n_features * matrix.dtype.itemsize, len(bands))
     try:
         ran = engine.run(work)
@@ -161,7 +172,7 @@ def reduce_blocks(
     finally:
         progress.finish(stage)
     root = ran.root
-    for (address, old), (_, new) in zip(before, _identities(source), strict=True):
+    for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
     if ledger is not None and not shared and plan.root not in done:
@@ -183,7 +194,7 @@ def reduce_blocks(
     return Reduced(root.value, stats)
 
 
-def _identities(source: Source) -> list[tuple[str, str | None]]:
+def source_identities(source: Source) -> list[tuple[str, str | None]]:
     """Return address and identity of all that is read; arrays in memory are nobody else's to rewrite."""
     matrix = source.matrix
     found = [] if matrix.in_memory else [(matrix.address, matrix.identity(0, matrix.shape[0]))]

@@ -26,7 +26,7 @@ class RowsElsewhere(Matrix):
 
     def __init__(self, matrix: Matrix, start: int = 0, values: Array | None = None) -> None:
         self.shape, self.dtype, self.address = matrix.shape, matrix.dtype, matrix.address
-        self.nonfinite, self.chunk_rows = matrix.nonfinite, 1
+        self.nonfinite, self.chunk_rows, self.axes = matrix.nonfinite, 1, matrix.axes
         self._start, self._values = start, values
 
     def read_rows(self, start: int, stop: int) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sketchselect import prepare as steps
@@ -17,6 +17,7 @@ from sketchselect.execution.engines import as_engine
 from sketchselect.execution.fingerprint import digest
 from sketchselect.execution.progress import Progress, make_progress
 from sketchselect.execution.reduce import Reduced, reduce_blocks
+from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
 from sketchselect.summaries import Bundle, Summary
 
 
@@ -75,22 +76,31 @@ def summarize_source(
         raise BadParameter(
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
+    source = replace(source, takes_missing=description.accepts_missing)
     n_targets = _n_targets(source)
-    reduced = reduce_blocks(
-        source,
-        SummariseBlock(description),
-        merge_summaries,
-        engine=engine,
-        partition_bytes=partition_bytes,
-        stage=stage,
-        state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
-        working_nbytes=description.working_nbytes(source.n_columns, n_targets),
-        checkpoint=checkpoint,
-        leaf_key=summary_key(description),
-        progress=progress,
-        retries=retries,
-        stall_timeout=stall_timeout,
-    )
+    plan = tiling(description, source.n_columns, n_targets)
+    if plan is not None and partition_bytes is None:
+        partition_bytes = TILED_PARTITION_NBYTES
+
+    def run(description: Summary[Any], part: str = "", held: int = 0) -> Reduced[Any]:
+        return reduce_blocks(
+            source,
+            SummariseBlock(description),
+            merge_summaries,
+            engine=engine,
+            partition_bytes=partition_bytes,
+            stage=f"{stage}, {part}" if part else stage,
+            state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
+            working_nbytes=description.working_nbytes(source.n_columns, n_targets),
+            held_nbytes=held,
+            checkpoint=checkpoint,
+            leaf_key=summary_key(description),
+            progress=progress,
+            retries=retries,
+            stall_timeout=stall_timeout,
+        )
+
+    reduced = run(description) if plan is None else summarize_in_panels(source, plan, n_targets, run)
     labelled = reduced.value.with_context(prepare=source.prepare, feature_names=source.feature_names)
     return Reduced(labelled, reduced.stats)
 

@@ -185,7 +185,7 @@ class _named:
     def __init__(self, source: Source, index: int | None, start: int, stop: int) -> None:
         what = "merging" if index is None else f"partition {index}"
         self.address = source.matrix.address
-        self.where = f"{self.address}: {what} (rows {start} to {stop - 1})"
+        self.where = f"{self.address}: {what} ({source.matrix.axes[0]}s {start} to {stop - 1})"
 
     def __enter__(self) -> None:
         return None

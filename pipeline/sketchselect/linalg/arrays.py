@@ -112,7 +112,13 @@ def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
         raise BadBlock(f"the target has {array.shape[0]} rows, the block has {n_rows}")
     array = array[:, None] if array.ndim == 1 else array
     out: Floats = canonical(array, np.float64)
-    require_finite(out)
+    found = first_nonfinite(out)
+    if found is not None:
+        row, column, n_nan, n_inf = found
+        raise NotFinite(
+            f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first in row {row} of the block, target "
+            f"{column}; leave rows without a target out"
+        )
     return out
 
 

@@ -14,19 +14,21 @@ from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_nonfinite, 
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _center_into(block, shift, weights, out, sums, squares):  # type: ignore[no-untyped-def]
+def _center_into(block, shift, weights, out, sums, squares, offset):  # type: ignore[no-untyped-def]
     for i in range(block.shape[0]):
         w = weights[i]
         root = np.sqrt(w)
         for j in range(block.shape[1]):
             d = np.float64(block[i, j]) - shift[j]
             t = d * root
-            out[i, j] = t
+            out[i, offset + j] = t
             sums[j] += w * d
             squares[j] += t * t
 
 
-def center_into(block: Array, shift: Floats, weights: Floats, out: Floats, sums: Floats, squares: Floats) -> None:
+def center_into(
+    block: Array, shift: Floats, weights: Floats, out: Floats, sums: Floats, squares: Floats, offset: int = 0
+) -> None:
     """Write ``sqrt(w) (x - shift)`` of every row into `out`; add ``w (x - shift)`` and ``w (x - shift)^2`` by column.
 
     Parameters
@@ -34,13 +36,17 @@ def center_into(block: Array, shift: Floats, weights: Floats, out: Floats, sums:
     block : array of shape (n_rows, n_columns), any real dtype
     shift : array of shape (n_columns,)
     weights : array of shape (n_rows,)
-    out : array of shape (n_rows, n_columns)
+    out : array of shape (n_rows, at least offset + n_columns)
     sums, squares : arrays of shape (n_columns,), changed in place
+    offset : int
+        Column of `out` that the first column goes to.
     """
-    _center_into(block, shift, weights, out, sums, squares)
+    _center_into(block, shift, weights, out, sums, squares, offset)
 
 
-def block_mean(block: Array, weights: Floats | None, start: int | Array = 0) -> tuple[float, Floats]:
+def block_mean(
+    block: Array, weights: Floats | None, start: int | Array = 0, name: str = "column"
+) -> tuple[float, Floats]:
     """Return the total weight and the (weighted) mean of the columns of a block, screened for bad values.
 
     Raises
@@ -62,25 +68,25 @@ def block_mean(block: Array, weights: Floats | None, start: int | Array = 0) -> 
     if not (np.abs(total) < LARGEST).all():
         first = int(start[0]) if isinstance(start, np.ndarray) else start
         require_finite(block, first)
-        _refuse_huge(block, first)
+        _refuse_huge(block, first, name)
     mean: Floats = total / weight if weight > 0 else np.zeros(block.shape[1])
     return weight, mean
 
 
-def check_squares(squares: Floats, block: Array, start: int | Array = 0) -> None:
+def check_squares(squares: Floats, block: Array, start: int | Array = 0, name: str = "column") -> None:
     """Raise the right error if the column sums of squares of a block say that it holds values we cannot square."""
     if not (squares < LARGEST**2).all():
         first = int(start[0]) if isinstance(start, np.ndarray) else start
         if first_nonfinite(block) is not None:
             require_finite(block, first)
-        _refuse_huge(block, first)
+        _refuse_huge(block, first, name)
 
 
-def _refuse_huge(block: Array, start: int) -> None:
+def _refuse_huge(block: Array, start: int, name: str) -> None:
     magnitudes = np.abs(block.astype(np.float64))
     row, column = divmod(int(magnitudes.argmax()), block.shape[1])
     raise BadBlock(
         "values of magnitude 1e150 or more, columns or weights whose sums come near it, cannot be squared in float64: "
-        f"the largest value, {magnitudes[row, column]:.3g}, is at row {start + row}, column {column}; rescale that "
-        "column or the weights"
+        f"the largest value, {magnitudes[row, column]:.3g}, is at row {start + row}, {name} {column}; rescale that "
+        f"{name} or the weights"
     )

@@ -13,38 +13,64 @@ from sketchselect.linalg.centering import block_mean, center_into, check_squares
 
 
 def centered_gram(
-    block: Array, weights: Floats | None = None, start: int | Array = 0
+    block: Array, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
 ) -> tuple[float, Floats, Floats, Floats]:
-    """Return ``(W, mean, S, q)``: total weight, column means, ``S = sum w (x - mean)(x - mean)'`` and its diagonal.
+    """Return ``(W, mean, S, q)``: total weight, column means, ``S = sum w (z - mean)(z - mean)'`` and its diagonal.
+
+    The columns of z are those of the block, then those of the targets. All in float64, whatever the type of the block.
 
     Cost: n p^2 multiply-adds (symmetric rank-k products) and two sweeps over the block; 2 p^2 + 2048 p numbers.
     """
     n, p = block.shape
-    weight, shift = block_mean(block, weights, start)
+    weight, shift = joint_mean(block, targets, weights, start)
+    d = shift.shape[0]
     w = np.ones(n) if weights is None else weights
-    sums, squares = np.zeros(p), np.zeros(p)
+    sums, squares = np.zeros(d), np.zeros(d)
     gram: Floats | None = None
-    buffer = np.empty((min(n, 2048), p))
-    product = np.empty((p, p))
+    buffer = np.empty((min(n, 2048), d))
+    product = np.empty((d, d))
     for a, b in pieces(block):
         rows = buffer[: b - a]
-        center_into(block[a:b], shift, w[a:b], rows, sums, squares)
-        check_squares(squares, block, start)
+        center_into(block[a:b], shift[:p], w[a:b], rows, sums[:p], squares[:p])
+        check_squares(squares[:p], block, start)
+        if targets is not None:
+            center_into(targets[a:b], shift[p:], w[a:b], rows, sums[p:], squares[p:], offset=p)
+            check_squares(squares[p:], targets, start, "target")
         if gram is None:
             gram = rows.T @ rows
         else:
             np.matmul(rows.T, rows, out=product)
             gram += product
     if gram is None:
-        gram = np.zeros((p, p))
+        gram = np.zeros((d, d))
+    return weight, *remove_residual(weight, shift, sums, gram, squares)
+
+
+def joint_mean(
+    block: Array, targets: Floats | None, weights: Floats | None, start: int | Array
+) -> tuple[float, Floats]:
+    """Return the total weight and the means of the columns of a block and of its targets, screened for bad values."""
+    weight, shift = block_mean(block, weights, start)
+    if targets is None:
+        return weight, shift
+    return weight, np.concatenate([shift, block_mean(targets, weights, start, "target")[1]])
+
+
+def remove_residual(
+    weight: float, shift: Floats, sums: Floats, gram: Floats, squares: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place.
+
+    The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
+    """
     if weight > 0:
-        # The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
         rest = sums / weight
         shift = shift + rest
-        gram -= np.outer(weight * rest, rest)
+        for a in range(0, rest.shape[0], 256):
+            gram[a : a + 256] -= np.outer(weight * rest[a : a + 256], rest)
         squares = np.maximum(squares - weight * rest * rest, 0.0)
     np.fill_diagonal(gram, squares)
-    return weight, shift, gram, squares
+    return shift, gram, squares
 
 
 def merge_means(

@@ -2,6 +2,7 @@
 
 from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES, row_bands
 from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.columns import in_double, transposed
 from sketchselect.readers.conversion import convert
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.units import parse_bytes
@@ -13,8 +14,10 @@ __all__ = [
     "Matrix",
     "Vector",
     "convert",
+    "in_double",
     "open_matrix",
     "open_vector",
     "parse_bytes",
     "row_bands",
+    "transposed",
 ]

@@ -12,6 +12,8 @@ DEFAULT_PARTITION_BYTES = 32 << 20
 MAX_READ_AMPLIFICATION = 4.0
 """Bytes decoded per byte used, beyond which a run is refused."""
 
+_LEAST_CHUNK_VALUES = 2**15
+
 
 def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands:
     """Cut the rows of a matrix into partitions of at most `partition_bytes`, each a run of whole chunks.
@@ -44,18 +46,29 @@ def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands
     )
     if bands.read_amplification > MAX_READ_AMPLIFICATION:
         needed = matrix.chunk_rows * n_columns * 8
-        in_graph = matrix.describe().get("format") == "dask"
-        mend = (
-            f"rechunk it first, x.rechunk(({fitting}, -1))"
-            if in_graph
-            else f"rewrite it with: sketchselect convert IN OUT.zarr --chunks {fitting}x{n_columns}"
-        )
+        rows, height = ("rows", "high") if matrix.axes[0] == "row" else ("columns", "wide")
         raise BadParameter(
-            f"{matrix.address}: chunks are {matrix.chunk_rows} rows high ({format_bytes(needed)} counted as 8 bytes a "
-            f"value), so partitions of {format_bytes(size)} would decode everything {bands.read_amplification:.1f} "
-            f"times; {mend}, or set partition_bytes to {format_bytes(needed)}"
+            f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
+            f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
+            f"{bands.read_amplification:.1f} times; {_mend(matrix, fitting, size)}, or set partition_bytes to "
+            f"{format_bytes(needed)}"
         )
     return bands
+
+
+def _mend(matrix: Matrix, fitting: int, size: int) -> str:
+    """Return what gives chunks that serve; of columns such that bands of rows can still be read from them."""
+    n_rows, n_columns = matrix.shape
+    by_row = matrix.axes[0] == "row"
+    if matrix.describe().get("format") == "dask":
+        return f"rechunk it first, x.rechunk({(fitting, -1) if by_row else (-1, fitting)})"
+    height, width = fitting, n_columns
+    if not by_row:
+        # Chunks that fit both ways would be tiny where a partition holds few columns of many rows.
+        height, width = max(1, size // (8 * n_rows)), fitting
+        factor = int(min(3, max(1, (_LEAST_CHUNK_VALUES / (height * width)) ** 0.5)))
+        height, width = min(n_columns, factor * height), min(n_rows, factor * width)
+    return f"rewrite it with: sketchselect convert IN OUT.zarr --chunks {height}x{width}"
 
 
 def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Bands:

@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
 
-Nonfinite = Literal["error", "drop_rows"]
+_PIECE_NBYTES = 32 << 20
+
+Nonfinite = Literal["error", "drop_rows", "missing"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class Matrix(ABC):
         Names of the columns, where the store has them.
     address : str
         Path, URL or description, for messages and manifests; never holds credentials.
-    nonfinite : {"error", "drop_rows"}
-        What is to be done about NaN and infinity; the engine applies it.
+    nonfinite : {"error", "drop_rows", "missing"}
+        What is to be done about NaN and infinity; the engine applies it. "missing" hands NaN to summaries that take
+        them as missing values; for all others, and for infinity, it is "error".
     chunk_rows : int
         Rows that one read decodes at least; 1 where any run of rows is equally cheap.
     chunk_edges : tuple of int or None
@@ -60,6 +64,10 @@ class Matrix(ABC):
         True where the object holds the data itself, so that it should not be sent to other processes.
     notes : tuple of str
         What the user should know about this source (no checksum, say); the command line prints each once.
+    axes : tuple of str
+        What messages call its rows and columns: the other way round where columns are handed out as rows.
+    chunk_columns : int or None
+        Columns that one read of columns decodes at least; None where it reads whole rows.
     """
 
     shape: tuple[int, int]
@@ -72,6 +80,8 @@ class Matrix(ABC):
     chunk_edges: tuple[int, ...] | None = None
     in_memory: bool = False
     notes: tuple[str, ...] = ()
+    axes: tuple[str, str] = ("row", "column")
+    chunk_columns: int | None = None
 
     @abstractmethod
     def read_rows(self, start: int, stop: int) -> Array:
@@ -83,6 +93,26 @@ class Matrix(ABC):
 
         It changes when a chunk under these rows is rewritten, and does not when rows are appended behind them.
         """
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop` (all rows), shape (n_rows, stop - start); as `read_rows` in all else."""
+        n_rows, n_columns = self.shape
+        if not 0 <= start <= stop <= n_columns:
+            raise BadParameter(f"{self.address}: columns {start} to {stop} are outside 0 to {n_columns}")
+        step = max(1, _PIECE_NBYTES // (8 * n_columns * self.chunk_rows)) * self.chunk_rows
+        pieces = [self.read_rows(a, min(a + step, n_rows))[:, start:stop] for a in range(0, n_rows, step)]
+        return np.concatenate(pieces)
+
+    def column_identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the content of these columns; that of the whole source where no better is known."""
+        whole = self.identity(0, self.shape[0])
+        return None if whole is None else f"{whole}:columns:{start}:{stop}"
+
+    def transposed(self) -> Matrix:
+        """Return the matrix whose rows are the columns of this one."""
+        from sketchselect.readers.columns import ColumnsAsRows
+
+        return ColumnsAsRows(self)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the smallest matrix that can still read rows `start` to `stop` under their own numbers.

@@ -49,7 +49,7 @@ def require_numeric(dtype: np.dtype[Any], address: str, type_name: str = "") -> 
 def require_policy(nonfinite: str) -> Nonfinite:
     """Return the policy for NaN and infinity, or raise `BadParameter`."""
     if nonfinite not in get_args(Nonfinite):
-        raise BadParameter(f'nonfinite must be "error" or "drop_rows", got {nonfinite!r:.40}')
+        raise BadParameter(f'nonfinite must be "error", "drop_rows" or "missing", got {nonfinite!r:.40}')
     return nonfinite  # type: ignore[return-value]
 
 
@@ -66,10 +66,10 @@ def finish(block: Any, address: str) -> Array:
     return out
 
 
-def check_range(start: int, stop: int, n_rows: int, address: str) -> None:
-    """Raise `BadParameter` unless 0 <= start <= stop <= n_rows."""
-    if not 0 <= start <= stop <= n_rows:
-        raise BadParameter(f"{address}: rows {start} to {stop} are outside 0 to {n_rows}")
+def check_range(start: int, stop: int, n: int, address: str, axis: str = "row") -> None:
+    """Raise `BadParameter` unless 0 <= start <= stop <= n; `axis` is what one of the n is called."""
+    if not 0 <= start <= stop <= n:
+        raise BadParameter(f"{address}: {axis}s {start} to {stop} are outside 0 to {n}")
 
 
 def as_names(values: Any, n_columns: int) -> tuple[str, ...] | None:

@@ -34,7 +34,7 @@ class DaskMatrix(Matrix):
         Any number of column chunks.
     source_id : str or None
         The user's name for the content; without it the rows cannot be told from others and nothing is checkpointed.
-    nonfinite : {"error", "drop_rows"}
+    nonfinite : {"error", "drop_rows", "missing"}
         Policy for NaN and infinity.
     """
 
@@ -56,7 +56,7 @@ class DaskMatrix(Matrix):
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
-        check_range(start, stop, self.shape[0], self.address)
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
         rows = self.array[start - self._first : stop - self._first]
         try:
             block = rows.compute(scheduler="synchronous")
@@ -64,16 +64,27 @@ class DaskMatrix(Matrix):
             raise
         except Exception as error:
             raise ChunkReadError(
-                f"{self.address}: rows {start} to {stop - 1} could not be computed ({type(error).__name__}); "
-                "see the error of your own graph above this one, or x.persist() it first"
+                f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
+                f"({type(error).__name__}); see the error of your own graph above this one, or x.persist() it first"
             ) from error
         return finish(block.toarray() if hasattr(block, "toarray") else block, self.address)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        return finish(self.transposed().read_rows(start, stop).T, self.address)
+
+    def transposed(self) -> Matrix:
+        """Return the matrix of the transposed graph."""
+        out = DaskMatrix(self.array.T, self.source_id, self.nonfinite)
+        out.axes = (self.axes[1], self.axes[0])
+        return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of `source_id` and the range, or None without one."""
         if self.source_id is None:
             return None
-        text = f"dask {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}"
+        by = "" if self.axes[0] == "row" else " by column"
+        text = f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def part(self, start: int, stop: int) -> Matrix:

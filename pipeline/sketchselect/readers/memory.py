@@ -22,7 +22,7 @@ class ArrayMatrix(Matrix):
         Real numbers.
     feature_names : tuple of str or None
         Names of the columns.
-    nonfinite : {"error", "drop_rows"}
+    nonfinite : {"error", "drop_rows", "missing"}
         Policy for NaN and infinity.
     address : str
         What messages call it.
@@ -50,6 +50,17 @@ class ArrayMatrix(Matrix):
         """Return rows `start` to `stop`."""
         return finish(self._rows(start, stop), self.address)
 
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return finish(self._rows(0, self.shape[0])[:, start:stop], self.address)
+
+    def transposed(self) -> Matrix:
+        """Return a view of the same memory whose rows are the columns."""
+        out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = (self.axes[1], self.axes[0])
+        return out
+
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the values of these rows."""
         rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
@@ -64,7 +75,7 @@ class ArrayMatrix(Matrix):
         return out
 
     def _rows(self, start: int, stop: int) -> Array:
-        check_range(start, stop, self.shape[0], self.address)
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
         first = self._first
         check_range(start - first, stop - first, self._values.shape[0], self.address)
         return self._values[start - first : stop - first]
@@ -105,6 +116,17 @@ class SparseMatrix(Matrix):
         """Return rows `start` to `stop`, dense; entries stored twice are added up."""
         return finish(self._slice(start, stop).toarray(), self.address)
 
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`, dense."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return finish(self._slice(0, self.shape[0])[:, start:stop].toarray(), self.address)
+
+    def transposed(self) -> Matrix:
+        """Return a copy, in CSR again, whose rows are the columns."""
+        out = SparseMatrix(self._slice(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = (self.axes[1], self.axes[0])
+        return out
+
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the stored entries of these rows."""
         rows = self._slice(start, stop)
@@ -120,7 +142,7 @@ class SparseMatrix(Matrix):
         return out
 
     def _slice(self, start: int, stop: int) -> Any:
-        check_range(start, stop, self.shape[0], self.address)
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
         check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
         return self._rows[start - self._first : stop - self._first]
 

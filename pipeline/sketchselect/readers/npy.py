@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +15,8 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import check_range, finish, require_matrix
 from sketchselect.readers.location import Location
+
+_PAGE_NBYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class NpyMatrix(Matrix):
 
     source: NpyArray
     policy: Nonfinite
+    axes: tuple[str, str] = ("row", "column")
 
     def __post_init__(self) -> None:
         header = self.source.header
@@ -125,16 +128,30 @@ class NpyMatrix(Matrix):
         self.dtype = header.dtype
         self.address = self.source.path
         self.nonfinite = self.policy
+        if self.axes[0] == "column" and header.fortran_order:
+            # The values of a column lie apart in the file, and the system reads whole pages.
+            self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`."""
-        check_range(start, stop, self.shape[0], self.address)
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
         try:
             return finish(self.source.read(start, stop), self.address)
         except OSError as error:
             raise ChunkReadError(
-                f"{self.address}: rows {start} to {stop - 1} cannot be read ({error.strerror}); check the disk"
+                f"{self.address}: {self.axes[0]}s {start} to {stop - 1} cannot be read ({error.strerror}); check "
+                "the disk"
             ) from error
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        return finish(self.transposed().read_rows(start, stop).T, self.address)
+
+    def transposed(self) -> Matrix:
+        """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
+        header = self.source.header
+        turned = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
+        return NpyMatrix(replace(self.source, header=turned), self.policy, (self.axes[1], self.axes[0]))
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""

@@ -114,6 +114,7 @@ class NpzMatrix(Matrix):
     archive: Archive
     key: str | None
     policy: Nonfinite
+    axes: tuple[str, str] = ("row", "column")
 
     def __post_init__(self) -> None:
         loaded = self._load()
@@ -125,19 +126,29 @@ class NpzMatrix(Matrix):
         """Return rows `start` to `stop`."""
         return self._load().read_rows(start, stop)
 
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        return self._load().read_columns(start, stop)
+
+    def transposed(self) -> Matrix:
+        """Return the same archive, turned over when it is loaded."""
+        return NpzMatrix(self.archive, self.key, self.policy, (self.axes[1], self.axes[0]))
+
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
-        return f"{self.archive.identity(self.key or 'csr')}:{start}:{stop}"
+        by = "" if self.axes[0] == "row" else "columns:"
+        return f"{self.archive.identity(self.key or 'csr')}:{by}{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest says of this source."""
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
     def _load(self) -> Matrix:
-        where = (os.getpid(), self.archive.path, self.archive.version, self.key, self.policy)
+        where = (os.getpid(), self.archive.path, self.archive.version, self.key, self.policy, self.axes)
         with _lock:
             if where not in _loaded:
-                _loaded[where] = _read(self.archive, self.key, self.policy)
+                matrix = _read(self.archive, self.key, self.policy)
+                _loaded[where] = matrix if self.axes[0] == "row" else matrix.transposed()
                 while len(_loaded) > _KEPT:
                     _loaded.popitem(last=False)
             _loaded.move_to_end(where)

@@ -44,8 +44,9 @@ def open_matrix(
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
         What a Zarr chunk without a file means: damage, or a chunk of the fill value that the writer left out.
-    nonfinite : {"error", "drop_rows"}
-        Whether NaN or infinity is an error or costs its row; applied when blocks are made.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Whether NaN or infinity is an error or costs its row, or NaN is a missing value, for summaries that take such
+        (``ColumnStats``, ``Moments(missing="pairwise")``); applied when blocks are made.
     source_id : str or None
         Names the content of a Dask array, so that work on it can be checkpointed: same name, same values.
 

@@ -107,8 +107,8 @@ class ZarrArray:
                 "check the metadata"
             ) from error
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`; one call of zarr, whatever the chunks.
+    def read(self, start: int, stop: int, axis: int = 0) -> Array:
+        """Return rows (`axis` 0) or columns (1) `start` to `stop`; one call of zarr, whatever the chunks.
 
         Raises
         ------
@@ -121,39 +121,45 @@ class ZarrArray:
         pauses = () if self.location.is_local else _RETRY_PAUSES
         for pause in (*pauses, None):
             try:
-                out: Array = array[start:stop]
+                out: Array = array[start:stop] if axis == 0 else array[:, start:stop]
                 break
             except MemoryError:
                 raise
             except Exception as error:
                 if pause is None:
-                    raise self._diagnose(array, start, stop, error) from error
+                    raise self._diagnose(array, start, stop, error, axis) from error
                 time.sleep(pause)
         return out
 
-    def cells(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
-        """Yield the chunk files that rows `start` to `stop` come from."""
+    def cells(self, start: int, stop: int, axis: int = 0) -> Iterator[tuple[int, ...]]:
+        """Yield the chunk files that rows (or columns) `start` to `stop` come from."""
         if stop <= start:
             return
-        height = self.metadata.grid[0]
-        rows = range(start // height, -(-stop // height))
-        yield from itertools.product(rows, *map(range, self.metadata.n_cells[1:]))
+        size = self.metadata.grid[axis]
+        ranges = [range(n) for n in self.metadata.n_cells]
+        ranges[axis] = range(start // size, -(-stop // size))
+        yield from itertools.product(*ranges)
 
-    def identity(self, start: int, stop: int) -> str | None:
+    def identity(self, start: int, stop: int, axis: int = 0) -> str | None:
         """Return a fingerprint of the content of these rows: metadata without the row count, and chunk versions.
+
+        Of columns (`axis` 1): metadata without the column count, and the versions of the chunks below them.
 
         Local chunk files are looked at every time. Of a remote store one listing per process is kept; opening it and
         asking for all rows take a new one. None where the remote store tells neither ETag nor time.
         """
         versions: list[str | None]
         if self.location.is_local:
-            versions = [_version(f"{self.location.url}/{self.metadata.key(cell)}") for cell in self.cells(start, stop)]
+            versions = [
+                _version(f"{self.location.url}/{self.metadata.key(cell)}") for cell in self.cells(start, stop, axis)
+            ]
         else:
-            listing = self._listing(renew=start == 0 and stop >= self.metadata.shape[0])
-            versions = [listing.get(self.metadata.key(cell)) for cell in self.cells(start, stop)]
+            listing = self._listing(renew=start == 0 and stop >= self.metadata.shape[axis])
+            versions = [listing.get(self.metadata.key(cell)) for cell in self.cells(start, stop, axis)]
             if any(version is not None and version.endswith(":") for version in versions):
                 return None
-        digest = hashlib.blake2b(f"zarr {self.address} {self.metadata.fingerprint}".encode(), digest_size=16)
+        told = self.metadata.fingerprint if axis == 0 else f"columns {self.metadata.shape[0]} {self.metadata.layout}"
+        digest = hashlib.blake2b(f"zarr {self.address} {told}".encode(), digest_size=16)
         for version in versions:
             digest.update(f"\n{version or 'absent'}".encode())
         return digest.hexdigest()
@@ -177,9 +183,9 @@ class ZarrArray:
                     _listings.popitem(last=False)
         return known
 
-    def _diagnose(self, array: Any, start: int, stop: int, error: Exception) -> SourceError:
-        """Return the error that names the first chunk under these rows that fails on its own."""
-        for cell in self.cells(start, stop):
+    def _diagnose(self, array: Any, start: int, stop: int, error: Exception, axis: int) -> SourceError:
+        """Return the error that names the first chunk under these rows (or columns) that fails on its own."""
+        for cell in self.cells(start, stop, axis):
             where = tuple(slice(i * step, (i + 1) * step) for i, step in zip(cell, self.metadata.grid, strict=True))
             try:
                 array[where]
@@ -188,7 +194,8 @@ class ZarrArray:
                     return self._missing(cell)
                 return self._undecodable(cell, found)
         return ChunkReadError(
-            f"{self.address}: rows {start} to {stop - 1} could not be read ({_short(error)}); try again"
+            f"{self.address}: {('rows', 'columns')[axis]} {start} to {stop - 1} could not be read "
+            f"({_short(error)}); try again"
         )
 
     def _chunk(self, cell: tuple[int, ...]) -> str:

@@ -46,7 +46,7 @@ class ZarrMatrix(Matrix):
         self.address = self.source.address
         self.feature_names = self.names
         self.nonfinite = self.policy
-        self.chunk_rows = metadata.chunks[0]
+        self.chunk_rows, self.chunk_columns = metadata.chunks
         if not metadata.has_checksum:
             self.notes = (
                 f"{self.address} has no checksum codec: a flipped bit in a chunk would go unnoticed "
@@ -66,6 +66,17 @@ class ZarrMatrix(Matrix):
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows from the metadata (without the row count) and their chunks' versions."""
         return self.source.identity(start, stop)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`; only the chunks below them are read."""
+        check_range(start, stop, self.shape[1], self.address, "column")
+        if start == stop:
+            return finish(np.empty((self.shape[0], 0), self.dtype), self.address)
+        return finish(self.source.read(start, stop, axis=1), self.address)
+
+    def column_identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of these columns; columns appended behind their chunks leave it as it is."""
+        return self.source.identity(start, stop, axis=1)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the same matrix without the names of its columns, which a task does not need."""

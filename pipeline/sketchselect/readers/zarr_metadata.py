@@ -26,6 +26,8 @@ _CODECS = _CHECKSUMS | {
     "quantize", "fixedscaleoffset", "packbits", "astype", "vlen-utf8", "zfpy", "pcodec",
 }  # fmt: skip
 _V3_TYPES = {"bool", "float16", "float32", "float64"} | {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
+_V3_FIELDS = ("codecs", "data_type", "chunk_grid", "fill_value", "chunk_key_encoding")
+_V2_FIELDS = ("chunks", "dtype", "compressor", "filters", "order", "fill_value", "dimension_separator")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class ArrayMetadata:
         "zstd" or "blosc" where each chunk file begins with such a frame, else "".
     fingerprint : str
         Digest of everything that decides how chunk files become numbers, except the number of rows.
+    layout : str
+        The same without the number of columns.
     """
 
     zarr_format: int
@@ -61,6 +65,7 @@ class ArrayMetadata:
     has_checksum: bool
     frame: str
     fingerprint: str
+    layout: str
 
     @property
     def n_cells(self) -> tuple[int, ...]:
@@ -168,7 +173,8 @@ def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
         key_separator=separator,
         has_checksum=checksum,
         frame=compressors[0] if len(compressors) == 1 and compressors[0] in ("zstd", "blosc") else "",
-        fingerprint=_digest(document, ("codecs", "data_type", "chunk_grid", "fill_value", "chunk_key_encoding")),
+        fingerprint=_digest(document, _V3_FIELDS, columns=True),
+        layout=_digest(document, _V3_FIELDS, columns=False),
     )
 
 
@@ -192,15 +198,15 @@ def _v2(document: dict[str, Any], address: str) -> ArrayMetadata:
         key_separator=document.get("dimension_separator", "."),
         has_checksum=any(map(_detects, filters + compressor)),
         frame=frame if frame in ("zstd", "blosc") else "",
-        fingerprint=_digest(
-            document, ("chunks", "dtype", "compressor", "filters", "order", "fill_value", "dimension_separator")
-        ),
+        fingerprint=_digest(document, _V2_FIELDS, columns=True),
+        layout=_digest(document, _V2_FIELDS, columns=False),
     )
 
 
-def _digest(document: dict[str, Any], fields: tuple[str, ...]) -> str:
+def _digest(document: dict[str, Any], fields: tuple[str, ...], columns: bool) -> str:
     # Without the shape's first entry, so that appended rows keep the fingerprint of the rows before them.
-    told = {"format": document["zarr_format"], "columns": document["shape"][1:]} | {f: document.get(f) for f in fields}
+    told = {"format": document["zarr_format"]} | ({"columns": document["shape"][1:]} if columns else {})
+    told |= {f: document.get(f) for f in fields}
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -1,21 +1,33 @@
 """Mergeable summaries: the contract, the kinds, and their file format."""
 
 from sketchselect.summaries.base import Context, Summary
+from sketchselect.summaries.block_bound import BlockBound
 from sketchselect.summaries.bundle import Bundle, pick
 from sketchselect.summaries.centroids import CentroidSums
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
+from sketchselect.summaries.comoment_panel import ComomentPanel
+from sketchselect.summaries.decayed import DecayedMoments
+from sketchselect.summaries.folds import Folds
 from sketchselect.summaries.frequent_directions import FrequentDirections
+from sketchselect.summaries.leverage_sample import LeverageSample
+from sketchselect.summaries.leverage_scores import LeverageScores
 from sketchselect.summaries.moments import Moments
 from sketchselect.summaries.registry import KINDS, register
 
 __all__ = [
     "KINDS",
+    "BlockBound",
     "Bundle",
     "CentroidSums",
     "ColumnStats",
+    "ComomentPanel",
     "Context",
+    "DecayedMoments",
+    "Folds",
     "FrequentDirections",
+    "LeverageSample",
+    "LeverageScores",
     "Moments",
     "Summary",
     "decode",

@@ -7,6 +7,7 @@ is the summary of some rows. A new kind implements three primitives on plain rec
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -78,6 +79,15 @@ class Summary(ABC, Generic[R]):
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return an upper bound of the extra bytes that `from_block` and `merge` need beside block and states."""
         return self.projected_nbytes(n_features, n_targets)
+
+    @property
+    def accepts_missing(self) -> bool:
+        """Whether NaN in the rows are taken as missing values; all others are refused them."""
+        return False
+
+    def _next_start(self) -> int:
+        """Return the global index of the row that follows these, where `update` is not told."""
+        return self.n_rows
 
     def _targets(self, y: Any, n_rows: int) -> Any:
         """Return `y` in the form `_summarise` takes; summaries that use no target ignore it."""
@@ -186,11 +196,11 @@ class Summary(ABC, Generic[R]):
     def update(
         self, X: ArrayLike, y: Any = None, *, start: int | Array | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Return ``self.merge(self.from_block(X, ...))``; `start` defaults to the rows seen so far."""
+        """Return ``self.merge(self.from_block(X, ...))``; `start` defaults to the end of the rows seen so far."""
         if not self.has_data:
             return self.from_block(X, y, start=0 if start is None else start, sample_weight=sample_weight)
-        block = self.from_block(X, y, start=self.n_rows if start is None else start, sample_weight=sample_weight)
-        return self.merge(block)
+        start = self._next_start() if start is None else start
+        return self.merge(self.from_block(X, y, start=start, sample_weight=sample_weight))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""
@@ -254,7 +264,9 @@ class Summary(ABC, Generic[R]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        args = ", ".join(f"{k}={_shown(v)}" for k, v in self.parameters().items())
+        usual = inspect.signature(type(self)).parameters
+        given = {k: v for k, v in self.parameters().items() if k not in usual or not same_value(v, usual[k].default)}
+        args = ", ".join(f"{k}={_shown(v)}" for k, v in given.items())
         data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
         return f"<{type(self).__name__}({args}){data}>"
 

@@ -79,6 +79,11 @@ class Bundle(Summary[BundleRecord], Mapping[str, Summary[Any]]):
         """Return the descriptions of the members."""
         return {"members": self.members}
 
+    @property
+    def accepts_missing(self) -> bool:
+        """Whether every member does."""
+        return all(m.accepts_missing for m in self.members.values())
+
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Bundle:
         """Return this bundle and its members labelled with prepare steps and feature names."""
         labelled = super().with_context(prepare=prepare, feature_names=feature_names)
@@ -99,6 +104,11 @@ class Bundle(Summary[BundleRecord], Mapping[str, Summary[Any]]):
     def nbytes(self) -> int:
         """Bytes of the arrays of all members."""
         return sum(m.nbytes for m in self.values())
+
+    @property
+    def weight(self) -> Any:
+        """Total weight of the rows, as the first member that keeps it tells it."""
+        return next((m.weight for m in self.values() if hasattr(m, "weight")), float(self.n_rows))
 
     def _targets(self, y: Any, n_rows: int) -> Any:
         return y

@@ -22,16 +22,17 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.summaries.base import Context, Summary
-from sketchselect.summaries.bundle import Bundle
+from sketchselect.summaries.bundle import Bundle, BundleRecord
+from sketchselect.summaries.folds import Folds, FoldsRecord
 from sketchselect.summaries.registry import KINDS
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
@@ -66,19 +67,23 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     header["prepare"] = list(summary.context.prepare)
     names = summary.context.feature_names
     header["feature_names"] = None if names is None else list(names)
-    if isinstance(summary, Bundle):
-        # The members carry the same names; they are stored once.
-        members = {
-            name: member.with_context(prepare=member.prepare, feature_names=None) for name, member in summary.items()
+    record = summary.record
+    if isinstance(record, (BundleRecord, FoldsRecord)):
+        # The members carry the same names; they are stored once. So are the descriptions: the members give them.
+        header["members"] = {
+            name: _describe(member.with_context(prepare=member.prepare, feature_names=None), writer)
+            for name, member in record.members.items()
         }
-        header["members"] = {name: _describe(member, writer) for name, member in members.items()}
-        return header
+        if isinstance(summary, Bundle):
+            return header
     header["parameters"] = {
         name: {"array": writer.add(value)} if isinstance(value, np.ndarray) else value
         for name, value in summary.parameters().items()
+        if not isinstance(value, Summary)
     }
-    record = summary.record
-    header["arrays"] = {f.name: writer.add(getattr(record, f.name)) for f in fields(record)}
+    if "members" not in header:
+        held = {f.name: getattr(record, f.name) for f in fields(record)}
+        header["arrays"] = {name: writer.add(value) for name, value in held.items() if value is not None}
     return header
 
 
@@ -160,19 +165,23 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         )
     names = header["feature_names"]
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
-    if issubclass(cls, Bundle):
+    if issubclass(cls, (Bundle, Folds)):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
         }
-        bundle = Bundle.of(members)
-        return bundle._with(bundle.record, context)
+        whole = Bundle.of(members) if issubclass(cls, Bundle) else Folds.of_members(members, header["parameters"])
+        return cast(Summary[Any], whole)._with(whole.record, context)
     arguments = {
         key: _array(value["array"], body, name) if isinstance(value, dict) else value
         for key, value in header["parameters"].items()
     }
     values: dict[str, Any] = {}
     for field in fields(cls.record_type):
+        if field.default is not MISSING and field.name not in header["arrays"]:
+            # An array that this form of the record has not, or a field that older versions had not.
+            values[field.name] = field.default
+            continue
         array = _array(header["arrays"][field.name], body, name)
         values[field.name] = array.item() if field.type in ("int", "float", "bool") else array
     summary = cls(**arguments)
@@ -188,10 +197,18 @@ def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:
     empty = summary._empty(record.n_features, getattr(record, "n_targets", 0))
     for field in fields(record):
         found, wanted = getattr(record, field.name), getattr(empty, field.name)
-        if not isinstance(wanted, np.ndarray):
-            continue
-        if found.dtype != wanted.dtype or found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:
+        if not _fits(found, wanted):
             raise DamagedFile(f"{name}: {field.name} does not fit a {summary.kind} of {record.n_features} columns")
+
+
+def _fits(found: Any, wanted: Any) -> bool:
+    """Return whether a field has the type and shape that it has in the record of zero rows."""
+    if not isinstance(found, np.ndarray) or not isinstance(wanted, np.ndarray):
+        return isinstance(found, np.ndarray) == isinstance(wanted, np.ndarray)
+    if found.dtype != wanted.dtype or found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:
+        return False
+    # What has no rows there grows with the data: sketches and factors.
+    return bool(wanted.shape[:1] == (0,) or found.shape == wanted.shape)
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -63,6 +63,11 @@ class ColumnStats(Summary[ColumnRecord]):
         """Return the constructor's arguments: none."""
         return {}
 
+    @property
+    def accepts_missing(self) -> bool:
+        """NaN are counted as missing."""
+        return True
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
         return 64 * n_features + 64

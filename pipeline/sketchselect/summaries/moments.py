@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_targets
-from sketchselect.linalg.comoments import centered_gram, merge_means
-from sketchselect.linalg.spectrum import Directions, symmetric_directions
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.single_precision import SINGLE_ROUNDING
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary
+from sketchselect.linalg.triangular import factor_least_squares
+from sketchselect.summaries.moments_base import JointMoments
+from sketchselect.summaries.moments_classes import as_classes
+from sketchselect.summaries.moments_forms import Comoment, Factor, Form, MomentsRecord
+from sketchselect.summaries.moments_pairwise import Pairwise, pairs_of
+from sketchselect.summaries.moments_products import Products
+from sketchselect.summaries.polynomial import polynomial_names, recentre
 from sketchselect.summaries.registry import register
 
 
-@dataclass(frozen=True)
-class MomentsRecord:
-    """State of `Moments`; the last `n_targets` columns of mean and co-moment are the targets."""
-
-    n_rows: int
-    n_targets: int
-    weight: float
-    squared_weight: float
-    mean: Floats
-    comoment: Floats
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return int(self.mean.shape[0]) - self.n_targets
-
-
 @register
-class Moments(Summary[MomentsRecord]):
+class Moments(JointMoments[MomentsRecord]):
     """First and second moments of the rows [x, y]: everything a linear model needs, exactly.
 
     Keeps ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
     ``C = C_a + C_b + (W_a W_b / W) (mean_b - mean_a)(mean_b - mean_a)'``. Relative error of variances about
-    1e-11 at mean/sd = 1e8, where raw sums of squares keep no digit.
+    1e-11 at mean/sd = 1e8, where raw sums of squares keep no digit. Covariances of two float32 columns that are not
+    whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``; their means, variances and covariances with a target are
+    summed in float64, as everything else is.
+
+    Parameters
+    ----------
+    method : {"comoment", "qr"}
+        What is kept: C, or its triangular factor R (``R'R = C``), for problems so ill-conditioned that C, whose
+        condition number is the square of that of R, has lost the answer. Twice the work.
+    degree : {1, 2}
+        With 2, the moments of all squares and products of columns too, so that `expanded` gives those of the
+        standardised polynomial features: (p + p (p + 1) / 2)^2 numbers.
+    missing : {None, "pairwise"}
+        With "pairwise", NaN in X are missing values, and each covariance is that of the rows that have both columns
+        (three numbers for each pair). Such a matrix need not be positive semidefinite.
+    classes : sequence of str, int, bool or float, optional
+        The labels that y holds. Targets are then -1 and +1 for two classes (the second is +1), or one indicator
+        column for each of several.
 
     Notes
     -----
@@ -57,105 +62,186 @@ class Moments(Summary[MomentsRecord]):
     """
 
     kind = "moments"
+    format_version = 2
     record_type = MomentsRecord
 
+    def __init__(
+        self,
+        method: str = "comoment",
+        degree: int = 1,
+        missing: str | None = None,
+        classes: Sequence[Any] | Array | None = None,
+    ) -> None:
+        if method not in ("comoment", "qr"):
+            raise BadParameter(f'method must be "comoment" or "qr", got {method!r:.40}')
+        if isinstance(degree, bool) or degree not in (1, 2):
+            raise BadParameter(f"degree must be 1 or 2, got {degree!r:.40}")
+        if missing not in (None, "pairwise"):
+            raise BadParameter(f'missing must be None or "pairwise", got {missing!r:.40}')
+        if (method == "qr") + (degree == 2) + (missing is not None) > 1:
+            raise BadParameter('of method="qr", degree=2 and missing="pairwise" only one can be had at a time')
+        self.method = method
+        self.degree = int(degree)
+        self.missing = missing
+        self.classes = as_classes(classes)
+
     def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments: none."""
-        return {}
+        """Return the constructor's arguments."""
+        return {"method": self.method, "degree": self.degree, "missing": self.missing, "classes": self.classes}
+
+    @cached_property
+    def _form(self) -> Form:
+        if self.method == "qr":
+            return Factor()
+        if self.missing is not None:
+            return Pairwise()
+        return Products() if self.degree == 2 else Comoment()
+
+    @property
+    def accepts_missing(self) -> bool:
+        """Whether NaN are taken as missing values."""
+        return self.missing is not None
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
-        d = n_features + n_targets
-        return 8 * (d * d + d) + 64
+        return self._form.nbytes(*self._n_joint(n_features, n_targets))
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
-        d = n_features + n_targets
-        return 8 * (2 * d * d + 2 * 2048 * d)
-
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows)
+        return self._form.working_nbytes(*self._n_joint(n_features, n_targets))
 
     def _empty(self, n_features: int, n_targets: int) -> MomentsRecord:
-        d = n_features + n_targets
-        return MomentsRecord(0, n_targets, 0.0, 0.0, np.zeros(d), np.zeros((d, d)))
+        return self._form.empty(*self._n_joint(n_features, n_targets))
 
     def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
-        joint = block if targets.shape[1] == 0 else np.hstack([block.astype(np.float64, copy=False), targets])
-        weight, mean, comoment, _ = centered_gram(joint, weights, start)
-        squared = float(block.shape[0]) if weights is None else float(weights @ weights)
-        return MomentsRecord(block.shape[0], targets.shape[1], weight, squared, mean, comoment)
+        return self._form.summarise(block, targets, start, weights)
 
     def _combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
-        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
-        comoment = np.outer(factor * difference, difference)
-        comoment += left.comoment
-        comoment += right.comoment
-        squared = left.squared_weight + right.squared_weight
-        return MomentsRecord(left.n_rows + right.n_rows, left.n_targets, weight, squared, mean, comoment)
+        return self._form.combine(left, right)
 
-    # --- answers -----------------------------------------------------------------------------------------------
+    def _joint_mean(self) -> Floats:
+        return self._form.mean(self.record)
+
+    def _scatter(self) -> Floats:
+        return self._form.scatter(self.record)
+
+    def unmerge(self, part: Self) -> Self:
+        """Return the moments of the rows that are here but not in `part`: the inverse of `merge`.
+
+        Exact to rounding of the total; a remainder far smaller than the total loses the digits that it is smaller by.
+
+        Raises
+        ------
+        Incompatible
+            If `part` has more rows, or other columns or parameters, or cannot be a part (a variance would be negative),
+            or for method="qr".
+        """
+        self.require_mergeable(part)
+        if part.n_rows > self.n_rows:
+            raise Incompatible(f"{part.n_rows} rows cannot be taken away from {self.n_rows}")
+        if part.n_rows == 0:
+            return self
+        rest = self._form.remove(self.record, part.record)
+        if rest.n_rows == 0:
+            return self.empty(self.n_features, self.n_targets)
+        return self._with(rest, self.context)
 
     @property
-    def weight(self) -> float:
-        """Total weight of the rows (their number, if none were given)."""
-        return self.record.weight
+    def single_rounding(self) -> float:
+        """Bound, in the spectral norm, of what products made in float32 did to the scatter; 0 for other data."""
+        return SINGLE_ROUNDING * self.record.single_scatter
+
+    # --- what only one form can answer -------------------------------------------------------------------------
 
     @property
-    def n_targets(self) -> int:
-        """Number of targets."""
-        return self.record.n_targets
+    def factor(self) -> Floats:
+        """Upper-triangular R of the centred [X y], with ``R'R = W x covariance``; for method="qr".
+
+        Shape (min(n_rows, d), d) with d = n_features + n_targets.
+        """
+        if self.record.factor is None:
+            raise BadParameter('these moments keep no factor; describe them as Moments(method="qr")')
+        return self.record.factor
+
+    def least_squares(self, columns: Any = None) -> tuple[Floats, Floats]:
+        """Return coefficients (n_columns, n_targets) and intercepts (n_targets,) of least squares, from the factor.
+
+        Parameters
+        ----------
+        columns : array of int, optional
+            Features of the model; all by default.
+
+        Raises
+        ------
+        BadParameter
+            If columns are linearly dependent to working precision, or these moments keep no factor.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.arange(20.0)[:, None] ** np.arange(1, 6)
+        >>> coef, intercept = Moments(method="qr").from_block(x, 1 + x.sum(axis=1)).least_squares()
+        >>> bool(np.allclose(coef, 1, rtol=1e-7))
+        True
+        """
+        chosen = np.arange(self.n_features) if columns is None else np.asarray(columns, dtype=np.intp)
+        with one_blas_thread():
+            coef = factor_least_squares(self.factor, self.n_features, chosen)
+        return coef, self.y_mean - self.mean[chosen] @ coef
 
     @property
-    def mean(self) -> Floats:
-        """Means of the features, shape (n_features,)."""
-        return self.record.mean[: self.n_features]
+    def pair_weights(self) -> Floats:
+        """Total weight of the rows that have both columns, shape (n_features, n_features)."""
+        p = self.n_features
+        if self.record.pair_weight is None:
+            return np.full((p, p), self.weight)
+        return self.record.pair_weight[:p, :p]
 
-    @property
-    def y_mean(self) -> Floats:
-        """Means of the targets, shape (n_targets,)."""
-        return self.record.mean[self.n_features :]
-
-    def _scaled(self, rows: slice, columns: slice, ddof: float = 0) -> Floats:
-        divisor = self.weight - ddof
-        if divisor <= 0:
-            raise BadParameter(f"covariance of total weight {self.weight:g} with ddof = {ddof:g} is undefined")
-        return self.record.comoment[rows, columns] / divisor
-
-    def covariance(self, ddof: float = 0) -> Floats:
-        """Return ``sum w (x - mean)(x - mean)' / (W - ddof)``, shape (n_features, n_features)."""
-        x = slice(0, self.n_features)
-        return self._scaled(x, x, ddof)
+    def _divided(self, rows: slice, columns: slice, ddof: float = 0) -> Floats:
+        if self.missing is None:
+            return super()._divided(rows, columns, ddof)
+        pairs = pairs_of(self.record)
+        divisor = pairs.weight[rows, columns] - ddof
+        if (divisor <= 0).any():
+            i, j = np.argwhere(divisor <= 0)[0]
+            raise BadParameter(
+                f"no covariance of columns {int(i)} and {int(j)}: hardly a row (total weight "
+                f"{float(divisor[i, j]) + ddof:g}) has values in both; leave one out"
+            )
+        out: Floats = pairs.scatter[rows, columns] / divisor
+        return out
 
     def gram(self) -> Floats:
         """Return ``A'A = sum w x x'``, about zero; shape (n_features, n_features)."""
+        if self.missing is not None:
+            raise BadParameter("the Gram matrix of rows with missing values is not known; use covariance()")
+        return super().gram()
+
+    def expanded(self, mean: Floats | None = None, scale: Floats | None = None) -> Moments:
+        """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
+
+        The features are z_i = (x_i - mean_i) / sd_i (population sd; zeros for a constant column), then z_i z_j for
+        i <= j row by row; they have names. ``polynomial.expand(X, mean, sd)`` makes them of other rows.
+
+        Parameters
+        ----------
+        mean, scale : arrays of shape (n_features,), optional
+            Instead of the own mean and sd, those of other rows, so that the features of several parts are the same.
+
+        Notes
+        -----
+        Exact to rounding: the products about any point are an affine function of those about another.
+        Cost: about 8 sweeps over (p + p (p + 1) / 2)^2 numbers.
+        """
+        if self.degree != 2:
+            raise BadParameter("these moments hold no products of columns; describe them as Moments(degree=2)")
+        record = self.record
+        assert record.comoment is not None
+        assert record.shift is not None
         p = self.n_features
-        return self.record.comoment[:p, :p] + np.outer(self.weight * self.mean, self.mean)
-
-    @property
-    def xy(self) -> Floats:
-        """``(1/W) sum w (x - mean)(y - y_mean)'``, shape (n_features, n_targets)."""
-        return self._scaled(slice(0, self.n_features), slice(self.n_features, None))
-
-    @property
-    def yy(self) -> Floats:
-        """``(1/W) sum w (y - y_mean)(y - y_mean)'``, shape (n_targets, n_targets)."""
-        y = slice(self.n_features, None)
-        return self._scaled(y, y)
-
-    @property
-    def centered_column_squared_norms(self) -> Floats:
-        """Squared norms of the feature columns about their means."""
-        return self.record.comoment.diagonal()[: self.n_features].copy()
-
-    @property
-    def centered_squared_norm(self) -> float:
-        """Total scatter of the features about their mean."""
-        return float(self.centered_column_squared_norms.sum())
-
-    @cached_property
-    def centered_directions(self) -> Directions:
-        """Squared singular values and right singular vectors of the centred feature matrix, descending; exact."""
-        p = self.n_features
-        with one_blas_thread():
-            return symmetric_directions(self.record.comoment[:p, :p])
+        offset = record.mean[:p] if mean is None else np.asarray(mean) - record.shift
+        units = np.sqrt(self.covariance().diagonal()) if scale is None else np.asarray(scale)
+        moved, comoment = recentre(record.mean, record.comoment, offset, units)
+        plain = MomentsRecord(record.n_rows, record.n_targets, record.weight, record.squared_weight, moved, comoment)
+        labelled = Moments(classes=self.classes)._with(plain, self.context)
+        return labelled.with_context(prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p))

@@ -12,10 +12,16 @@ import numpy as np
 
 from sketchselect.summaries import (
     KINDS,
+    BlockBound,
     Bundle,
     CentroidSums,
     ColumnStats,
+    ComomentPanel,
+    DecayedMoments,
+    Folds,
     FrequentDirections,
+    LeverageSample,
+    LeverageScores,
     Moments,
     Summary,
     save,
@@ -33,32 +39,45 @@ def data() -> np.ndarray:
 
 
 def descriptions() -> dict[str, Summary]:
-    """Return kind -> description."""
+    """Return name of the file -> description: one for each kind, named by it, and one for each form of a record."""
     return {
         "frequent-directions": FrequentDirections(size=2),
         "moments": Moments(),
+        "moments-qr": Moments(method="qr"),
+        "moments-pairwise": Moments(missing="pairwise"),
+        "moments-degree-2": Moments(degree=2),
+        "moments-classes": Moments(classes=["a", "b", "c", "d"]),
+        "decayed-moments": DecayedMoments(half_life=1),
+        "folds": Folds(Moments(), n_folds=2, seed=3),
+        "comoment-panel": ComomentPanel(1, 5),
         "column-stats": ColumnStats(),
         "centroid-sums": CentroidSums(n_clusters=4),
+        "leverage-sample": LeverageSample(sampling_rate=2.0, ridge=100.0, seed=5),
+        "leverage-scores": LeverageScores(np.tril(np.ones((COLUMNS, COLUMNS))) + 9 * np.eye(COLUMNS), 1.0),
+        "block-bound": BlockBound(n_clusters=2, block_rows=12),
         "bundle": Bundle(exact=FrequentDirections(size=8), stats=ColumnStats()),
     }
 
 
 def build(description: Summary) -> Summary:
     """Return the summary of the data in two blocks, labelled."""
-    X = data()
-    y = (np.arange(ROWS) % 4).astype(float if description.kind == "moments" else int)
+    # Products of all columns would make a file of megabytes.
+    X = data()[:, :5] if getattr(description, "degree", 1) == 2 else data()
+    y = (np.arange(ROWS) % 4).astype(int if description.kind == "centroid-sums" else float)
+    if getattr(description, "classes", None):
+        y = np.array(description.classes)[np.arange(ROWS) % 4]
     parts = [description.from_block(X[a:b], y[a:b], start=a) for a, b in ((0, 10), (10, ROWS))]
-    return parts[0].merge(parts[1]).with_context(prepare=("l2",), feature_names=NAMES)
+    return parts[0].merge(parts[1]).with_context(prepare=("l2",), feature_names=NAMES[: X.shape[1]])
 
 
-def path_of(kind: str, version: int) -> Path:
-    """Return where the golden file of this kind and version lies."""
-    return FOLDER / f"{kind}-v{version}.sks"
+def path_of(name: str, version: int) -> Path:
+    """Return where the golden file of this kind (or form of it) and version lies."""
+    return FOLDER / f"{name}-v{version}.sks"
 
 
 if __name__ == "__main__":
-    for kind, description in descriptions().items():
-        path = path_of(kind, KINDS[kind].format_version)
+    for name, description in descriptions().items():
+        path = path_of(name, KINDS[description.kind].format_version)
         if not path.exists():
             save(build(description), path)
             print(f"wrote {path.name}")

@@ -1,0 +1,150 @@
+"""Decayed moments against weights written out row by row, in any order of merging, across gaps and for ever."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from sketchselect.errors import BadBlock, BadParameter, Incompatible
+from sketchselect.summaries import DecayedMoments, Moments, decode, encode
+
+
+def rows(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    return 5 + rng.standard_normal((n, 4)), rng.standard_normal(n), rng.random(n) * 3
+
+
+def check(found, X, y, weights):
+    Z = np.column_stack([X, y])
+    total = weights.sum()
+    assert found.weight == pytest.approx(total, rel=1e-12)
+    assert found.n_effective == pytest.approx(total**2 / (weights**2).sum(), rel=1e-12)
+    assert np.allclose(np.r_[found.mean, found.y_mean], np.average(Z, axis=0, weights=weights), rtol=1e-12)
+    wanted = np.cov(Z.T, aweights=weights, ddof=0)
+    assert np.allclose(found.covariance(), wanted[:4, :4], rtol=1e-11, atol=1e-12)
+    assert np.allclose(found.xy, wanted[:4, 4:], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("description", [DecayedMoments(half_life=30), DecayedMoments(decay=0.93)])
+def test_equal_to_weights_written_out_for_a_stream_and_for_any_tree(description):
+    X, y, w = rows()
+    g = 0.93 if description.decay else 2.0 ** (-1 / 30)
+    weights = w * g ** np.arange(300)[::-1]
+    stream = description
+    for i in range(0, 300, 7):
+        stream = stream.update(X[i : i + 7], y[i : i + 7], sample_weight=w[i : i + 7])
+    assert stream.end == 300
+    check(stream, X, y, weights)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        edges = [0, *sorted(rng.integers(0, 301, 6)), 300]
+        parts = [description.from_block(X[a:b], y[a:b], start=int(a), sample_weight=w[a:b]) for a, b in pairwise(edges)]
+        while len(parts) > 1:
+            i = int(rng.integers(len(parts) - 1))
+            parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
+        check(parts[0], X, y, weights)
+
+
+def test_rows_are_weighted_by_their_own_index_across_gaps():
+    X, y, w = rows()
+    kept = np.flatnonzero(np.random.default_rng(2).random(300) < 0.4)
+    kept = np.r_[kept[kept < 100], kept[kept > 240]]
+    weights = w[kept] * 0.9 ** (kept[-1] - kept)
+    d = DecayedMoments(decay=0.9)
+    early, late = kept[kept < 60], kept[kept >= 60]
+    parts = [d.from_block(X[k], y[k], start=k, sample_weight=w[k]) for k in (early, late)]
+    assert parts[0].end == early[-1] + 1
+    for merged in (parts[0].merge(parts[1]), parts[1].merge(parts[0]), d.from_block(X[kept], y[kept], start=kept)):
+        assert merged.end == kept[-1] + 1
+        assert merged.n_rows == len(kept)
+    check(parts[0].merge(parts[1]), X[kept], y[kept], weights)
+    check(parts[1].merge(parts[0]), X[kept], y[kept], weights)
+
+
+def test_a_stream_goes_on_behind_its_last_row_and_not_behind_its_count():
+    X, y, _ = rows(10)
+    d = DecayedMoments(decay=0.5).from_block(X[:3], y[:3], start=np.array([4, 5, 9]))
+    assert d.update(X[3:5], y[3:5]).end == 12
+
+
+def test_what_is_very_old_fades_without_trouble():
+    X, y, _ = rows()
+    d = DecayedMoments(half_life=2)
+    old = d.from_block(X[:100], y[:100], start=0)
+    new = d.from_block(X[100:], y[100:], start=10**12)
+    merged = old.merge(new)
+    assert merged.n_rows == 300
+    assert np.array_equal(merged.mean, new.mean)
+    assert np.allclose(merged.covariance(), new.covariance(), rtol=1e-15)
+    # A gap of a few thousand half-lives, where squares of weights underflow before the weights do.
+    near = old.merge(d.from_block(X[100:], y[100:], start=1300))
+    assert np.isfinite(near.covariance()).all()
+    assert np.isfinite(near.n_effective)
+
+
+def test_in_the_long_run_worth_as_many_rows_as_the_theory_says():
+    X = np.zeros((5000, 1))
+    for decay in (0.9, 0.99):
+        found = DecayedMoments(decay=decay).from_block(X)
+        assert found.n_effective == pytest.approx((1 + decay) / (1 - decay), rel=1e-9)
+        assert found.weight == pytest.approx(1 / (1 - decay), rel=1e-9)
+
+
+def test_without_decay_they_are_moments():
+    X, y, w = rows()
+    plain = Moments().from_block(X, y, sample_weight=w)
+    found = DecayedMoments(decay=1).from_block(X, y, sample_weight=w)
+    assert np.array_equal(found.covariance(), plain.covariance())
+    assert found.weight == plain.weight
+
+
+def test_a_window_is_a_difference():
+    X, y, w = rows()
+    d = DecayedMoments(half_life=50)
+    first = d.from_block(X[:200], y[:200], sample_weight=w[:200])
+    total = first.update(X[200:], y[200:], sample_weight=w[200:])
+    window = total.unmerge(first)
+    assert (window.n_rows, window.end) == (100, 300)
+    check(window, X[200:], y[200:], w[200:] * 2.0 ** (-np.arange(100)[::-1] / 50))
+    assert total.unmerge(total).n_rows == 0
+    assert total.unmerge(d.empty(4, 1)) == total
+    with pytest.raises(Incompatible, match="row 300"):
+        first.unmerge(total)
+
+
+def test_labels_files_and_parameters():
+    X, _, _ = rows()
+    labels = np.array(["up", "down"])[np.arange(300) % 2]
+    d = DecayedMoments(half_life=40, classes=["down", "up"]).from_block(X, labels)
+    assert d.xy.shape == (4, 1)
+    back = decode(encode(d))
+    assert back == d
+    assert back.end == 300
+    assert back.update(X, labels) == d.update(X, labels)
+    with pytest.raises(Incompatible, match="half_life"):
+        d.merge(DecayedMoments(half_life=41, classes=["down", "up"]).from_block(X, labels))
+    with pytest.raises(BadBlock, match="row 0"):
+        d.update(X[:1], ["sideways"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"half_life": 3, "decay": 0.5},
+        {"half_life": 0},
+        {"half_life": -2.0},
+        {"half_life": np.inf},
+        {"half_life": np.nan},
+        {"decay": 0},
+        {"decay": 1.5},
+        {"decay": np.nan},
+        {"decay": "slow"},
+        {"half_life": True},
+    ],
+)
+def test_bad_parameters(arguments):
+    with pytest.raises(BadParameter):
+        DecayedMoments(**arguments)
