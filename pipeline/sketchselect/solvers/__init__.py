@@ -1,0 +1,36 @@
+"""Sparse linear regression from second moments alone: paths of penalised models, thresholding, annealing."""
+
+from __future__ import annotations
+
+from sketchselect.solvers.annealing import anneal
+from sketchselect.solvers.forward import forward_selection
+from sketchselect.solvers.homotopy import homotopy_path
+from sketchselect.solvers.linear import least_squares, ridge, threshold
+from sketchselect.solvers.path import Path
+from sketchselect.solvers.penalized import adaptive_factors, solve_path
+from sketchselect.solvers.penalties import MCP, PENALTIES, SCAD, ElasticNet, Lasso, Penalty
+from sketchselect.solvers.problem import Problem, standardize
+from sketchselect.solvers.psd import nearest_psd
+from sketchselect.solvers.ranking import Fit
+
+__all__ = [
+    "MCP",
+    "PENALTIES",
+    "SCAD",
+    "ElasticNet",
+    "Fit",
+    "Lasso",
+    "Path",
+    "Penalty",
+    "Problem",
+    "adaptive_factors",
+    "anneal",
+    "forward_selection",
+    "homotopy_path",
+    "least_squares",
+    "nearest_psd",
+    "ridge",
+    "solve_path",
+    "standardize",
+    "threshold",
+]

@@ -1,0 +1,231 @@
+"""The standardised least-squares problem that every solver takes: no rows, only second moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sketchselect.errors import BadParameter, EmptyInput, NotFinite
+from sketchselect.linalg.arrays import Floats
+
+_EPS = float(np.finfo(np.float64).eps)
+_TILE = 1024
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Least squares of centred targets on standardised columns, given by its second moments.
+
+    The objective of all solvers is ``f(b) = (1/2) b'S b - s'b + yy/2`` (plus a penalty), which equals
+    ``(1/2n) ||y - X b||^2`` for centred targets and centred columns of unit variance: Proposition 1 of the source.
+
+    Parameters
+    ----------
+    correlation : array of shape (p, p)
+        S: symmetric, unit diagonal; rows and columns of constant columns are zero.
+    xy : array of shape (p, q)
+        s: covariances of the standardised columns with the targets, in units of the targets.
+    yy : array of shape (q, q)
+        Covariance of the targets.
+    n : float
+        Number of rows; the effective one where rows have weights.
+    mean, scale : array of shape (p,)
+        Mean and population standard deviation of the columns; the scale of a constant column is 0.
+    y_mean : array of shape (q,)
+        Means of the targets.
+    active : array of bool, shape (p,)
+        False for constant columns: they take the coefficient zero.
+
+    Notes
+    -----
+    Source: Sun, Guo and Barbu 2019, section 2 and Proposition 1.
+    """
+
+    correlation: Floats
+    xy: Floats
+    yy: Floats
+    n: float
+    mean: Floats
+    scale: Floats
+    y_mean: Floats
+    active: NDArray[np.bool_]
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, p."""
+        return int(self.xy.shape[0])
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets, q."""
+        return int(self.xy.shape[1])
+
+    def original_units(self, coef: Floats) -> tuple[Floats, Floats]:
+        """Return coefficients and intercept for the columns as they are in the data.
+
+        Parameters
+        ----------
+        coef : array of shape (p,) or (p, q)
+            Coefficients of the standardised columns. Of shape (p,) they are for the first target.
+
+        Returns
+        -------
+        coef : array of the same shape
+            ``b_j / scale_j``; 0 for constant columns.
+        intercept : float array of shape () or (q,)
+            ``y_mean - mean'coef``.
+        """
+        scale = self.scale if coef.ndim == 1 else self.scale[:, None]
+        out = np.divide(coef, scale, out=np.zeros(coef.shape), where=scale > 0)
+        y_mean = self.y_mean[0] if coef.ndim == 1 else self.y_mean
+        return out, np.asarray(y_mean - self.mean @ out)
+
+    def rss(self, coef: Floats, target: int = 0) -> Any:
+        """Return the mean squared residual, ``yy - 2 b's + b'S b``, never negative; one per target for (p, q).
+
+        Parameters
+        ----------
+        coef : array of shape (p,) or (p, q)
+            Coefficients of the standardised columns.
+        target : int
+            Which target `coef` of shape (p,) is for.
+
+        Notes
+        -----
+        Cost: k^2 for k non-zero coefficients. Source: ibid., centred.
+        """
+        rows = coef[:, None] if coef.ndim == 1 else coef
+        used = np.flatnonzero((rows != 0).any(axis=1))
+        b = rows[used]
+        xy = self.xy[used, target : target + 1] if coef.ndim == 1 else self.xy[used]
+        total = self.yy[target, target] if coef.ndim == 1 else self.yy.diagonal()
+        fitted = ((2.0 * xy - self.correlation[np.ix_(used, used)] @ b) * b).sum(axis=0)
+        out = np.maximum(total - fitted, 0.0)
+        return float(out[0]) if coef.ndim == 1 else out
+
+
+def standardize(
+    covariance: ArrayLike,
+    xy: ArrayLike,
+    yy: ArrayLike,
+    *,
+    mean: ArrayLike,
+    y_mean: ArrayLike,
+    n: float,
+    reuse_memory: bool = False,
+) -> Problem:
+    """Return the problem whose columns have unit variance.
+
+    A column (or target) is constant when its standard deviation is no more than the rounding of its mean,
+    ``8 eps |mean|``.
+
+    Parameters
+    ----------
+    covariance : array of shape (p, p)
+        Population covariance of the columns, ``(1/W) sum w (x - mean)(x - mean)'``; made symmetric.
+    xy : array of shape (p,) or (p, q)
+        Covariances of the columns with the targets.
+    yy : float or array of shape (q, q)
+        Covariance of the targets.
+    mean : array of shape (p,)
+        Means of the columns.
+    y_mean : float or array of shape (q,)
+        Means of the targets.
+    n : float
+        Number of rows, the effective one where they have weights.
+    reuse_memory : bool
+        Let the correlations take the memory of `covariance`: saves 8 p^2 bytes.
+
+    Raises
+    ------
+    BadParameter
+        If shapes contradict each other, a variance is negative or `n` is not a positive number.
+    EmptyInput
+        If there is no column or no target.
+    NotFinite
+        If a moment is NaN or infinite.
+
+    Notes
+    -----
+    Cost: some sweeps over the p x p matrix. Bytes: 8 p^2, none with `reuse_memory`.
+
+    Examples
+    --------
+    >>> problem = standardize([[4.0, 1.0], [1.0, 1.0]], [2.0, 1.0], 2.0, mean=[0.0, 0.0], y_mean=1.0, n=10)
+    >>> problem.correlation.tolist(), problem.xy.ravel().tolist()
+    ([[1.0, 0.5], [0.5, 1.0]], [1.0, 1.0])
+    """
+    s = np.asarray(covariance, dtype=np.float64)
+    targets = np.array(xy, dtype=np.float64)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    p, q = targets.shape if targets.ndim == 2 else (0, 0)
+    within = np.array(yy, dtype=np.float64).reshape(-1, 1) if np.ndim(yy) == 0 else np.array(yy, dtype=np.float64)
+    center, y_center = np.array(mean, dtype=np.float64), np.atleast_1d(np.array(y_mean, dtype=np.float64))
+    _check(s, targets, within, center, y_center, float(n), p, q)
+
+    scale, active = _scales(s.diagonal(), center, "column")
+    y_scale, y_active = _scales(within.diagonal(), y_center, "target")
+    inverse = np.divide(1.0, scale, out=np.zeros(p), where=active)
+    ours = reuse_memory and s.flags.c_contiguous and s.flags.writeable
+    # One factor at a time: the product of two scales may leave float64 where the correlation does not.
+    out: Floats = np.multiply(s, inverse[:, None], out=s if ours else np.empty((p, p)))
+    out *= inverse
+    _symmetrize(out)
+    np.fill_diagonal(out, active.astype(np.float64))
+    targets *= inverse[:, None]
+    targets[:, ~y_active] = 0.0
+    within = (within + within.T) / 2.0
+    within[~y_active] = 0.0
+    within[:, ~y_active] = 0.0
+    np.fill_diagonal(within, y_scale**2)
+    return Problem(out, targets, within, float(n), center, scale, y_center, active)
+
+
+def _check(
+    s: Floats, targets: Floats, within: Floats, center: Floats, y_center: Floats, n: float, p: int, q: int
+) -> None:
+    if p == 0 or q == 0:
+        raise EmptyInput(f"a regression needs at least one column and one target, got {p} and {q}")
+    for name, array, shape in (
+        ("covariance", s, (p, p)),
+        ("yy", within, (q, q)),
+        ("mean", center, (p,)),
+        ("y_mean", y_center, (q,)),
+    ):
+        if array.shape != shape:
+            raise BadParameter(f"{name} has shape {array.shape}, xy of {p} columns and {q} targets asks for {shape}")
+    if not (np.isfinite(n) and n > 0):
+        raise BadParameter(f"n must be a positive number of rows, got {n}")
+    for name, array in (("covariance", s), ("xy", targets), ("yy", within), ("mean", center), ("y_mean", y_center)):
+        # A sum is finite only if every entry is, short of overflow; the full look is for that case alone.
+        with np.errstate(all="ignore"):
+            if np.isfinite(array.sum(axis=0)).all():
+                continue
+        bad = ~np.isfinite(array)
+        if bad.any():
+            where = ", ".join(str(int(i)) for i in np.unravel_index(int(bad.argmax()), array.shape))
+            raise NotFinite(f"{name} is not finite at ({where}); were the moments collected from clean data?")
+
+
+def _scales(variances: Floats, means: Floats, what: str) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return standard deviations (0 for constants) and which are not constant."""
+    if (variances < 0).any():
+        raise BadParameter(f"the variance of {what} {int((variances < 0).argmax())} is negative; this is no covariance")
+    sd = np.sqrt(variances)
+    # Merging leaves a scatter of the size of the mean's rounding behind.
+    active = (sd > 8.0 * _EPS * np.abs(means)) & (variances > 1e-304)
+    return np.where(active, sd, 0.0), active
+
+
+def _symmetrize(matrix: Floats) -> None:
+    """Average with the transpose in place, tile by tile."""
+    p = matrix.shape[0]
+    for i in range(0, p, _TILE):
+        for j in range(i, p, _TILE):
+            upper, lower = matrix[i : i + _TILE, j : j + _TILE], matrix[j : j + _TILE, i : i + _TILE]
+            average = (upper + lower.T) * 0.5
+            upper[...] = average
+            lower[...] = average.T

@@ -1,0 +1,191 @@
+"""One penalised problem, solved on a growing working set of columns, from wherever the last one ended."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.solvers.descent_kernels import (
+    pattern,
+    residual_covariances,
+    sweep,
+    sweep_groups,
+    violations,
+)
+from sketchselect.solvers.group_newton import newton_groups
+from sketchselect.solvers.path import Ints
+
+_EPS = float(np.finfo(np.float64).eps)
+_MAX_ROUNDS = 200
+_MAX_SWEEPS = 20_000
+_EQUAL = 1e-11
+
+
+class WorkingSet:
+    """Coordinate descent on the columns that matter, with their block of the Gram matrix kept contiguous.
+
+    The state is the solution of the last problem; the next one, with other `pieces`, starts from it. Columns enter by
+    the violation of their optimality condition, and stay. For one target the sweeps find the pieces of the penalty that
+    the coefficients lie on, and one linear system then gives the stationary point on these pieces to rounding.
+    Of columns that equal each other up to sign and unit only the lowest enters, unless a ridge part makes them share.
+
+    Parameters
+    ----------
+    gram : array of shape (p, p)
+        Correlations, unit diagonal where `allowed`.
+    xy : array of shape (p, q)
+        Covariances with the targets, of unit total variance.
+    allowed : array of bool, shape (p,)
+        Columns that may enter.
+    """
+
+    def __init__(self, gram: Floats, xy: Floats, allowed: np.ndarray) -> None:
+        p, q = xy.shape
+        self._gram, self.xy, self.allowed = gram, np.ascontiguousarray(xy), allowed
+        self.coef = np.zeros((p, q))
+        self.residual = self.xy.copy()
+        self._distance = np.zeros(p)
+        self._columns: Ints = np.zeros(0, dtype=np.int64)
+        self._inside = np.zeros(p, dtype=bool)
+        self._block = np.zeros((0, 0))
+
+    @property
+    def rounding(self) -> float:
+        """What rounding leaves of the residual covariances: no smaller violation can be asked for."""
+        return 16.0 * _EPS * (1.0 + float(np.abs(self.coef).sum()))
+
+    def solve(self, pieces: Floats, tol: float) -> tuple[float, int]:
+        """Make `coef` stationary for the penalty with these pieces, shape (p, K, 3).
+
+        Returns
+        -------
+        violation : float
+            Largest distance to the subdifferential; above `tol` only if rounding or the number of rounds ended it.
+        n_sweeps : int
+            Sweeps over the working set.
+        """
+        n_sweeps, worst = 0, np.inf
+        for n_rounds in range(_MAX_ROUNDS + 1):
+            worst = self._violation(pieces)
+            reachable = max(tol, self.rounding)
+            if worst <= reachable or n_sweeps >= _MAX_SWEEPS or n_rounds == _MAX_ROUNDS:
+                break
+            self._grow(pieces, reachable)
+            n_sweeps += self._descend(pieces[self._columns], reachable)
+        return worst, n_sweeps
+
+    def _violation(self, pieces: Floats) -> float:
+        used = self._columns[(self.coef[self._columns] != 0).any(axis=1)]
+        residual_covariances(self._gram, self.xy, used, self.coef[used], self.residual)
+        return float(violations(self.residual, self.coef, pieces, self.allowed, self._distance))
+
+    def _grow(self, pieces: Floats, tol: float) -> None:
+        """Add the columns of largest violation: as many as are in use, at least ten."""
+        outside = np.where(self._inside, 0.0, self._distance)
+        n_used = int(np.count_nonzero((self.coef[self._columns] != 0).any(axis=1)))
+        if self._columns.size > 2 * n_used + 100:
+            self._reset()
+            outside = np.where(self._inside, 0.0, self._distance)
+        size = min(max(10, n_used), int(np.count_nonzero(outside > tol)))
+        if size == 0:
+            return
+        new = np.sort(np.argsort(-outside, kind="stable")[:size]).astype(np.int64)
+        if not (pieces[:, 0, 1] > 0).any():
+            new = self._without_copies(new, pieces[:, 0, 2])
+        self._extend(new)
+
+    def _without_copies(self, new: Ints, levels: Floats) -> Ints:
+        """Return these columns, each that equals a lower one (no more penalised) replaced by it and barred for good."""
+        alike = (np.abs(self._gram[new]) >= 1.0 - _EQUAL) & self.allowed
+        first = alike.argmax(axis=1)
+        for at in np.flatnonzero(first < new):
+            i, j = int(first[at]), int(new[at])
+            sign = np.sign(self._gram[i, j])
+            apart = max(
+                float(np.abs(self._gram[i] - sign * self._gram[j]).max()),
+                float(np.abs(self.xy[i] - sign * self.xy[j]).max()),
+            )
+            # A stationary point without the copy is one with it too: their residual covariances are the same.
+            if apart <= _EQUAL and levels[i] <= levels[j] * (1.0 + 1e-6):
+                self.allowed[j] = False
+                new[at] = i
+        new = np.unique(new)
+        return new[~self._inside[new]]
+
+    def _reset(self) -> None:
+        """Forget the columns that are not in use."""
+        used = np.sort(self._columns[(self.coef[self._columns] != 0).any(axis=1)])
+        self._columns = np.zeros(0, dtype=np.int64)
+        self._inside[:] = False
+        self._extend(used)
+
+    def _extend(self, new: Ints) -> None:
+        w, total = self._columns.size, self._columns.size + new.size
+        columns = np.concatenate([self._columns, new])
+        if total > self._block.shape[0]:
+            block = np.empty((min(2 * total, self._gram.shape[0]),) * 2)
+            block[:w, :w] = self._block[:w, :w]
+            self._block = block
+        rows = self._gram[new][:, columns]
+        self._block[w:total, :total] = rows
+        self._block[:w, w:total] = rows[:, :w].T
+        self._columns = columns
+        self._inside[new] = True
+
+    def _descend(self, pieces: Floats, tol: float) -> int:
+        """Solve on the working set; return the number of sweeps."""
+        w = self._columns.size
+        gram = self._block[:w, :w]
+        coef, residual = self.coef[self._columns], self.residual[self._columns]
+        n_sweeps = 0
+        if coef.shape[1] > 1:
+            xy, done = self.xy[self._columns], False
+            while not done and n_sweeps < _MAX_SWEEPS:
+                made, done = sweep_groups(gram, residual, coef, pieces, 0.1 * tol, 50)
+                n_sweeps += int(made)
+                if not done:
+                    newton_groups(gram, xy, coef, residual, pieces)
+            self.coef[self._columns] = coef
+            return n_sweeps
+        b, r, xy = coef[:, 0].copy(), residual[:, 0].copy(), self.xy[self._columns, 0]
+        before, after = np.empty(w, dtype=np.int64), np.empty(w, dtype=np.int64)
+        block, done = 3, False
+        while not done and n_sweeps < _MAX_SWEEPS:
+            pattern(b, pieces, before)
+            made, done = sweep(gram, r, b, pieces, 0.1 * tol, block)
+            n_sweeps += made
+            pattern(b, pieces, after)
+            if not done and (block > 20 or np.array_equal(before, after)):
+                done = _jump(gram, xy, b, r, pieces, after, tol)
+                block = min(2 * block, 100)
+        self.coef[self._columns, 0] = b
+        return n_sweeps
+
+
+def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where: Ints, tol: float) -> bool:
+    """Move to the stationary point on the pieces that the coefficients lie on, if it lies on them as well.
+
+    Return whether it is optimal on the working set.
+    """
+    from scipy.linalg.lapack import dposv
+
+    used = np.flatnonzero(where)
+    signed = where[used]
+    k = np.abs(signed) - 1
+    sign = np.sign(signed)
+    matrix = gram[np.ix_(used, used)]
+    matrix[np.diag_indices_from(matrix)] += pieces[used, k, 1]
+    _, solution, info = dposv(matrix.T, xy[used] - sign * pieces[used, k, 2], lower=1, overwrite_a=1)
+    if info != 0:
+        return False
+    moved = np.zeros(b.size)
+    moved[used] = solution
+    landed = np.empty_like(where)
+    pattern(moved, pieces, landed)
+    if not np.array_equal(landed, where):
+        return False
+    b[:] = moved
+    r[:] = xy - gram[:, used] @ solution
+    distance = np.empty(b.size)
+    allowed = np.ones(b.size, dtype=bool)
+    return bool(violations(r[:, None], b[:, None], pieces, allowed, distance) <= tol)

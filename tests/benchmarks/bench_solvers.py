@@ -1,0 +1,143 @@
+"""Speed of the solvers on moments as ratios to what others take for the same models, in one run.
+
+Run: ``python tests/benchmarks/bench_solvers.py`` (some minutes, 2.5 GB for p = 10,000); ``--quick`` for a smoke run.
+The columns are those of Sun, Guo and Barbu 2019: every two have correlation 0.5, every tenth one has an effect of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import enet_path, lars_path_gram
+from timing import paired
+
+from sketchselect.solvers import (
+    MCP,
+    SCAD,
+    Lasso,
+    Problem,
+    anneal,
+    forward_selection,
+    homotopy_path,
+    solve_path,
+    standardize,
+    threshold,
+)
+
+
+def simulate(n: int, p: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Problem]:
+    """Return standardised rows, centred target, and their problem."""
+    rng = np.random.default_rng(seed)
+    x = np.sqrt(0.5) * rng.standard_normal((n, 1)) + np.sqrt(0.5) * rng.standard_normal((n, p))
+    y = x[:, 9::10].sum(axis=1) + rng.standard_normal(n)
+    x = np.asfortranarray((x - x.mean(axis=0)) / x.std(axis=0))
+    y -= y.mean()
+    return x, y, standardize(x.T @ x / n, x.T @ y / n, y @ y / n, mean=np.zeros(p), y_mean=0.0, n=n)
+
+
+def equicorrelated(p: int) -> Problem:
+    """Return a problem of this size without rows: a correlation of 0.5 everywhere."""
+    correlation = np.full((p, p), 0.5)
+    np.fill_diagonal(correlation, 1.0)
+    effect = np.zeros(p)
+    effect[9::10] = 1.0
+    xy = correlation @ effect
+    return standardize(correlation, xy, effect @ xy + 1.0, mean=np.zeros(p), y_mean=0.0, n=10 * p, reuse_memory=True)
+
+
+def rows_with_skglm(x: np.ndarray, y: np.ndarray, alphas: np.ndarray) -> Callable[[], Any] | None:
+    """Return the MCP path on the raw matrix with skglm, or None if that is not installed."""
+    if importlib.util.find_spec("skglm") is None:
+        return None
+    from skglm.datafits import Quadratic
+    from skglm.penalties import MCPenalty
+    from skglm.solvers import AndersonCD
+
+    solver = AndersonCD(tol=1e-6, fit_intercept=False, warm_start=True)
+    return lambda: solver.path(x, y, Quadratic(), MCPenalty(alphas[0], 3.0), alphas=alphas)
+
+
+def lines(quick: bool) -> Iterator[str]:
+    """Yield one line per promise."""
+    n, p, repeats = (1000, 200, 1) if quick else (10_000, 1000, 3)
+    x, y, problem = simulate(n, p)
+    alphas = solve_path(problem, MCP()).alphas
+    theirs = rows_with_skglm(x, y, alphas)
+    if theirs is None:
+        yield "skglm is not installed: no MCP path on the raw matrix"
+    else:
+        # Ours to a violation of 1e-10, theirs to 1e-6; the accumulation of the moments is not counted.
+        result = paired(lambda: solve_path(problem, MCP()), theirs, repeats)
+        yield result.line(f"MCP path, 100 alphas, p = {p} / skglm on {n:,} rows", "<= 0.05")
+
+    gram, xy = x.T @ x, x.T @ y
+    path = solve_path(problem, Lasso(), n_alphas=200)
+    for tol in (1e-4,) if quick else (1e-4, 1e-6):
+
+        def scikit_learn(tol: float = tol) -> Any:
+            return enet_path(
+                x,
+                y,
+                l1_ratio=1.0,
+                alphas=path.alphas,
+                precompute=gram,
+                Xy=xy,
+                tol=tol,
+                max_iter=10_000,
+                check_input=False,
+            )
+
+        result = paired(lambda: solve_path(problem, Lasso(), n_alphas=200), scikit_learn, repeats)
+        yield result.line(f"lasso path, 200 alphas, p = {p} / scikit-learn at tol {tol:g}", "<= 0.33")
+    result = paired(lambda: solve_path(problem, SCAD()), lambda: solve_path(problem, MCP()), repeats)
+    yield result.line(f"SCAD path / MCP path, p = {p}", "none")
+
+    p = 300 if quick else 2000
+    _, _, problem = simulate(1000 if quick else 5000, p)
+    gram, xy, k = problem.correlation * problem.n, problem.xy[:, 0] * problem.n, 100
+    result = paired(
+        lambda: homotopy_path(problem, max_features=k),
+        lambda: lars_path_gram(xy, gram, n_samples=int(problem.n), max_iter=k, method="lasso"),
+        3 * repeats,
+    )
+    yield result.line(f"lasso to {k} columns, p = {p} / lars_path_gram", "<= 1.0")
+    for name, other in (
+        ("annealing", lambda: anneal(problem, k)),
+        ("annealing by Newton steps", lambda: anneal(problem, k, newton=True)),
+        ("forward selection", lambda: forward_selection(problem, k)),
+    ):
+        result = paired(other, lambda: threshold(problem, k), repeats)
+        yield result.line(f"{name} to {k} columns / thresholded OLS, p = {p}", "none")
+
+    p = 1000 if quick else 10_000
+    problem = equicorrelated(p)
+    copies = np.empty((p, p))
+
+    def factorise() -> Any:
+        # LAPACK overwrites its input, so a copy belongs to the floor as well: ours must leave the problem alone.
+        np.copyto(copies, problem.correlation)
+        return dpotrf(copies.T, lower=1, clean=0, overwrite_a=1)
+
+    result = paired(lambda: threshold(problem, p // 10), factorise, repeats)
+    yield result.line(f"thresholded OLS, p = {p:,} / one Cholesky factorisation", "<= 1.3")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    for line in lines(options.quick):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
