@@ -106,11 +106,23 @@ def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     size: Annotated[int, typer.Option("--size", min=2, help="Rows of the sketch.")] = 64,
+    sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Keep a sketch, or none.")] = True,
     moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
-    target: Annotated[str | None, typer.Option("--target", help="One target per row; needs --moments.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="One target per row, kept by the moments: a file, or an array.")
+    ] = None,
+    classes: Annotated[bool, typer.Option("--classes", help="The target holds class labels, not numbers.")] = False,
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=2, help="Moments by fold: cross-validation needs no further pass.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which row is in which fold.")] = 0,
+    half_life: Annotated[
+        float | None, typer.Option("--half-life", help="Moments that forget: rows after which a row counts half.")
+    ] = None,
+    degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: moments of squares and products too.")] = 1,
     prepare: Prepare = None,
     key: Key = None,
-    nonfinite: Annotated[str, typer.Option("--nonfinite", help="error or drop_rows.")] = "error",
+    nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
     missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
     partition_bytes: Partition = None,
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
@@ -118,16 +130,14 @@ def summarize(
     workers: Workers = None,
     debug: Debug = False,
 ) -> None:
-    """Read a matrix once and keep its summary: a sketch and column statistics in one small file."""
+    """Read a matrix once and keep its summary: column statistics, a sketch, and moments, in one small file."""
     with plain_errors(debug):
-        from sketchselect.workflow.verbs import summarize_to_file
+        from sketchselect.workflow.summary_files import Wanted, summarize_to_file
 
         text = summarize_to_file(
             source,
             output,
-            size=size,
-            moments=moments,
-            target=target,
+            Wanted(size, sketch, moments, target, classes, folds, seed, half_life, degree),
             prepare=prepare or [],
             checkpoint=checkpoint,
             options={"key": key, "nonfinite": nonfinite, "missing_chunks": missing_chunks},
@@ -144,7 +154,7 @@ def merge(
 ) -> None:
     """Merge summary files, in the order given, into the summary of all their rows."""
     with plain_errors(debug):
-        from sketchselect.workflow.verbs import merge_files
+        from sketchselect.workflow.summary_files import merge_files
 
         typer.echo(merge_files(files, output))
 
@@ -153,8 +163,14 @@ def merge(
 def select(
     file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
     method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
-    features: Annotated[int, typer.Option("--features", min=1, help="How many columns to select.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
+    features: Annotated[
+        int | None,
+        typer.Option("--features", min=1, help="How many columns; some methods choose the number themselves."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Where to write the fitted model (.json), for methods with a target.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper."),
@@ -163,9 +179,9 @@ def select(
 ) -> None:
     """Select columns from a summary file, without the data."""
     with plain_errors(debug):
-        from sketchselect.workflow.verbs import select_from_file
+        from sketchselect.workflow.summary_files import select_from_file
 
-        typer.echo(select_from_file(file, output, method, features, settings or []))
+        typer.echo(select_from_file(file, output, method, features, settings or [], model))
 
 
 @app.command()
@@ -180,6 +196,9 @@ def cluster(
     key: Key = None,
     labels: Annotated[str | None, typer.Option("--labels", help="Known labels, to compare with.")] = None,
     random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
+    weighted: Annotated[
+        str, typer.Option("--weighted", help="true, false or both: multiply the columns by the selection's weights.")
+    ] = "false",
     where: Cluster = "local",
     workers: Workers = None,
     fresh: Fresh = False,
@@ -195,6 +214,7 @@ def cluster(
             output,
             n_clusters=clusters,
             random_state=random_state,
+            weighted={"true": True, "false": False}.get(weighted, weighted),
             prepare=prepare,
             options={"key": key, "labels": labels},
             execution={"cluster": where, "n_workers": workers},

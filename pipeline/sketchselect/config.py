@@ -19,6 +19,14 @@ PLANNED_METHODS = frozenset(
 )
 """Every method the job file's language has a word for, available or not."""
 
+METHODS_WITHOUT_WEIGHTS = frozenset(
+    (
+        *("variance", "sketched-ridge", "pivoted-qr", "greedy", "hvg"),
+        *("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"),
+    )
+)
+"""Methods of which it is known beforehand that their selections have no weights."""
+
 
 def _plain(value: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", value):
@@ -73,12 +81,6 @@ def _method(value: str) -> str:
     return value
 
 
-def _certificate(value: Any) -> Any:
-    if value == "blocks":
-        raise ValueError("'blocks' is not available in this version; use \"spectral\" or false")
-    return value
-
-
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -116,7 +118,9 @@ class InputSettings(Section):
     labels: Address | None = Field(default=None, description="a file, or an array in the store, with one label per row")
     storage_options: dict[str, Any] = Field(default_factory=dict, description="a table of options of the file system")
     missing_chunks: Literal["error", "fill"] = Field(default="error", description='"error" or "fill"')
-    nonfinite: Literal["error", "drop_rows"] = Field(default="error", description='"error" or "drop_rows"')
+    nonfinite: Literal["error", "drop_rows", "missing"] = Field(
+        default="error", description='"error", "drop_rows" or "missing"'
+    )
 
 
 class PrepareSettings(Section):
@@ -157,10 +161,10 @@ class ClusterSettings(Section):
     max_iter: Count = Field(default=300, description=_A_COUNT)
     tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
     random_state: Seed = Field(default=0, description="a whole number of at least 0")
-    weighted: Literal[False] = Field(default=False, description="false: no method of this version gives column weights")
+    weighted: bool | Literal["both"] = Field(default=False, description='true, false or "both"')
     compare_all_columns: bool = Field(default=False, description="true or false")
-    certificate: Annotated[Literal["spectral", False], BeforeValidator(_certificate)] = Field(
-        default="spectral", description='"spectral" or false'
+    certificate: Literal["spectral", "blocks", False] = Field(
+        default="spectral", description='"spectral", "blocks" or false'
     )
 
 
@@ -184,10 +188,11 @@ class ExecutionSettings(Section):
 
 
 class OutputSettings(Section):
-    """``[output]``: the folder, and what is made for people to look at."""
+    """``[output]``: the folder, and what is left there beside the selection."""
 
     dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
     report: bool = Field(default=True, description="true or false")
+    features: bool = Field(default=True, description="true or false")
     image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
         default=None, description="[height, width], two whole numbers of at least 1"
     )

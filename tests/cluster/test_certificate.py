@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from sketchselect.cluster import Certificate, certify, drop_certificate, kmeans_objective
+from sketchselect.cluster import Certificate, bounded_certificate, certify, drop_certificate, kmeans_objective
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 
@@ -137,7 +137,7 @@ def test_an_impossible_objective_is_refused():
     with pytest.raises(BadParameter, match="n_clusters"):
         certify(moments, 1e6, 0)
     with pytest.raises(BadParameter, match="'spectral'"):
-        certify(moments, 1e6, 3, method="blocks")
+        certify(moments, 1e6, 3, method="guess")
 
 
 def test_record_in_words_and_numbers():
@@ -152,3 +152,12 @@ def test_record_in_words_and_numbers():
     assert "3 clusters" in words
     assert "within 2.1 %" in Certificate(50.0, 51.0, 1.0200001, "spectral", 1.0, 0.0, 3).sentence()
     assert "factor of 4" in Certificate(1.0, 4.0, 4.0, "spectral", 1.0, 0.0, 1).sentence()
+
+
+def test_what_a_method_proves_of_its_own_is_a_certificate_too() -> None:
+    found = bounded_certificate(50.0, 60.0, 3, 0.0)
+    assert (found.factor, found.method, found.confidence) == (1.2, "spectral+selection", 1.0)
+    assert found.sentence().startswith("Judged by its selected columns alone, the clustering is within 20 %")
+    assert bounded_certificate(0.0, 60.0, 3, 0.0).factor == np.inf
+    assert bounded_certificate(0.0, 0.0, 3, 0.0).factor == 1.0
+    assert bounded_certificate(5.0, np.inf, 3, 0.0).to_dict()["factor"] is None

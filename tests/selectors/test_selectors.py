@@ -25,6 +25,15 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = {
         "check_pipeline_consistency": SCORE,
     }
 }
+SPLITS = "the check puts splits of rows in place of `cv`; folds of moments are hashed rows, so that cv is their number"
+for _method in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"):
+    EXPECTED_FAILURES[_method] = {
+        "check_sample_weight_equivalence_on_dense_data": SPLITS,
+        "check_sample_weight_equivalence_on_sparse_data": SPLITS,
+    }
+EXPECTED_FAILURES["online-leverage"] = {
+    "check_n_features_in_after_fitting": "partial_fit takes the next columns, so that another number of them is no error"
+}
 
 
 @parametrize_with_checks(
@@ -112,7 +121,8 @@ def test_duplicated_zero_and_constant_columns():
     X = np.repeat(rng.standard_normal((90, 4)), 3, axis=1)
     X[:, 5] = 0
     for method in METHODS:
-        chosen = make(method, n_features_to_select=5).fit(X)
+        # ignored by the methods without a target
+        chosen = make(method, n_features_to_select=5).fit(X, X @ np.arange(1.0, 13.0) + rng.standard_normal(90))
         assert chosen.scores_[5] == 0
         assert 5 not in chosen.support_
     V = sks.VarianceSelector(2).fit(np.c_[np.full(50, 0.1), rng.standard_normal(50) * 1e-9, np.full(50, 7.0)])
@@ -132,11 +142,12 @@ def test_variance_keeps_its_digits_far_from_zero():
 @pytest.mark.parametrize("batch", [1, 37, 300])
 def test_partial_fit_at_any_batch_size(batch):
     X = mixture()
-    for method in METHODS:
-        whole = make(method, n_features_to_select=8).fit(X)
+    y = X @ np.linspace(-1, 1, 40)
+    for method in (name for name, cls in METHODS.items() if cls.axis == "rows"):
+        whole = make(method, n_features_to_select=8).fit(X, y)
         stream = make(method, n_features_to_select=8)
         for start in range(0, len(X), batch):
-            stream.partial_fit(X[start : start + batch])
+            stream.partial_fit(X[start : start + batch], y[start : start + batch])
         assert np.allclose(stream.scores_, whole.scores_, rtol=1e-9)
         assert stream.summary_.n_rows == len(X)
 
@@ -258,4 +269,4 @@ def test_make_suggests_what_was_meant():
         make("sketchd-ridge")
     with pytest.raises(BadParameter, match="did you mean 'sketch_size'"):
         make("sketched-ridge", sketchsize=3)
-    assert set(selectors.METHODS) == {"sketched-ridge", "variance"}
+    assert set(selectors.METHODS) >= {"sketched-ridge", "variance", "thresholded-ols", "annealing"}

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from sketchselect.report.record import CertificateRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report.model_record import ModelRecord
+from sketchselect.report.record import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
 
-__all__ = ["CertificateRecord", "KnownLabels", "RunRecord", "StageRecord", "render"]
+__all__ = [
+    "CertificateRecord",
+    "ComparedRecord",
+    "KnownLabels",
+    "ModelRecord",
+    "RunRecord",
+    "StageRecord",
+    "render",
+]
 
 
 def render(record: RunRecord) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchselect.report.model import headline_of
 from sketchselect.report.record import CertificateRecord, RunRecord
 from sketchselect.report.text import at_most_percent, clean, count, factor, number, percent
 
@@ -40,6 +41,9 @@ def headline(record: RunRecord) -> Headline:
     """Return the strongest thing that can be said about the result."""
     r, d = len(np.asarray(record.support)), record.n_columns
     best = strongest(record.certificates)
+    if record.cluster_weights is None and record.model is not None:
+        what, why = headline_of(record.model, d)
+        return Headline(what, why, False)
     if record.cluster_weights is None:
         what = f"{_some(r, 'column')} of {count(d)} selected"
         return Headline(what, "No clustering was asked for, so there is nothing to certify.", False)

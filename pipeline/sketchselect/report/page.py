@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from sketchselect.report import drawing
 from sketchselect.report.headline import headline, summary_sentence
+from sketchselect.report.model import model_section
 from sketchselect.report.pixels import draw_pixels
 from sketchselect.report.record import RunRecord
 from sketchselect.report.rows import describe_rows, draw_rows
@@ -62,6 +63,10 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "has_names": record.feature_names is not None,
         "has_weights": record.weights is not None,
         "clusters": None,
+        "model": None if record.model is None else model_section(record.model),
+        "diagnostics": _diagnostics(record),
+        "promise": _promise(record),
+        "compared": _compared(record),
         "rows": _rows(record),
         "known": _known(record),
         "stages": stage_rows(record),
@@ -131,6 +136,51 @@ def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
         }
         for c in record.certificates
     ]
+
+
+def _diagnostics(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the method's own figures; a fitted model has sections of its own, which say the same and more."""
+    if record.model is not None:
+        return []
+    shown = {key: number(v, 6) if isinstance(v, float) else v for key, v in record.diagnostics.items()}
+    return [(words(key), value) for key, value in flat(shown)]
+
+
+def _promise(record: RunRecord) -> str:
+    """Return in words what a selection with a certificate of its own promises before anything is clustered."""
+    value = record.diagnostics.get("factor_before_clustering")
+    if not isinstance(value, (int, float)) or not np.isfinite(value):
+        return ""
+    return (
+        "Proven for these columns, before any clustering: the best grouping by the selected columns, each times its "
+        f"weight, costs over all columns at most {factor(float(value))} times as much as the best possible grouping."
+    )
+
+
+def _compared(record: RunRecord) -> Mapping[str, Any] | None:
+    """Return the table of several clusterings, the best value of each measure marked."""
+    if len(record.compared) < 2:
+        return None
+    least = min(c.objective for c in record.compared)
+    labelled = any(c.nmi is not None for c in record.compared)
+    rows = [
+        {
+            "columns": clean(c.columns),
+            "objective": number(c.objective, 6),
+            "above": _above(c.objective, least),
+            "nmi": "–" if c.nmi is None else f"{c.nmi:.3f}",
+            "ari": "–" if c.ari is None else f"{c.ari:.3f}",
+            "published": c.published,
+        }
+        for c in record.compared
+    ]
+    return {"rows": rows, "labelled": labelled, "weighted": any("weighted" in c.columns for c in record.compared)}
+
+
+def _above(objective: float, least: float) -> str:
+    if objective <= least * (1 + 1e-9):
+        return "the lowest"
+    return f"+{percent(objective / least - 1, 2)}" if least > 0 else "–"
 
 
 def _spectrum(record: RunRecord) -> Mapping[str, Any] | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.model_record import ModelRecord
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,29 @@ class CertificateRecord:
     objective: float
     confidence: float | None = None
     sentence: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedRecord:
+    """One of several clusterings of the same rows.
+
+    Parameters
+    ----------
+    columns : str
+        What it was found in, in words.
+    objective : float
+        Within-cluster sum of squares in all prepared columns.
+    nmi, ari : float or None
+        Agreement with labels known beforehand.
+    published : bool
+        Whether it is the run's result.
+    """
+
+    columns: str
+    objective: float
+    nmi: float | None = None
+    ari: float | None = None
+    published: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +127,10 @@ class RunRecord:
         One name per column.
     weights : array (r,) or None
         Weights of the selected columns, where the method samples.
+    diagnostics : mapping
+        What the method says of its own answer: numbers and texts.
+    model : ModelRecord or None
+        What a method with a target fitted.
     singular_values : array (m,) or None
         Singular values of the sketch (of the matrix itself where it was kept exactly), descending.
     shrinkage : float
@@ -127,6 +155,8 @@ class RunRecord:
         The guarantees, any order.
     known_labels : KnownLabels or None
         Agreement with labels known beforehand.
+    compared : sequence of ComparedRecord
+        All clusterings that were made, where there are several.
     stages : sequence of StageRecord
         What the run did, in order.
     versions, settings : mapping
@@ -152,6 +182,8 @@ class RunRecord:
     prepare: Sequence[str] = ()
     feature_names: Sequence[str] | None = None
     weights: ArrayLike | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    model: ModelRecord | None = None
     singular_values: ArrayLike | None = None
     shrinkage: float = 0.0
     squared_norm: float | None = None
@@ -164,6 +196,7 @@ class RunRecord:
     image_shape: Sequence[int] | None = None
     certificates: Sequence[CertificateRecord] = ()
     known_labels: KnownLabels | None = None
+    compared: Sequence[ComparedRecord] = ()
     stages: Sequence[StageRecord] = ()
     versions: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -6,12 +6,43 @@ import difflib
 from typing import Any
 
 from sketchselect.errors import BadParameter
+from sketchselect.selectors.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.deterministic import DeterministicSelector
+from sketchselect.selectors.greedy import GreedySelector
+from sketchselect.selectors.hybrid import HybridSelector
+from sketchselect.selectors.leverage import LeverageSelector
+from sketchselect.selectors.online_leverage import OnlineLeverageSelector
+from sketchselect.selectors.penalized_concave import MCPPath, SCADPath
+from sketchselect.selectors.penalized_convex import ElasticNetPath, LassoPath
+from sketchselect.selectors.pivoted_qr import PivotedQRSelector
+from sketchselect.selectors.randomized import RandomizedSelector
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.selectors.sketched_ridge import SketchedRidgeSelector
+from sketchselect.selectors.stability import StabilitySelector
+from sketchselect.selectors.thresholded import ThresholdedOLS
 from sketchselect.selectors.variance import VarianceSelector
 
-METHODS: dict[str, type[BaseSelector]] = {cls.method: cls for cls in (SketchedRidgeSelector, VarianceSelector)}
+METHODS: dict[str, type[BaseSelector]] = {
+    cls.method: cls
+    for cls in (
+        ElasticNetPath,
+        FeatureSelectionAnnealing,
+        GreedySelector,
+        LassoPath,
+        LeverageSelector,
+        MCPPath,
+        OnlineLeverageSelector,
+        PivotedQRSelector,
+        SCADPath,
+        SketchedRidgeSelector,
+        ThresholdedOLS,
+        VarianceSelector,
+        DeterministicSelector,
+        HybridSelector,
+        RandomizedSelector,
+    )
+}
 """Name in a job file -> selector."""
 
 
@@ -37,4 +68,26 @@ def _hint(name: str, known: Any) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
 
 
-__all__ = ["METHODS", "BaseSelector", "Selection", "SketchedRidgeSelector", "VarianceSelector", "make", "rank"]
+__all__ = [
+    "METHODS",
+    "BaseSelector",
+    "DeterministicSelector",
+    "ElasticNetPath",
+    "FeatureSelectionAnnealing",
+    "GreedySelector",
+    "HybridSelector",
+    "LassoPath",
+    "LeverageSelector",
+    "MCPPath",
+    "OnlineLeverageSelector",
+    "PivotedQRSelector",
+    "RandomizedSelector",
+    "SCADPath",
+    "Selection",
+    "SketchedRidgeSelector",
+    "StabilitySelector",
+    "ThresholdedOLS",
+    "VarianceSelector",
+    "make",
+    "rank",
+]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.execution import summarize
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, open_matrix, row_bands
+from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_bands
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
 
@@ -42,6 +43,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     method: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]
+    needs_target: ClassVar[bool] = False
+    """Whether the selector looks at y; others ignore it."""
+    axis: ClassVar[Literal["rows", "columns"]] = "rows"
+    """What a stream brings (`partial_fit`), and what a pass reads at a time."""
 
     # --- what a new selector implements ------------------------------------------------------------------------
 
@@ -58,6 +63,41 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
 
+    def look_at_target(self, y: Vector) -> None:
+        """Learn from the whole target what the description of the summary depends on, such as the classes.
+
+        Called before `summary_description`, by `fit` and by the job.
+        """
+
+    @property
+    def has_own_passes(self) -> bool:
+        """Whether `collect` reads the source in its own way, and not in the one pass of `summary_description`.
+
+        A job adds the description to the summaries that it makes anyway, or else calls `collect`.
+        """
+        return type(self).collect is not BaseSelector.collect
+
+    def collect(
+        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
+    ) -> Summary[Any]:
+        """Return the summary that `_select` sees: one pass over the source; override where it takes another way.
+
+        Parameters
+        ----------
+        source : Source
+            The rows and their target.
+        engine : Engine
+            What runs the tasks.
+        account : callable, optional
+            Told what each pass did.
+        **options
+            Further arguments of `summarize_source`: partition_bytes, checkpoint, progress, stage, ...
+        """
+        reduced = summarize_source(source, self.summary_description(source.n_columns), engine=engine, **options)
+        if account is not None:
+            account(reduced.stats)
+        return reduced.value
+
     def prepare_steps(self) -> tuple[str, ...]:
         """Return the row steps the selector asks for: those of its `normalize` parameter."""
         normalize = getattr(self, "normalize", None)
@@ -70,41 +110,74 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : anything `open_matrix` takes
             Path or URL of a Zarr array, ndarray, Dask array, ...
-        y : ignored
-            There for pipelines.
-        sample_weight : array of shape (n_rows,), optional
+        y : array, path or anything `open_vector` takes, optional
+            Target of each row; ignored by selectors without `needs_target`, for which it is there for pipelines.
+        sample_weight : array or path of shape (n_rows,), optional
         client : optional
             Where the pass runs; as in `sketchselect.summarize`. None: threads of this process.
         """
         matrix = self._open(X, reset=True)
-        self.summary_ = summarize(
-            matrix,
-            self.summary_description(matrix.shape[1]),
-            prepare=self.prepare_steps(),
-            sample_weight=sample_weight,
-            client=client,
-        )
+        target = self._open_target(y, matrix)
+        if target is not None:
+            self.look_at_target(target)
+        weight = None
+        if sample_weight is not None:
+            weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
+        source = Source(matrix, target, weight, self.prepare_steps())
+        with as_engine(client) as engine:
+            self.summary_ = self.collect(source, engine)
         return self._finish(matrix.feature_names)
 
-    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows to what was seen and select again; the same guarantees as one pass over all rows."""
-        first = not hasattr(self, "summary_")
-        matrix = self._open(X, reset=first)
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+        """Add a batch of rows to what was seen and select again; the same guarantees as one pass over all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : sequence, optional
+            Every class that a later batch may hold, for classification; only the first call uses it. None: those of
+            the first batch.
+        """
+        before: Summary[Any] | None = getattr(self, "summary_", None)
+        matrix = self._open(X, reset=before is None)
+        target = self._open_target(y, matrix)
         steps = self.prepare_steps()
-        if first:
-            empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1])
-            self.summary_ = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
-        elif self.summary_.prepare != steps:
+        if before is None:
+            self._start_stream(target, classes)
+            n_targets = 0 if target is None or len(target.shape) == 1 else target.shape[1]
+            empty = self.summary_description(matrix.shape[1]).empty(matrix.shape[1], n_targets)
+            summary = empty.with_context(prepare=steps, feature_names=matrix.feature_names)
+        elif before.prepare != steps:
             raise Incompatible(
-                f"the rows seen so far were prepared by {list(self.summary_.prepare)}, this selector prepares by "
+                f"the rows seen so far were prepared by {list(before.prepare)}, this selector prepares by "
                 f"{list(steps)}; set `normalize` to match"
             )
+        else:
+            summary = before
         weights = None if sample_weight is None else np.asarray(sample_weight)
         bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
         for a, b in zip(bands.edges, bands.edges[1:], strict=False):
             rows = prepare.apply(steps, matrix.read_rows(a, b))
-            self.summary_ = self.summary_.update(rows, sample_weight=None if weights is None else weights[a:b])
-        return self._finish(self.summary_.feature_names)
+            labels = None if target is None else target.read(a, b)
+            summary = summary.update(rows, labels, sample_weight=None if weights is None else weights[a:b])
+        # A batch that is refused leaves the stream as it was, so that it can be given again.
+        self.summary_ = summary
+        try:
+            return self._finish(summary.feature_names)
+        except BaseException:
+            if before is None:
+                del self.summary_
+            else:
+                self.summary_ = before
+            raise
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        """Learn from the first batch of a stream what the description of the summary depends on."""
+        if classes is not None:
+            raise BadParameter(f"{type(self).__name__} knows no classes; leave the argument out")
+        if target is not None:
+            self.look_at_target(target)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
@@ -135,12 +208,21 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
         return matrix
 
+    def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
+        """Open the target of a selector that uses one."""
+        if not self.needs_target:
+            return None
+        if y is None:
+            raise BadParameter(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        return open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
+
     def _forget_names(self) -> None:
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
     def _finish(self, names: tuple[str, ...] | None) -> Self:
-        if not np.max(self.summary_.weight, initial=0) > 0:
+        summary: Any = self.summary_
+        if not np.max(summary.weight, initial=0) > 0:
             raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
         if names is not None and not hasattr(self, "feature_names_in_"):
             self.feature_names_in_ = np.array(names, dtype=object)

@@ -30,23 +30,24 @@ def __getattr__(name: str) -> Any:
 
 
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
-    """Read the source once and leave ``summary.sks``; return its path."""
+    """Read the source and leave ``summary.sks`` (and ``columns.sks``, for some methods); return the former's path."""
     from sketchselect.workflow import stages
     from sketchselect.workflow.session import open_session
 
     with open_session(_config(job), client, progress=progress) as session:
-        stages.summarize(session)
+        stages.collect(session, stages.summarize(session))
         return session.folder.path / "summary.sks"
 
 
 def select(job: Job) -> Path:
-    """Select columns from ``summary.sks`` and leave ``selection.json`` and ``scores.csv``; return the former's path."""
+    """Select columns from what `summarize` left, and leave ``selection.json``; return its path."""
     from sketchselect.summaries import load
     from sketchselect.workflow import stages
     from sketchselect.workflow.session import open_session
 
     with open_session(_config(job)) as session:
-        stages.select(session, load(_needed(session.folder.path / "summary.sks", "summarize")))
+        name = "columns.sks" if session.selector.has_own_passes else "summary.sks"
+        stages.select(session, load(_needed(session.folder.path / name, "summarize")))
         return session.folder.path / "selection.json"
 
 

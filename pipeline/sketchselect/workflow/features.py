@@ -61,15 +61,15 @@ class WriteColumns:
         The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one.
     columns : tuple of int
         Chosen columns.
-    view : View
-        For the sample.
+    view : View or None
+        For the sample; None takes none.
     sample : array of int
         Sorted global indices of the sampled rows.
     """
 
     path: str
     columns: tuple[int, ...]
-    view: View
+    view: View | None
     sample: NDArray[np.int64]
 
     def __call__(self, block: Block) -> Sampled:
@@ -84,6 +84,8 @@ class WriteColumns:
             chosen = whole
         if block.stop > block.start:
             array[block.start : block.stop] = chosen
+        if self.view is None:
+            return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
         rows = np.arange(block.start, block.stop) if block.kept is None else np.asarray(block.kept)
         here = np.flatnonzero(np.isin(rows, self.sample))
         return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
@@ -120,7 +122,7 @@ def feature_dtype(source: Source) -> np.dtype[Any]:
 
 
 def write_features(
-    source: Source, support: NDArray[np.int64], path: Path, view: View, seed: int, **options: Any
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, **options: Any
 ) -> Reduced[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
@@ -134,8 +136,8 @@ def write_features(
         Selected columns, ascending.
     path : Path
         Where nothing is yet.
-    view : View
-        What the sample is projected on.
+    view : View or None
+        What the sample is projected on; None takes no sample.
     seed : int
         Decides which rows are sampled.
     **options
@@ -148,7 +150,8 @@ def write_features(
     """
     edges = row_bands(source.matrix, options.get("partition_bytes")).edges
     array = _create(path, source, support, edges[1] - edges[0])
-    leaf = WriteColumns(str(path), tuple(map(int, support)), view, sample_rows(source.n_rows, seed))
+    sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
+    leaf = WriteColumns(str(path), tuple(map(int, support)), view, sample)
     reduced = reduce_blocks(
         source,
         leaf,

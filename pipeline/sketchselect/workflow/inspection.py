@@ -43,10 +43,17 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
             yield f"{indent}  {name}:"
             yield from _summary_lines(member, indent + "    ")
         return
-    parameters = ", ".join(f"{k}={v!r}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
+    parameters = ", ".join(f"{k}={_parameter(v)}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
     version = f"format version {summary.format_version}"
     yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
-    yield f"{indent}{summary.n_rows} rows x {summary.n_features} columns, {format_bytes(summary.nbytes)}"
+    if is_of_columns(summary):
+        size = f"{columns_in(summary)} columns of {summary.n_features} values each"
+    else:
+        size = f"{summary.n_rows} rows x {summary.n_features} columns"
+    yield f"{indent}{size}, {format_bytes(summary.nbytes)}"
+    if summary.kind == "leverage-sample":
+        error = "not measured" if math.isnan(summary.error) else f"{summary.error:.3g}"
+        yield f"{indent}{summary.items.size} columns kept, spectral error {error}"
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
     if names is not None:
@@ -56,6 +63,50 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
         exact = "exact" if summary.is_exact else f"shrinkage {summary.shrinkage:.6g}"
         norms = f"{summary.squared_norm:.6g} ({summary.centered_squared_norm:.6g} about the mean)"
         yield f"{indent}{exact}, squared norm {norms}"
+    yield from _moments_lines(summary, indent)
+
+
+def is_of_columns(summary: Any) -> bool:
+    """Return whether a summary was made of columns, one after the other: what it calls rows are columns."""
+    return summary.kind in ("leverage-sample", "leverage-scores")
+
+
+def columns_in(summary: Any) -> int:
+    """Return the number of columns of the data that a summary is of."""
+    if not is_of_columns(summary):
+        return int(summary.n_features)
+    from sketchselect.selectors.column_streams import n_columns_seen
+
+    return n_columns_seen(summary.seen)
+
+
+def _moments_lines(summary: Any, indent: str) -> Iterator[str]:
+    """Say what moments know of a target, and how the rows are dealt to folds or fade."""
+    from sketchselect.summaries import DecayedMoments, Folds, Moments
+
+    if isinstance(summary, Folds):
+        sizes = [summary[i].n_rows for i in range(len(summary))]
+        yield f"{indent}{len(sizes)} folds of {min(sizes)} to {max(sizes)} rows"
+        summary = summary.total
+    if not isinstance(summary, (Moments, DecayedMoments)):
+        return
+    if isinstance(summary, DecayedMoments):
+        yield f"{indent}{summary.n_effective:.6g} rows count, those before row {summary.end} the less the older"
+    classes = getattr(summary, "classes", None)
+    if classes is not None:
+        shown = ", ".join(_clean(str(label)) for label in classes[:5])
+        yield f"{indent}target: {len(classes)} classes ({shown}{', ...' if len(classes) > 5 else ''})"
+    else:
+        count = summary.n_targets
+        yield f"{indent}target: {'none' if count == 0 else 'numbers' if count == 1 else f'{count} columns of numbers'}"
+
+
+def _parameter(value: Any) -> str:
+    """Return a parameter in short: a description of a summary by its kind."""
+    from sketchselect.summaries import Summary
+
+    shown = value.kind if isinstance(value, Summary) else repr(value)
+    return _clean(shown)
 
 
 def _folder_lines(path: Path) -> Iterator[str]:
@@ -65,6 +116,9 @@ def _folder_lines(path: Path) -> Iterator[str]:
         yield f"{path}: output folder, finished {content['finished']}"
         yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
         yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+        if "model" in content:
+            model = content["model"]
+            yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
         certificates = content.get("certificates", [])
         if certificates:
             best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])

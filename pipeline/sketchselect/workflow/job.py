@@ -18,13 +18,16 @@ from sketchselect.errors import ConfigError
 from sketchselect.jobfile import load_job
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
-from sketchselect.workflow import stages
+from sketchselect.workflow import clustering, stages
+from sketchselect.workflow.clustering import Clustering
 from sketchselect.workflow.engines import peak_process_nbytes
 from sketchselect.workflow.evaluate import Evaluation, evaluate
-from sketchselect.workflow.manifest import manifest, run_record
+from sketchselect.workflow.manifest import Findings, manifest
+from sketchselect.workflow.method import require_weights
+from sketchselect.workflow.model import Model
 from sketchselect.workflow.pages import publish_report
+from sketchselect.workflow.record import run_record
 from sketchselect.workflow.session import Session, open_session
-from sketchselect.workflow.stages import Clustering
 from sketchselect.workflow.tables import plain_value
 
 
@@ -48,6 +51,8 @@ class RunResult:
         Bounds on objective / optimum, the spectral one first.
     nmi, nmi_all_columns : float or None
         Agreement with the labels of the job, on the selected columns and on all.
+    model : Model or None
+        The fitted model of a method that learns from a target, as in ``model.json``.
     manifest : dict
         The content of ``manifest.json``.
     """
@@ -61,6 +66,7 @@ class RunResult:
     certificates: tuple[Any, ...] = ()
     nmi: float | None = None
     nmi_all_columns: float | None = None
+    model: Model | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -80,12 +86,14 @@ class RunResult:
         """Return what a person wants to know first, in a few lines."""
         columns, support = self.manifest["source"]["shape"][1], self.selection.support
         lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
+        if self.model is not None:
+            lines.append(self.model.sentence())
         if self.nmi is not None:
             other = "" if self.nmi_all_columns is None else f"; on all columns: {self.nmi_all_columns:.3f}"
             lines.append(f"NMI of the clusters with the given labels: {self.nmi:.3f} on the selected columns{other}")
-        on_all = self.manifest.get("objective_all_columns")
-        if on_all is not None:
-            lines.append(f"objective in all columns: {self.objective:.6g}; of clustering on all columns: {on_all:.6g}")
+        for other in self.manifest.get("compared", ()):
+            mark = " (published)" if other["published"] else ""
+            lines.append(f"objective in all columns: {other['objective']:.6g}, clustered on {other['columns']}{mark}")
         if self.certificates:
             # The others are in the manifest and on the page: side by side, two factors look like a contradiction.
             lines.append(self.certificate.sentence())
@@ -147,51 +155,44 @@ def run_given(
 
 def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, progress: Any) -> RunResult:
     began = time.perf_counter()
+    require_weights(config, given)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if given is not None and given.scores.size != session.matrix.shape[1]:
             here = f"{session.matrix.address} has {session.matrix.shape[1]}"
             raise ConfigError(f"--selection: it is of {given.scores.size} columns, {here}")
         session.columns_given = given is not None
         summary = stages.summarize(session)
-        selection = stages.select(session, summary, given)
+        selection, model = stages.select(session, stages.collect(session, summary), given)
         features, sample = stages.write_selected(session, summary, selection)
-        clustering: Clustering | None = None
+        found: Clustering | None = None
         evaluation: Evaluation | None = None
         if config.cluster is not None:
-            clustering = stages.cluster(session, features)
-            evaluation = evaluate(session, summary, selection, clustering)
+            candidates = clustering.cluster(session, features, selection)
+            found, evaluation = evaluate(session, summary, selection, candidates)
         else:
-            session.folder.discard(("labels.zarr", "centers.zarr"))
-        return _publish(session, summary, selection, sample, clustering, evaluation, began)
+            clustering.discard(session)
+        return _publish(session, Findings(summary, selection, model, sample, found, evaluation), began)
 
 
-def _publish(
-    session: Session,
-    summary: Any,
-    selection: Selection,
-    sample: dict[str, Any],
-    clustering: Clustering | None,
-    evaluation: Evaluation | None,
-    began: float,
-) -> RunResult:
+def _publish(session: Session, found: Findings, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
     in_children = session.engine_description is not None and session.engine_description.get("kind") == "dask"
     session.close_engine()
     peak = peak_process_nbytes(in_children) if session.engine_description else None
-    content = manifest(session, selection, clustering, evaluation, peak)
+    content = manifest(session, found, peak)
     if session.config.output.report:
         with session.stage("report"):
-            record = run_record(session, summary, selection, sample, clustering, evaluation, content)
-            publish_report(session.folder, record)
+            publish_report(session.folder, run_record(session, found, content))
     else:
         session.folder.discard(("report.json", "report.html"))
     content["stages"] = session.stages
     content["seconds"] = round(time.perf_counter() - began, 3)
     session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
+    evaluation, clustering = found.evaluation, found.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(
         folder=session.folder.path,
-        selection=selection,
+        selection=found.selection,
         labels=None if clustering is None else clustering.labels,
         centers=None if clustering is None else clustering.centers,
         inertia=None if clustering is None else clustering.inertia,
@@ -199,5 +200,6 @@ def _publish(
         certificates=() if evaluation is None else evaluation.certificates,
         nmi=None if agreement is None else agreement.nmi,
         nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
+        model=found.model,
         manifest=content,
     )

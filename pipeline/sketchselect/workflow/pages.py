@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
-from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord, render
+from sketchselect.report import (
+    CertificateRecord,
+    ComparedRecord,
+    KnownLabels,
+    ModelRecord,
+    RunRecord,
+    StageRecord,
+    render,
+)
 from sketchselect.workflow.folder import MARKER, OutputFolder, open_folder
 from sketchselect.workflow.tables import plain_value
 
@@ -61,6 +69,9 @@ def record_of(content: Mapping[str, Any]) -> RunRecord:
         CertificateRecord(**{**entry, "factor": math.inf if entry["factor"] is None else entry["factor"]})
         for entry in values["certificates"]
     ]
+    values["compared"] = [ComparedRecord(**entry) for entry in values.get("compared", ())]
+    if values.get("model") is not None:
+        values["model"] = ModelRecord(**values["model"])
     if values["known_labels"] is not None:
         values["known_labels"] = KnownLabels(**values["known_labels"])
     return RunRecord(**values)

@@ -19,6 +19,7 @@ from sketchselect.workflow.folder import OutputFolder, open_folder
 
 if TYPE_CHECKING:
     from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+    from sketchselect.selectors import BaseSelector
 
 
 @dataclass
@@ -67,19 +68,25 @@ class Session:
         return self.matrix.identity(0, self.matrix.shape[0])
 
     @cached_property
-    def prepare(self) -> tuple[str, ...]:
-        """Row steps: the job's, and then the method's own that are not among them."""
+    def selector(self) -> BaseSelector:
+        """The unfitted estimator of the job's method, which has seen which classes its target holds."""
         from sketchselect.workflow.method import estimator
 
-        own = estimator(self.config).prepare_steps()
+        return estimator(self.config, self.vector("target"))
+
+    @cached_property
+    def prepare(self) -> tuple[str, ...]:
+        """Row steps: the job's, and then the method's own that are not among them."""
+        own = self.selector.prepare_steps()
         return (*self.config.prepare.rows, *(step for step in own if step not in self.config.prepare.rows))
 
     @cached_property
     def source(self) -> Source:
-        """The prepared rows, all columns."""
+        """The prepared rows, all columns, and the target of a method that learns from one."""
         from sketchselect.execution import Source
 
-        return Source(self.matrix, self.vector("target"), None, self.prepare)
+        target = self.vector("target") if self.selector.needs_target else None
+        return Source(self.matrix, target, None, self.prepare)
 
     def vector(self, name: str) -> Vector | None:
         """Open ``[input] target`` or ``labels``."""
@@ -93,6 +100,13 @@ class Session:
             storage_options=self.config.input.storage_options or None,
             name=name,
         )
+
+    def partition(self) -> Vector | None:
+        """Open the labels that ``[select] partition`` names; None where it names no file."""
+        address = self.config.select.parameters.get("partition")
+        if not isinstance(address, str) or address == "kmeans++":
+            return None
+        return open_vector(address, self.matrix.shape[0], matrix_address=self.matrix.address, name="partition")
 
     @property
     def engine(self) -> Engine:
@@ -166,10 +180,14 @@ class Session:
         self.stages.append(entry)
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Write a pass's account into its stage's entry."""
+        """Add a pass's account to its stage's entry: what several passes read and did is summed."""
         from dataclasses import asdict
 
-        entry.update({k: v for k, v in asdict(stats).items() if k != "seconds"})
+        for name, value in asdict(stats).items():
+            if name == "projected_nbytes":
+                entry[name] = max(entry.get(name, 0), value)
+            elif name != "seconds":
+                entry[name] = entry.get(name, 0) + value
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
@@ -198,16 +216,18 @@ def open_session(
         Before anything is started.
     """
     from sketchselect.execution import make_progress
-    from sketchselect.workflow.method import check_against_source
+    from sketchselect.workflow.method import check_against_source, check_method
 
     # The source is looked at first: a job that cannot run leaves no folder behind.
     probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
     check_against_source(config, probe.matrix)
     for name in ("target", "labels"):
         probe.vector(name)
+    probe.partition()
+    check_method(probe.selector, probe.source, config.execution.partition_bytes)
     with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
         session = Session(config, folder, probe.progress, client)
-        session.__dict__["matrix"] = probe.matrix
+        session.__dict__.update(matrix=probe.matrix, selector=probe.selector)
         for text in probe.matrix.notes:
             session.note(text)
         try:

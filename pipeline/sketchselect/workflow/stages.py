@@ -1,66 +1,41 @@
-"""The stages of a job: each reads what the one before published, publishes its own, and is skipped if it is there."""
+"""The stages up to the selected columns: each publishes its own files, and is skipped if they are there already."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key
-from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_matrix, row_bands
-from sketchselect.selectors import Selection
+from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow import tables
-from sketchselect.workflow.engines import Sparing
 from sketchselect.workflow.features import View, feature_dtype, write_features
-from sketchselect.workflow.folder import file_digest, tree_digest
-from sketchselect.workflow.method import description, estimator
+from sketchselect.workflow.folder import file_digest
+from sketchselect.workflow.method import column_partition_bytes, description, reads_columns, require_weights
+from sketchselect.workflow.model import Model, model_json, model_of, path_csv
+from sketchselect.workflow.reuse import outdate, partition_print, reusable, source_print, target_print
 from sketchselect.workflow.session import Session
 
 
-@dataclass(frozen=True)
-class Clustering:
-    """What k-means found in the selected columns.
-
-    Parameters
-    ----------
-    labels : array of shape (n_rows,), int32
-        Cluster of each row; -1 where the row was dropped.
-    centers : array of shape (n_clusters, n_selected)
-        Centres in the prepared, selected columns.
-    inertia : float
-        Within-cluster sum of squares in these columns.
-    n_iter : int
-        Iterations of the best start.
-    """
-
-    labels: NDArray[np.int32]
-    centers: Floats
-    inertia: float
-    n_iter: int
-
-
 def summarize(session: Session) -> Summary[Any]:
-    """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need."""
+    """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
     matrix, folder = session.matrix, session.folder
-    wanted = description(session.config, matrix.shape[1])
-    if session.config.input.target is not None:
+    wanted = description(session.config, session.selector, matrix.shape[1])
+    if session.config.input.target is not None and not session.selector.needs_target:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = _source_print(session)
+    fingerprint = source_print(session)
     if fingerprint is not None:
         fingerprint["summaries"] = summary_key(wanted)
-        fingerprint["target"] = _vector_print(session, "target")
+        fingerprint["target"] = target_print(session)
     with session.stage("summarize") as entry:
-        if _reusable(session, "summarize", fingerprint, entry):
+        if reusable(session, "summarize", fingerprint, entry):
             return codec.load(folder.path / "summary.sks")
         added = [step for step in session.prepare if step not in session.config.prepare.rows]
         if added:
@@ -73,43 +48,114 @@ def summarize(session: Session) -> Summary[Any]:
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
-        _outdate(session)
+        outdate(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         return reduced.value
 
 
-def select(session: Session, summary: Summary[Any], given: Selection | None = None) -> Selection:
-    """Publish ``selection.json`` and ``scores.csv`` from the summary (or a given selection); the data are not read."""
-    folder, chosen = session.folder, session.config.select
+def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
+    """Return what the method selects from: the summary of the rows, or what its own passes find.
+
+    Methods that read columns, or read the source more than once, publish ``columns.sks``.
+    """
+    folder, selector = session.folder, session.selector
+    if session.columns_given or not selector.has_own_passes:
+        folder.discard(("columns.sks",))
+        return summary
+    fingerprint = source_print(session)
+    if fingerprint is not None:
+        fingerprint["method"] = selector.method
+        # What a stream of columns leaves does not depend on how many of them are wanted in the end.
+        parameters = selector.get_params()
+        if selector.axis == "columns":
+            del parameters["n_features_to_select"]
+        fingerprint["parameters"] = tables.plain_value(parameters)
+        fingerprint["target"] = target_print(session)
+        fingerprint["partition"] = partition_print(session)
+    with session.stage("collect") as entry:
+        if reusable(session, "collect", fingerprint, entry):
+            return codec.load(folder.path / "columns.sks")
+        options = session.pass_options
+        if reads_columns(selector):
+            options["partition_bytes"] = column_partition_bytes(session.config.execution.partition_bytes)
+        found: Summary[Any] = selector.collect(
+            session.source,
+            account=lambda stats: session.account(entry, stats),
+            checkpoint=session.checkpoint,
+            **options,
+        )
+        session.require_unchanged()
+        folder.write("columns.sks", codec.encode(found))
+        folder.finish("collect", fingerprint, ["columns.sks"], entry)
+        return found
+
+
+def select(session: Session, summary: Summary[Any], given: Selection | None = None) -> tuple[Selection, Model | None]:
+    """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
+
+    The data are not read: everything comes from what `collect` returned, or from a given selection.
+    """
+    folder, chosen, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
-        selection: Selection = given or estimator(session.config).fit_summary(summary).selection_
+        if given is None:
+            fitted = _fitted(session, summary)
+            selection: Selection = fitted.selection_
+            model = model_of(fitted)
+        else:
+            selection = given
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))
         folder.write("scores.csv", tables.scores_csv(selection))
-    if given is None and chosen.n_features is not None and len(selection.support) < chosen.n_features:
-        session.note(f"{chosen.method} selected {len(selection.support)} of the {chosen.n_features} columns asked for")
-    return selection
+        if model is None:
+            folder.discard(("model.json", "path.csv"))
+        else:
+            folder.write("model.json", model_json(model))
+            folder.write("path.csv", path_csv(model))
+    found = len(selection.support) if model is None else model.terms.size
+    if given is None and chosen.n_features is not None and found < chosen.n_features:
+        session.note(f"{chosen.method} selected {found} of the {chosen.n_features} columns asked for")
+    require_weights(session.config, selection)
+    return selection, model
 
 
-def write_selected(session: Session, summary: Summary[Any], selection: Selection) -> tuple[Source, dict[str, Any]]:
+def _fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
+    """Return the fitted selector; what it warns of is a note of the run."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fitted = session.selector.fit_summary(summary)
+    for warning in said:
+        if issubclass(warning.category, UserWarning):
+            session.note(f"{session.selector.method}: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return fitted
+
+
+def write_selected(
+    session: Session, summary: Summary[Any], selection: Selection
+) -> tuple[Source | None, dict[str, Any] | None]:
     """Publish ``features.zarr``, and return it as a source with the sample for the 2-D view."""
     folder, seed = session.folder, _seed(session)
-    fingerprint = _source_print(session)
+    if not session.config.output.features or selection.support.size == 0:
+        folder.discard(("features.zarr",))
+        return None, None
+    fingerprint = source_print(session)
     if fingerprint is not None:
         fingerprint["support"] = [int(j) for j in selection.support]
         fingerprint["dtype"] = str(feature_dtype(session.source))
         fingerprint["seed"] = seed
         fingerprint["summary"] = file_digest(folder.path / "summary.sks")
     with session.stage("write features") as entry:
-        if not _reusable(session, "write features", fingerprint, entry):
+        if not reusable(session, "write features", fingerprint, entry):
             path = folder.staging("features.zarr")
             if not session.engine.can_write(str(path.parent)):
                 raise SketchSelectError(
                     f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
                     "every worker share"
                 )
-            source = Source(session.matrix, None, None, session.prepare)
+            gaps = session.config.input.nonfinite == "missing"
+            source = Source(session.matrix, None, None, session.prepare, takes_missing=gaps)
             view = view_of(summary)
             reduced = write_features(source, selection.support, path, view, seed, **session.pass_options)
             session.account(entry, reduced.stats)
@@ -122,61 +168,11 @@ def write_selected(session: Session, summary: Summary[Any], selection: Selection
     return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=dropped)), view_sample
 
 
-def cluster(session: Session, features: Source) -> Clustering:
-    """Publish ``labels.zarr`` and ``centers.zarr``: k-means on the selected columns."""
-    folder, settings = session.folder, session.config.cluster
-    assert settings is not None
-    fingerprint = {
-        "version": _version(),
-        "features": tree_digest(folder.path / "features.zarr"),
-        "settings": settings.model_dump(exclude={"certificate", "compare_all_columns"}),
-    }
-    with session.stage("k-means") as entry:
-        if _reusable(session, "k-means", fingerprint, entry):
-            labels, centers = tables.read_zarr(folder, "labels.zarr"), tables.read_zarr(folder, "centers.zarr")
-            return Clustering(labels.astype(np.int32), centers, entry["inertia"], entry["n_iter"])
-        found = k_means(session, features)
-        tables.write_zarr(folder, "labels.zarr", found.labels, ("row",))
-        tables.write_zarr(folder, "centers.zarr", found.centers, ("cluster", "column"))
-        entry.update(inertia=found.inertia, n_iter=found.n_iter)
-        folder.finish("k-means", fingerprint, ["labels.zarr", "centers.zarr"], entry)
-        return found
-
-
-def k_means(session: Session, source: Source) -> Clustering:
-    """Run k-means with the job's settings on any source."""
-    settings = session.config.cluster
-    assert settings is not None
-    parameters = KMeansParameters(
-        n_clusters=settings.n_clusters,
-        init=settings.init,
-        n_init=settings.n_init,
-        max_iter=settings.max_iter,
-        tol=settings.tol,
-        random_state=settings.random_state,
-    )
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        result = fit_kmeans(
-            source,
-            parameters,
-            engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
-            progress=Sparing(session.progress),
-            checkpoint=session.checkpoint,
-            retries=session.config.execution.retries,
-            stall_timeout=session.config.execution.stall_timeout,
-        )
-    for warning in said:
-        if issubclass(warning.category, FewerClusters):
-            session.note(str(warning.message))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return Clustering(np.asarray(result.labels, np.int32), np.asarray(result.centers), result.inertia, result.n_iter)
-
-
-def view_of(summary: Summary[Any]) -> View:
-    """Return the plane of the sketch's two top directions through the mean, signs fixed."""
-    sketch = cast(FrequentDirections, pick(summary, FrequentDirections.kind))
+def view_of(summary: Summary[Any]) -> View | None:
+    """Return the plane of the sketch's two top directions through the mean, signs fixed; None without a sketch."""
+    sketch = sketch_of(summary)
+    if sketch is None:
+        return None
     axes = np.zeros((2, sketch.n_features))
     top = sketch.centered_directions.vectors[:2]
     axes[: len(top)] = top
@@ -185,72 +181,53 @@ def view_of(summary: Summary[Any]) -> View:
     return View(np.asarray(sketch.mean), (axes * signs[:, None]).T.copy())
 
 
+def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
+    """Return the sketch in a job's summary, None where the job makes none."""
+    members = summary.values() if isinstance(summary, Bundle) else [summary]
+    if not any(member.kind == FrequentDirections.kind for member in members):
+        return None
+    sketch = pick(summary, FrequentDirections.kind)
+    assert isinstance(sketch, FrequentDirections)
+    return sketch
+
+
 def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
     from sketchselect.execution import make_plan, projection
+    from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, tiling
 
-    matrix = session.matrix
-    bands = row_bands(matrix, session.config.execution.partition_bytes)
+    matrix, target = session.matrix, session.source.target
+    n_columns = matrix.shape[1]
+    n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
+    part, held, passes, size = wanted, 0, 1, session.config.execution.partition_bytes
+    tiles = tiling(wanted, n_columns, n_targets)
+    if tiles is not None:
+        panels = [panel for member in tiles.wide.values() for panel in tiles.panels(member)]
+        part = max(panels, key=lambda panel: panel.projected_nbytes(n_columns, n_targets))
+        held = 8 * tiles.edges[-1] ** 2 * len(tiles.wide)
+        passes = len(panels) + (tiles.others is not None)
+        size = TILED_PARTITION_NBYTES if size is None else size
+    bands = row_bands(matrix, size)
     if bands.read_amplification > 1:
         session.note(
             f"{matrix.address}: chunks are taller than a partition, every byte is decoded "
             f"{bands.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
         )
-    state = wanted.projected_nbytes(matrix.shape[1])
-    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * matrix.shape[1] * 8, state)
-    working = wanted.working_nbytes(matrix.shape[1])
+    state = part.projected_nbytes(n_columns, n_targets)
+    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * n_columns * 8, state)
+    working = part.working_nbytes(n_columns, n_targets)
     projected = projection(
-        session.source, bands, plan, state_nbytes=state, working_nbytes=working, engine=session.engine
+        session.source,
+        bands,
+        plan,
+        state_nbytes=state,
+        working_nbytes=working,
+        engine=session.engine,
+        held_nbytes=held,
     )
-    session.progress.note(f"summarize: {projected.sentence()}")
-
-
-def _reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
-    """Fill the entry from an earlier run's finished stage if it was made from the same."""
-    found = session.folder.finished(stage, fingerprint)
-    if found is None:
-        changed = session.folder.differences(stage, fingerprint)
-        if changed:
-            session.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
-        if stage != "summarize":
-            _outdate(session)
-        return False
-    entry.update(found, reused=True)
-    session.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
-    return True
-
-
-def _outdate(session: Session) -> None:
-    """Discard what says that the folder is whole, before anything that it speaks of changes."""
-    session.folder.discard(("manifest.json", "report.json", "report.html"))
-
-
-def _source_print(session: Session) -> dict[str, Any] | None:
-    """Return what identifies the prepared rows, or None where the source cannot be identified."""
-    if session.identity is None:
-        return None
-    given = session.config.input
-    return {
-        "version": _version(),
-        "source": session.identity,
-        "shape": list(session.matrix.shape),
-        "prepare": list(session.prepare),
-        "policies": [given.nonfinite, given.missing_chunks],
-        "partition_bytes": session.config.execution.partition_bytes,
-    }
-
-
-def _vector_print(session: Session, name: str) -> str | None:
-    vector = session.vector(name)
-    return None if vector is None else vector.identity()
+    times = f"; {passes} passes, as there are so many columns" if passes > 1 else ""
+    session.progress.note(f"summarize: {projected.sentence()}{times}")
 
 
 def _seed(session: Session) -> int:
     return session.config.cluster.random_state if session.config.cluster else 0
-
-
-def _version() -> str:
-    from sketchselect import __version__
-    from sketchselect.execution.fingerprint import KERNEL_VERSION
-
-    return f"{__version__}/{KERNEL_VERSION}"

@@ -1,0 +1,57 @@
+"""Columns multiplied by the weights of a selection: what the theory of sampled columns clusters."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Array, Floats, canonical
+from sketchselect.readers.base import Matrix
+
+
+class WeightedColumns(Matrix):
+    """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        Of floating-point numbers, such as the selected columns of a job.
+    weights : array of shape (n_features,)
+        Finite and not negative; a column of weight 0 plays no part.
+
+    Raises
+    ------
+    BadParameter
+        For weights of another length, negative ones, or none above 0.
+    """
+
+    def __init__(self, matrix: Matrix, weights: ArrayLike) -> None:
+        factors: Floats = np.asarray(weights, dtype=np.float64)
+        if factors.shape != (matrix.shape[1],):
+            raise BadParameter(f"{factors.shape} column weights for {matrix.shape[1]} columns")
+        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
+            raise BadParameter("column weights must be finite, not negative and not all 0")
+        self.matrix, self.weights = matrix, factors
+        self.shape, self.feature_names, self.address = matrix.shape, matrix.feature_names, matrix.address
+        self.dtype = np.dtype(matrix.dtype if matrix.dtype.kind == "f" else np.float64)
+        self.nonfinite, self.notes = matrix.nonfinite, matrix.notes
+        self.chunk_rows, self.chunk_edges, self.in_memory = matrix.chunk_rows, matrix.chunk_edges, matrix.in_memory
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`, every column times its weight."""
+        rows = self.matrix.read_rows(start, stop)
+        return canonical(rows * self.weights.astype(self.dtype), self.dtype)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the rows and the weights."""
+        rows = self.matrix.identity(start, stop)
+        if rows is None:
+            return None
+        return hashlib.sha256(rows.encode() + self.weights.tobytes()).hexdigest()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the weighted part."""
+        return WeightedColumns(self.matrix.part(start, stop), self.weights)

@@ -1,0 +1,92 @@
+"""Sampling columns by their leverage, and approximate singular vectors by random projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import uniforms
+
+
+def draw_columns(probabilities: Floats, n_draws: int, seed: int) -> NDArray[np.int64]:
+    """Return columns drawn with replacement, shape (n_draws,); draw i depends on (seed, i) alone.
+
+    Columns of probability 0 are never drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw_columns(np.array([0.0, 1.0, 0.0]), 4, seed=7).tolist()
+    [1, 1, 1, 1]
+    """
+    cumulative = np.cumsum(probabilities)
+    found = np.searchsorted(cumulative, uniforms(seed, np.arange(n_draws, dtype=np.uint64)) * cumulative[-1], "right")
+    # Rounding may carry a draw past the last column that can be drawn.
+    drawn: NDArray[np.int64] = np.minimum(found, np.flatnonzero(probabilities)[-1]).astype(np.int64)
+    return drawn
+
+
+def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
+    """Return ``s_i^2 = (times i was drawn) / (draws p_i)``, merged over repetitions, shape (n_columns,).
+
+    For any B with as many columns, ``E ||B Omega S||_F^2 = ||B||_F^2``; with p_i = ||v_i||^2 / k and
+    ``r > 4 k log(20 k)`` draws, ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / r)`` with probability 0.9.
+
+    Notes
+    -----
+    Source: Boutsidis and Magdon-Ismail 2012, Algorithm 3 and Lemma 9 (Rudelson and Vershynin 2007; constants of
+    Magdon-Ismail 2010).
+    """
+    counts = np.bincount(drawn, minlength=probabilities.size)
+    weights: Floats = counts / np.where(counts > 0, probabilities / probabilities.sum() * max(drawn.size, 1), 1.0)
+    return weights
+
+
+def draws_of_columns(drawn: NDArray[np.int64], n_columns: int) -> int:
+    """Return how many of the draws, from the first on, can be kept with at most `n_columns` distinct columns."""
+    _, first = np.unique(drawn, return_index=True)
+    return drawn.size if first.size <= n_columns else int(np.sort(first)[n_columns])
+
+
+def gaussians(seed: int, shape: tuple[int, int]) -> Floats:
+    """Return standard normal numbers by Box and Muller, each of (seed, position) alone."""
+    size = shape[0] * shape[1]
+    u = uniforms(seed, np.arange(2 * size, dtype=np.uint64))
+    values: Floats = np.sqrt(-2.0 * np.log(u[:size])) * np.cos(2.0 * np.pi * u[size:])
+    return values.reshape(shape)
+
+
+def approximate_directions(image: Floats, multiply: Callable[[Floats], Floats], n_directions: int) -> Floats:
+    """Return approximate top right singular vectors Z of a matrix B, shape (n_columns, at most n_directions).
+
+    With ``image = B'N``, N standard normal with k + ceil(k / epsilon) + 1 columns,
+    ``E ||B - B Z Z'||_F^2 <= (1 + epsilon) ||B - B_k||_F^2``.
+
+    Parameters
+    ----------
+    image : array of shape (n_columns, m)
+        Random combinations of the rows of B; also ``B'B N``, a step of subspace iteration, will do.
+    multiply : callable
+        Returns ``B'B M`` for M of shape (n_columns, m).
+    n_directions : int
+        k.
+
+    Notes
+    -----
+    Cost: 2 m products with B, and n m^2 flops.
+    Source: Boutsidis, Drineas and Magdon-Ismail 2011 (arXiv 1103.0995), Lemma 11; Halko, Martinsson and Tropp 2011.
+    """
+    left, s, _ = np.linalg.svd(image, full_matrices=False)
+    basis = left[:, s > image.shape[0] * np.finfo(np.float64).eps * float(s.max(initial=0.0))]
+    values, turned = np.linalg.eigh(basis.T @ multiply(basis))
+    keep = values > image.shape[0] * np.finfo(np.float64).eps * float(values.max(initial=0.0))
+    found: Floats = basis @ turned[:, keep][:, ::-1][:, :n_directions]
+    return found
+
+
+def combinations(n_directions: int, epsilon: float) -> int:
+    """Return how many random combinations of the rows the approximation takes: k + ceil(k / epsilon) + 1."""
+    return n_directions + int(np.ceil(n_directions / epsilon)) + 1

@@ -1,0 +1,112 @@
+"""Compiled loops of `column_pivoting`, which says what they do; a column of the factor is a row here."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.arrays import Floats
+
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def _dot(a: Floats, b: Floats) -> float:
+    total = 0.0
+    for i in range(a.shape[0]):
+        total += a[i] * b[i]
+    return total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _refresh(rest: Floats, basis: Floats, seen: int, n_basis: int) -> float:
+    """Take the newer part of the basis out of a column, and return what is left of its squared norm."""
+    for t in range(seen, n_basis):
+        along = _dot(rest, basis[t])
+        for i in range(rest.shape[0]):
+            rest[i] -= along * basis[t, i]
+    return float(_dot(rest, rest))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: float, order: Indices) -> int:
+    """Write the pivots among the columns `alive` to `order`, clear them in `alive`, return how many there are.
+
+    Distances only shrink as the basis grows, so an old distance bounds the present one, and only columns whose bound
+    reaches the best are computed anew: the result is that of computing all.
+    """
+    p, m = columns.shape
+    rest = np.empty((p, m))
+    seen = np.full(p, -1, dtype=np.int64)  # -1: its row of `rest` is not filled yet
+    bound = np.full(p, -1.0)
+    basis = np.zeros((min(m, n_pivots), m))
+    largest = 0.0
+    for j in range(p):
+        if alive[j]:
+            bound[j] = _dot(columns[j], columns[j])
+            largest = max(largest, bound[j])
+    count = 0
+    while count < basis.shape[0]:
+        best = -1.0
+        # First the most promising one, so that the scan has something to compare with.
+        start = int(np.argmax(bound))
+        for step in range(-1, p):
+            j = start if step < 0 else step
+            if bound[j] < best * (1.0 - tie) or bound[j] < 0.0:
+                continue
+            if seen[j] < count:
+                if seen[j] < 0:
+                    rest[j] = columns[j]
+                    seen[j] = 0
+                bound[j] = _refresh(rest[j], basis, seen[j], count)
+                seen[j] = count
+            best = max(best, bound[j])
+        if not best > exhausted * largest:
+            break
+        chosen = 0
+        while not bound[chosen] >= best * (1.0 - tie):
+            chosen += 1
+        # Once more: what is left of a column that is nearly in the span is not orthogonal to it to all digits.
+        _refresh(rest[chosen], basis, 0, count)
+        basis[count] = rest[chosen] / np.sqrt(_dot(rest[chosen], rest[chosen]))
+        order[count] = chosen
+        alive[chosen] = False
+        bound[chosen] = -1.0
+        count += 1
+    return count
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def add_observation(
+    columns: Floats, u: Floats, moved: Floats, scale: float, curvature: float, variance: Floats, reach: Floats
+) -> None:
+    """Update ``c' M c`` and ``||C' M c||^2`` of every column for the rank-one change ``M -= u u' / scale``."""
+    for j in range(columns.shape[0]):
+        along = _dot(columns[j], u)
+        share = along / scale
+        variance[j] -= share * along
+        reach[j] += share * (share * curvature - 2.0 * _dot(columns[j], moved))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def best_gain(
+    alive: Mask, noise: Floats, variance: Floats, reach: Floats, close: float, tie: float, exhausted: float
+) -> int:
+    """Return the column of the largest gain, -1 where there is none.
+
+    Of gains closer than `close` the larger variance wins, then (closer than `tie`) the lower index.
+    """
+    best = 0.0
+    for j in range(alive.shape[0]):
+        if alive[j] and variance[j] > exhausted:
+            best = max(best, reach[j] / (noise[j] + variance[j]))
+    chosen = -1
+    if best > exhausted:
+        largest = 0.0
+        for j in range(alive.shape[0]):
+            larger = alive[j] and variance[j] > max(exhausted, largest * (1.0 + tie))
+            if larger and reach[j] / (noise[j] + variance[j]) >= best * (1.0 - close):
+                chosen, largest = j, variance[j]
+    return chosen

@@ -1,0 +1,219 @@
+"""The models an estimator chose from: one per regularisation strength or per number of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.solvers import Problem
+from sketchselect.solvers.criteria import aic, bic, ebic
+
+CRITERIA = ("aic", "bic", "ebic")
+
+
+class Units(Protocol):
+    """What standardised coefficients need to become those of the data: means and scales."""
+
+    @property
+    def mean(self) -> Floats:
+        """Means of the columns, shape (p,)."""
+
+    @property
+    def scale(self) -> Floats:
+        """Standard deviations of the columns, shape (p,); 0 for a constant one."""
+
+    @property
+    def y_mean(self) -> Floats:
+        """Means of the targets, shape (n_targets,)."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One sparse linear model of standardised columns.
+
+    Parameters
+    ----------
+    value : float
+        What tells it from the others: alpha, or the number of columns.
+    support : array of int, shape (k,)
+        Its columns, ascending.
+    coef : array of shape (k, n_targets)
+        Coefficients of the standardised columns, in units of the targets.
+    rss : array of shape (n_targets,)
+        Mean squared residual of each target.
+    """
+
+    value: float
+    support: NDArray[np.int64]
+    coef: Floats
+    rss: Floats
+
+    @classmethod
+    def of(cls, problem: Problem, value: float, coef: Floats, support: NDArray[np.int64] | None = None) -> Candidate:
+        """Return the model with these coefficients of all columns, shape (p,) or (p, n_targets).
+
+        The support is that of the rows that are not zero, unless it is given.
+        """
+        rows = coef[:, None] if coef.ndim == 1 else coef
+        s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
+        b = rows[s]
+        explained = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
+        return cls(float(value), s, b, np.maximum(problem.yy.diagonal() - explained, 0.0))
+
+    @property
+    def n_nonzero(self) -> NDArray[np.int64]:
+        """Non-zero coefficients of each target."""
+        return np.asarray(np.count_nonzero(self.coef, axis=0), dtype=np.int64)
+
+    def original_units(self, units: Units) -> tuple[Floats, Floats]:
+        """Return the coefficients of the support, shape (k, n_targets), and intercepts, in the data's own units."""
+        coef: Floats = self.coef / units.scale[self.support, None]
+        intercept: Floats = units.y_mean - units.mean[self.support] @ coef
+        return coef, intercept
+
+    def strengths(self, n_columns: int) -> Floats:
+        """Return the size of each column's coefficients, shape (n_columns,): their norm over the targets."""
+        out = np.zeros(n_columns)
+        out[self.support] = np.linalg.norm(self.coef, axis=1)
+        return out
+
+
+@dataclass(frozen=True)
+class ModelPath:
+    """All models that were compared, from the sparsest on, and what speaks for each.
+
+    Parameters
+    ----------
+    parameter : "alpha" or "n_features"
+        What `values` are.
+    candidates : sequence of Candidate
+        The models.
+    mean, scale, y_mean : array
+        Of columns and targets, for original units.
+    target_squares : array of shape (n_targets,)
+        Variance of each target.
+    n : float
+        Effective number of rows.
+    n_active : int
+        Columns that are not constant.
+    ebic_gamma : float
+        Weight of the extended part of EBIC.
+    chosen : int
+        Index of the model that was taken.
+    cv_errors : array of shape (m, n_folds) or None
+        Mean squared error of each model (refitted without the fold) on each fold; in squared units of the target,
+        summed over targets.
+    """
+
+    parameter: str
+    candidates: Sequence[Candidate] = field(repr=False)
+    mean: Floats = field(repr=False)
+    scale: Floats = field(repr=False)
+    y_mean: Floats = field(repr=False)
+    target_squares: Floats = field(repr=False)
+    n: float
+    n_active: int
+    ebic_gamma: float = 0.5
+    chosen: int = 0
+    cv_errors: Floats | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def model(self) -> Candidate:
+        """The model that was taken."""
+        return self.candidates[self.chosen]
+
+    @property
+    def values(self) -> Floats:
+        """The alpha, or the number of columns, of each model, shape (m,)."""
+        return np.array([c.value for c in self.candidates])
+
+    @property
+    def alphas(self) -> Floats | None:
+        """Regularisation strengths, descending, as scikit-learn scales them, for standardised columns; or None."""
+        return self.values if self.parameter == "alpha" else None
+
+    @property
+    def n_nonzero(self) -> NDArray[np.int64]:
+        """Columns in use by each model, shape (m,)."""
+        return np.array([c.support.size for c in self.candidates], dtype=np.int64)
+
+    @property
+    def coefs(self) -> Floats:
+        """Coefficients in original units: shape (p, m), or (n_targets, p, m) for several targets."""
+        out = np.zeros((self.y_mean.size, self.mean.size, len(self)))
+        for i, candidate in enumerate(self.candidates):
+            out[:, candidate.support, i] = candidate.original_units(self)[0].T
+        return out[0] if len(out) == 1 else out
+
+    @property
+    def intercepts(self) -> Floats:
+        """Intercepts in original units: shape (m,), or (n_targets, m)."""
+        out = np.array([c.original_units(self)[1] for c in self.candidates]).T
+        return out[0] if len(out) == 1 else out
+
+    @property
+    def residual_squares(self) -> Floats:
+        """Mean squared residual of each model, summed over targets, shape (m,)."""
+        return np.array([c.rss.sum() for c in self.candidates])
+
+    @property
+    def mean_cv_error(self) -> Floats | None:
+        """Mean of the folds' errors, shape (m,); None without cross-validation."""
+        return None if self.cv_errors is None else self.cv_errors.mean(axis=1)
+
+    @cached_property
+    def criteria(self) -> dict[str, Floats]:
+        """Values of aic, bic and ebic, each of shape (m,), summed over targets; smaller is better.
+
+        With n rows (effective number, for weighted or decayed ones), k non-zero coefficients of the p columns that are
+        not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k log n +
+        2 gamma log C(p, k)`` (Chen and Chen 2008). A residual of rounding size counts as rounding.
+        """
+        out = {name: np.zeros(len(self)) for name in CRITERIA}
+        floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
+        n, p = self.n, self.n_active
+        for i, candidate in enumerate(self.candidates):
+            for rss, k in zip(np.maximum(candidate.rss, floor).tolist(), candidate.n_nonzero.tolist(), strict=True):
+                out["aic"][i] += aic(n, rss, k)
+                out["bic"][i] += bic(n, rss, k)
+                out["ebic"][i] += ebic(n, rss, k, p, gamma=self.ebic_gamma)
+        return out
+
+    def plot_path(self, ax: Any = None) -> Any:
+        """Draw the standardised coefficients along the path, and the chosen model; return the Axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure, without a window, by default.
+        """
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
+        used = np.unique(np.concatenate([c.support for c in self.candidates])) if self.candidates else np.array([], int)
+        place = {int(j): i for i, j in enumerate(used)}
+        lines = np.zeros((len(self), used.size))
+        for i, candidate in enumerate(self.candidates):
+            # Of several targets the size of the row says how strongly a column is in use.
+            height = candidate.coef[:, 0] if candidate.coef.shape[1] == 1 else np.linalg.norm(candidate.coef, axis=1)
+            lines[i, [place[int(j)] for j in candidate.support]] = height
+        values = self.values
+        if self.parameter == "alpha" and (values > 0).all() and len(self) > 1:
+            ax.set_xscale("log")
+            ax.invert_xaxis()
+        ax.plot(values, lines, linewidth=1.0)
+        ax.axvline(float(values[self.chosen]), color="0.3", linestyle="--", linewidth=1.0)
+        ax.set_xlabel("alpha" if self.parameter == "alpha" else "number of columns")
+        ax.set_ylabel("coefficient of the standardised column")
+        ax.set_title(f"{self.model.support.size} columns chosen")
+        return ax

@@ -1,0 +1,84 @@
+"""What a run says of itself for people: the record that the report page is drawn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sketchselect.jobfile import job_toml
+from sketchselect.report import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.summaries import ColumnStats, pick
+from sketchselect.workflow.clustering import sizes
+from sketchselect.workflow.manifest import Findings
+from sketchselect.workflow.pages import MAX_SPECTRUM
+from sketchselect.workflow.session import Session
+from sketchselect.workflow.stages import sketch_of, view_of
+from sketchselect.workflow.tables import plain_value
+
+GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+
+
+def run_record(session: Session, found: Findings, content: dict[str, Any]) -> RunRecord:
+    """Return all that the report page shows."""
+    summary, selection, clustering, evaluation = found.summary, found.selection, found.clustering, found.evaluation
+    sketch, view = sketch_of(summary), view_of(summary)
+    points, labels = None, None
+    if found.sample is not None and view is not None:
+        rows = np.asarray(found.sample["rows"], np.int64)
+        points = np.asarray(found.sample["points"], np.float64).reshape(-1, 2)
+        labels = None if clustering is None else clustering.labels[rows]
+    agreement = None if evaluation is None else evaluation.agreement
+    certificates = () if evaluation is None else evaluation.certificates
+    return RunRecord(
+        title=session.matrix.address,
+        n_rows=session.matrix.shape[0],
+        n_columns=session.matrix.shape[1],
+        n_dropped=session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows,
+        method=selection.method,
+        method_parameters=content["selection"]["parameters"],
+        prepare=session.prepare,
+        scores=selection.scores,
+        support=selection.support,
+        feature_names=selection.feature_names,
+        weights=selection.weights,
+        diagnostics=plain_value(selection.diagnostics),
+        model=None if found.model is None else found.model.record(),
+        singular_values=None if sketch is None else np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]),
+        shrinkage=0.0 if sketch is None else float(sketch.shrinkage),
+        squared_norm=None if sketch is None else float(sketch.centered_squared_norm),
+        cluster_weights=None if clustering is None else sizes(clustering),
+        points=points,
+        point_labels=labels,
+        centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
+        image_shape=session.config.output.image_shape,
+        certificates=[
+            CertificateRecord(
+                c.method,
+                c.factor,
+                c.lower_bound,
+                c.objective,
+                None if c.confidence == 1 else c.confidence,
+                c.sentence(),
+            )
+            for c in certificates
+        ],
+        known_labels=None
+        if agreement is None
+        else KnownLabels(
+            agreement.table,
+            agreement.classes,
+            agreement.nmi,
+            agreement.ari,
+            agreement.nmi_all_columns,
+            agreement.ari_all_columns,
+        ),
+        compared=[]
+        if evaluation is None
+        else [ComparedRecord(c.columns, c.objective, c.nmi, c.ari, c.published) for c in evaluation.compared],
+        stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
+        versions=content["versions"],
+        settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
+        notes=session.notes,
+        job_text=(GIVEN if session.columns_given else "") + job_toml(session.config),
+    )

@@ -1,0 +1,247 @@
+"""The command line's verbs on summary files: make one, merge several, select from one without the data."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.jobfile import check_select
+from sketchselect.jobmethod import make_selector, selector_problem
+from sketchselect.jobtext import toml_value
+from sketchselect.workflow.options import job_of, require_replaceable
+
+if TYPE_CHECKING:
+    from sketchselect.readers import Vector
+    from sketchselect.summaries import Summary
+
+MAGIC = b"\x89SKS"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which summaries `summarize_to_file` makes.
+
+    Parameters
+    ----------
+    size : int
+        Rows of the sketch.
+    sketch : bool
+        Whether there is one.
+    moments : bool
+        Exact means and covariances, of the target too; `folds` and `half_life` imply them.
+    target : str or None
+        A file, or an array in the store, with one target per row.
+    classes : bool
+        The target holds class labels.
+    folds : int or None
+        Moments by fold, for cross-validation.
+    seed : int
+        Decides which row is in which fold.
+    half_life : float or None
+        Rows after which a row counts half.
+    degree : int
+        2: moments of squares and products as well.
+    """
+
+    size: int = 64
+    sketch: bool = True
+    moments: bool = False
+    target: str | None = None
+    classes: bool = False
+    folds: int | None = None
+    seed: int = 0
+    half_life: float | None = None
+    degree: int = 1
+
+    @property
+    def with_moments(self) -> bool:
+        """Whether there are moments of any kind."""
+        return self.moments or self.folds is not None or self.half_life is not None
+
+    def check(self) -> None:
+        """Raise `ConfigError` for options that contradict each other."""
+        if self.target is not None and not self.with_moments:
+            raise ConfigError("--target: only moments keep targets; add --moments, --folds or --half-life")
+        if self.classes and self.target is None:
+            raise ConfigError("--classes: says what the target holds; add --target")
+        if self.degree == 2 and not self.with_moments:
+            raise ConfigError("--degree: only moments have one; add --moments or --folds")
+        if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
+            raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
+
+    def members(self, target: Vector | None, missing: bool) -> dict[str, Summary[Any]]:
+        """Return the descriptions by name."""
+        from sketchselect.summaries import ColumnStats, DecayedMoments, Folds, FrequentDirections, Moments
+
+        wanted: dict[str, Summary[Any]] = {"columns": ColumnStats()}
+        if self.sketch:
+            wanted["sketch"] = FrequentDirections(size=self.size)
+        if self.half_life is not None:
+            wanted["moments"] = DecayedMoments(half_life=self.half_life)
+        elif self.with_moments:
+            classes = None
+            if self.classes and target is not None:
+                from sketchselect.selectors import supervised_target
+
+                classes = supervised_target.classes_of(target)
+                supervised_target.require_several(classes)
+            moments = Moments(degree=self.degree, missing="pairwise" if missing else None, classes=classes)
+            wanted["moments"] = moments if self.folds is None else Folds(moments, self.folds, seed=self.seed)
+        return wanted
+
+
+def summarize_to_file(
+    source: str,
+    output: Path,
+    wanted: Wanted,
+    *,
+    prepare: Sequence[str],
+    checkpoint: Path | None,
+    options: Mapping[str, Any],
+    execution: Mapping[str, Any],
+) -> str:
+    """Read a source once and write its summary: column statistics, a sketch, and moments where asked for."""
+    from sketchselect.execution import Checkpoint, Source, make_progress, summarize_source
+    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.summaries import Bundle, save
+    from sketchselect.workflow.engines import engine_for, library_logs
+
+    require_replaceable(output, ".sks", MAGIC)
+    wanted.check()
+    missing = options.get("nonfinite") == "missing"
+    if missing and (wanted.sketch or not wanted.with_moments):
+        raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
+    # "missing" is checked above: in a job it depends on the method, of which there is none here.
+    checked = {**options, "nonfinite": "error"} if missing else options
+    config = job_of(source, checked, prepare, execution, {"method": "variance"})
+    given = config.input
+    nonfinite = "missing" if missing else given.nonfinite
+    matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
+    vector = None
+    if wanted.target is not None:
+        path = os.path.abspath(wanted.target) if os.path.exists(wanted.target) else wanted.target
+        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address)
+        if vector.dtype.kind == "U" and not wanted.classes:
+            raise ConfigError(f"--target {wanted.target}: holds text; add --classes to take it for class labels")
+    steps = tuple(config.prepare.rows)
+    progress = make_progress(True)
+    for text in matrix.notes:
+        progress.note(f"note: {text}")
+    with library_logs(None), engine_for(config.execution) as engine:
+        summary = summarize_source(
+            Source(matrix, vector, None, steps),
+            Bundle(wanted.members(vector, missing)),
+            engine=engine,
+            partition_bytes=config.execution.partition_bytes,
+            checkpoint=None if checkpoint is None else Checkpoint(checkpoint),
+            progress=progress,
+        ).value
+    save(summary, output)
+    return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
+
+
+def merge_files(files: Sequence[Path], output: Path) -> str:
+    """Merge summary files in the order given."""
+    from sketchselect.summaries import load, save
+
+    if len(files) < 2:
+        raise ConfigError("merge: give at least two summary files")
+    require_replaceable(output, ".sks", MAGIC)
+    merged = load(files[0])
+    seen = {_digest(files[0]): files[0]}
+    for file in files[1:]:
+        other = load(file)
+        first = seen.setdefault(_digest(file), file)
+        if first is not file and other.n_rows:
+            raise ConfigError(
+                f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
+            )
+        try:
+            merged = merged.merge(other)
+        except SketchSelectError as error:
+            raise type(error)(f"{file}: {error}") from None
+    save(merged, output)
+    return f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def select_from_file(
+    file: Path,
+    output: Path,
+    method: str,
+    n_features: int | None,
+    settings: Sequence[str],
+    model_file: Path | None = None,
+) -> str:
+    """Select columns from a summary file, and write the fitted model where one is wanted."""
+    from sketchselect import selectors
+    from sketchselect.summaries import load
+    from sketchselect.summaries.codec import write_atomically
+    from sketchselect.workflow.inspection import columns_in
+    from sketchselect.workflow.method import n_choices
+    from sketchselect.workflow.model import model_json, model_of
+    from sketchselect.workflow.tables import selection_json
+
+    parameters: dict[str, Any] = {}
+    for item in settings:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
+        parameters[name.strip()] = toml_value(value)
+    if method in selectors.METHODS and (problem := selector_problem(method, parameters, n_features)):
+        raise ConfigError(f"--set: {problem}")
+    wanted = {} if n_features is None else {"n_features": n_features}
+    # The job's schema knows which methods there are, and says so in the same words.
+    try:
+        chosen = check_select({"method": method, **wanted, **parameters})
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
+    if model_file is not None and not selectors.METHODS[method].needs_target:
+        raise ConfigError(f"--model: {method} fits no model; leave the option out")
+    require_replaceable(output, ".json", b"{")
+    if model_file is not None:
+        require_replaceable(model_file, ".json", b"{", "--model")
+    summary = load(file)
+    selector = make_selector(method, n_features, chosen.parameters)
+    n_columns = columns_in(summary)
+    if n_features is not None and n_features > (most := n_choices(chosen.parameters, n_columns)):
+        what = "columns" if most == n_columns else "columns, squares and products"
+        raise ConfigError(f"--features: {n_features} wanted, the summary has {most} {what}")
+    _check_folds(file, summary, chosen.parameters.get("cv"))
+    try:
+        selector.fit_summary(summary)
+    except SketchSelectError as error:
+        raise type(error)(f"{file}: {error}") from None
+    selection = selector.selection_
+    write_atomically(output, selection_json(selection).encode())
+    done = [f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"]
+    model = model_of(selector)
+    if model is not None:
+        done.append(model.sentence())
+        if model_file is not None:
+            write_atomically(model_file, model_json(model).encode())
+            done.append(f"{model_file}: the fitted model")
+    missing = [step for step in selector.prepare_steps() if step not in summary.prepare]
+    if missing:
+        steps = " ".join(f"--prepare {step}" for step in missing)
+        done.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")
+    return "\n".join(done)
+
+
+def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
+    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot be dealt anew."""
+    from sketchselect.summaries import Bundle, Folds
+
+    members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
+    held = [len(member) for member in members if isinstance(member, Folds)]
+    if held and isinstance(cv, int) and not isinstance(cv, bool) and cv not in held:
+        raise ConfigError(f"--set cv={cv}: {file} holds {held[0]} folds; write cv={held[0]}, or summarize again")

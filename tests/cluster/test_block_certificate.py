@@ -1,0 +1,99 @@
+"""The block certificate: against exhaustive optima, on real data, on every engine, sampled, saved and merged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.summaries.block_bound import least_mean
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X = load_digits().data
+    return X, float(KMeans(10, n_init=3, random_state=0).fit(X).inertia_)
+
+
+def test_digits_are_certified_within_a_few_percent(digits):
+    X, objective = digits
+    found = sks.certify(X, objective, 10, method="blocks", block_rows=300)
+    assert found.method == "blocks"
+    assert found.confidence == 1.0
+    assert found.details["n_blocks"] == found.details["n_solved"] == 5
+    assert 1.0 <= found.factor <= 1.075
+    spectral = sks.certify(sks.Moments().from_block(X), objective, 10)
+    assert spectral.lower_bound < found.lower_bound <= objective
+    assert "within" in found.sentence()
+
+
+def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path):
+    X, objective = digits[0][:400], digits[1]
+    serial = sks.certify(X, objective, 10, block_rows=100, client="serial")
+    threads = sks.certify(X, objective, 10, block_rows=100, client="threads")
+    assert serial.lower_bound == threads.lower_bound
+
+
+def test_blocks_are_dealt_by_hash_not_by_order(digits):
+    X = digits[0]
+    order = np.argsort(load_digits().target, kind="stable")[:600]
+    sorted_rows, shuffled = X[order], X[np.random.default_rng(0).permutation(order)]
+    bound = sks.BlockBound(10, block_rows=100)
+    a, b = (bound.from_block(rows).lower_bound() for rows in (sorted_rows, shuffled))
+    assert a == pytest.approx(b, rel=0.05)
+
+
+def test_a_sample_of_blocks_holds_with_its_probability():
+    rng = np.random.default_rng(5)
+    centers = 6 * rng.standard_normal((3, 2))
+    X = centers[rng.integers(0, 3, 1200)] + rng.standard_normal((1200, 2))
+    objective = float(KMeans(3, n_init=3, random_state=0).fit(X).inertia_)
+    certain = sks.BlockBound(3, block_rows=20).from_block(X).lower_bound()
+    missed = 0
+    for seed in range(12):
+        found = sks.certify(X, objective, 3, block_rows=20, confidence=0.9, fraction=0.5, seed=seed)
+        assert found.confidence == 0.9
+        assert found.details["n_solved"] < found.details["n_blocks"]
+        assert "probability 0.9" in found.sentence()
+        missed += found.lower_bound > objective
+    assert missed <= 3
+    assert certain <= objective
+
+
+def test_least_mean_is_the_chernoff_bound_turned_round():
+    assert least_mean(0.0, 10, 0.05) == 0.0
+    assert least_mean(1.0, 10, 0.05) == pytest.approx(0.05**0.1)
+    draws = np.random.default_rng(0).random((4000, 40)) < 0.3
+    bounds = np.array([least_mean(share, 40, 0.05) for share in draws.mean(axis=1)])
+    assert (bounds > 0.3).mean() <= 0.05
+
+
+def test_saved_merged_and_refused(tmp_path, digits):
+    X, objective = digits[0][:400], digits[1]
+    bound = sks.BlockBound(10, block_rows=100)
+    halves = bound.from_block(X[:200]).merge(bound.from_block(X[200:], start=200))
+    sks.save(halves, tmp_path / "b.sks")
+    again = sks.load(tmp_path / "b.sks")
+    assert sks.certify(again, objective, 10).lower_bound == halves.lower_bound()
+    with pytest.raises(Incompatible, match="10 clusters, the clustering has 9"):
+        sks.certify(again, objective, 9)
+    with pytest.raises(BadParameter, match="impossible"):
+        sks.certify(again, 0.5 * halves.lower_bound(), 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confidence": 1.0}, "confidence"),
+        ({"confidence": True}, "confidence"),
+        ({"block_rows": 1}, "block_rows"),
+        ({"fraction": 0.0}, "fraction"),
+        ({"method": "spectral"}, "needs a summary"),
+    ],
+)
+def test_bad_parameters(options, message):
+    with pytest.raises(BadParameter, match=message):
+        sks.certify(np.eye(4), 1.0, 2, **options)

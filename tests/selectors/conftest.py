@@ -1,0 +1,17 @@
+"""Data that several tests of selectors share."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+TRUE = [3, 8, 14]
+
+
+def linear(n=400, p=25, seed=0, noise=1.0):
+    """Correlated columns in units from 0.01 to 100, far from zero; three (the TRUE ones, modulo p) carry the target."""
+    rng = np.random.default_rng(seed)
+    shared = rng.standard_normal((n, 1))
+    X = (rng.standard_normal((n, p)) + 0.7 * shared) * np.geomspace(0.01, 100, p) + 50.0
+    signal = StandardScaler().fit_transform(X)[:, np.array(TRUE) % p] @ np.array([2.0, -1.5, 1.0])
+    return X, 7.0 + signal + noise * rng.standard_normal(n)

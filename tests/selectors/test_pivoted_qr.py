@@ -1,0 +1,283 @@
+"""Redundancy-aware selectors: LAPACK's pivots, brute force, duplicated and empty columns, and the same answer twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import qr
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.column_pivoting import greedy_columns, pivot_rounds, pivoted_qr
+
+METHODS = [sks.PivotedQRSelector, sks.GreedySelector]
+
+
+def spread(n=500, d=60, rank=12, seed=0):
+    """Rows of low rank with clearly different singular values, and some noise."""
+    rng = np.random.default_rng(seed)
+    scale = np.geomspace(10, 1, rank)
+    return (rng.standard_normal((n, rank)) * scale) @ rng.standard_normal((rank, d)) + 0.05 * rng.standard_normal(
+        (n, d)
+    )
+
+
+# --- the kernels -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("shape", [(1, 9), (6, 40), (30, 30), (40, 17)])
+def test_pivots_are_those_of_lapack(seed, shape):
+    rng = np.random.default_rng(seed)
+    C = rng.standard_normal(shape) * np.geomspace(1, 1e-3, shape[0])[:, None]
+    k = min(shape)
+    # geqp3 pivots on the same rule; well-separated random columns leave it no ties.
+    assert pivoted_qr(C, k).tolist() == qr(C, mode="r", pivoting=True)[1][:k].tolist()
+
+
+def test_pivots_keep_their_digits_where_columns_nearly_depend_on_each_other():
+    # Lauchli-like: distances to the span are 1e-5 of the columns, with a clear order among them.
+    rng = np.random.default_rng(1)
+    small = 1e-5 * np.array([3.0, 9.0, 1.0, 27.0, 81.0])
+    C = np.vstack([np.ones(6) * 4, np.c_[np.zeros(5), np.diag(small)]])
+    C[0] += 1e-3 * rng.standard_normal(6)
+    assert pivoted_qr(C, 6).tolist() == qr(C, mode="r", pivoting=True)[1][:6].tolist()
+
+
+def test_rounds_factor_the_rest_again():
+    rng = np.random.default_rng(2)
+    C = rng.standard_normal((5, 23))
+    left, wanted = np.arange(23), []
+    while left.size:
+        picked = left[qr(C[:, left], mode="r", pivoting=True)[1][: min(5, left.size)]]
+        wanted += picked.tolist()
+        left = np.setdiff1d(left, picked)
+    found = pivot_rounds(C, 23)
+    assert found.order.tolist() == wanted
+    assert found.rounds.tolist() == [i // 5 for i in range(23)]
+
+
+def trace_left(C, noise, chosen):
+    """Posterior trace of C'MC by its definition, M = (I + C_S diag(1/noise) C_S')^-1."""
+    S = C[:, chosen]
+    return np.trace(C.T @ np.linalg.inv(np.eye(len(C)) + (S / noise[chosen]) @ S.T) @ C)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_greedy_choice_is_the_best_single_step_by_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    C = rng.standard_normal((6, 30)) * np.geomspace(1, 0.05, 6)[:, None]
+    noise = rng.uniform(0.01, 1.0, 30)
+    chosen: list[int] = []
+    for j in greedy_columns(C, noise, 30).order:
+        rest = [i for i in range(30) if i not in chosen]
+        after = {i: trace_left(C, noise, [*chosen, i]) for i in rest}
+        # Gains within a millionth of each other count as equal.
+        assert after[j] <= min(after.values()) + 1e-6 * np.linalg.norm(C) ** 2
+        chosen.append(int(j))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_noise_it_is_greedy_column_subset_selection(seed):
+    rng = np.random.default_rng(seed)
+    C = rng.standard_normal((6, 30))
+    chosen: list[int] = []
+    for j in greedy_columns(C, np.zeros(30), 6).order:
+        errors = {}
+        for i in set(range(30)) - set(chosen):
+            q, _ = np.linalg.qr(C[:, [*chosen, i]])
+            errors[i] = np.linalg.norm(C - q @ (q.T @ C)) ** 2
+        assert errors[j] <= min(errors.values()) + 1e-6 * np.linalg.norm(C) ** 2
+        chosen.append(int(j))
+
+
+def test_many_updates_do_not_drift():
+    rng = np.random.default_rng(3)
+    C = rng.standard_normal((8, 700)) * np.geomspace(1, 1e-3, 8)[:, None]
+    noise = np.full(700, 1e-4)
+    found = greedy_columns(C, noise, 600).order
+    assert len(set(found.tolist())) == 600
+    # The 500th choice is still the best single step.
+    before = found[:499].tolist()
+    rest = np.setdiff1d(np.arange(700), before)
+    after = np.array([trace_left(C, noise, [*before, i]) for i in rest])
+    assert after[rest.tolist().index(found[499])] <= after.min() * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-9, 1e9, 1e140])
+def test_units_do_not_matter(scale):
+    rng = np.random.default_rng(4)
+    C, noise = rng.standard_normal((5, 20)), rng.uniform(0, 1, 20)
+    assert pivot_rounds(scale * C, 15).order.tolist() == pivot_rounds(C, 15).order.tolist()
+    assert greedy_columns(scale * C, scale**2 * noise, 15).order.tolist() == greedy_columns(C, noise, 15).order.tolist()
+
+
+@pytest.mark.parametrize("choose", [pivot_rounds, lambda C, n: greedy_columns(C, np.zeros(C.shape[1]), n)])
+class TestDegenerate:
+    def test_copies_come_after_independent_columns(self, choose):
+        rng = np.random.default_rng(5)
+        base = rng.standard_normal((6, 6))
+        C = np.repeat(base, 4, axis=1)
+        found = choose(C, 24)
+        for lap in range(4):
+            assert sorted(j // 4 for j in found.order[6 * lap : 6 * lap + 6]) == list(range(6))
+        # The lowest index of equal columns goes first.
+        assert sorted(found.order[:6].tolist()) == [0, 4, 8, 12, 16, 20]
+
+    def test_multiples_and_sums_count_as_copies(self, choose):
+        rng = np.random.default_rng(6)
+        base = rng.standard_normal((8, 3))
+        C = np.c_[base, -0.5 * base, base @ rng.standard_normal((3, 4))]
+        first = choose(C, 10).order[:3]
+        assert np.linalg.matrix_rank(C[:, first]) == 3
+        assert choose(C, 10).rounds[:4].tolist() == [0, 0, 0, 1]
+
+    def test_columns_of_zeros_come_last(self, choose):
+        C = np.zeros((3, 7))
+        C[:, [1, 4]] = np.array([[1.0, 0], [0, 1e-9], [0, 0]])
+        found = choose(C, 7)
+        assert found.order.tolist() == [1, 4, 0, 2, 3, 5, 6]
+        assert found.rounds[2:].tolist() == [-1] * 5
+
+    def test_nothing_but_zeros(self, choose):
+        assert choose(np.zeros((3, 4)), 3).order.tolist() == [0, 1, 2]
+        assert choose(np.zeros((0, 4)), 3).order.tolist() == [0, 1, 2]
+
+    def test_one_direction(self, choose):
+        # Without noise every multiple predicts as well as any other: the larger one goes first.
+        C = np.array([[1.0, -5.0, 3.0, 0.0]])
+        assert choose(C, 4).order.tolist() == [1, 2, 0, 3]
+
+    def test_every_column_once(self, choose):
+        rng = np.random.default_rng(7)
+        C = rng.standard_normal((4, 50))
+        C[:, 10:20] = C[:, :10]
+        assert sorted(choose(C, 50).order.tolist()) == list(range(50))
+
+
+# --- the selectors -----------------------------------------------------------------------------------------------
+
+
+def test_first_pivots_of_the_selector_are_those_of_an_exact_decomposition():
+    X = spread()
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    _, s, vt = np.linalg.svd(X, full_matrices=False)
+    wanted = qr(s[:8, None] * vt[:8], mode="r", pivoting=True)[1][:8]
+    chosen = sks.PivotedQRSelector(8, n_components=8).fit(X)
+    assert np.argsort(-chosen.scores_, kind="stable")[:8].tolist() == wanted.tolist()
+    assert chosen.support_.tolist() == sorted(wanted.tolist())
+    assert chosen.selection_.diagnostics["n_rounds"] == 1
+    assert sks.PivotedQRSelector(20, n_components=8).fit(X).selection_.diagnostics["n_rounds"] == 3
+
+
+@pytest.mark.parametrize("selector", METHODS)
+@pytest.mark.parametrize("r", [1, 5, 39, 60])
+def test_scores_rank_the_choice(selector, r):
+    chosen = selector(r).fit(spread())
+    order = np.argsort(-chosen.scores_, kind="stable")
+    assert sorted(order[:r].tolist()) == chosen.support_.tolist()
+    assert chosen.scores_[order[:r]].tolist() == list(range(r, 0, -1))
+    assert (chosen.scores_[order[r:]] <= 0.5).all()
+
+
+def test_fewer_columns_are_the_beginning_of_more():
+    X = spread()
+    order = np.argsort(-sks.GreedySelector(40).fit(X).scores_, kind="stable")
+    for r in (1, 3, 17):
+        assert sks.GreedySelector(r).fit(X).support_.tolist() == sorted(order[:r].tolist())
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_moments_and_an_exact_sketch_say_the_same(selector):
+    X = spread()
+    sketch = sks.summarize(X, sks.FrequentDirections(160), prepare=["l2"])
+    moments = sks.summarize(X, sks.Moments(), prepare=["l2"])
+    assert sketch.is_exact
+    a, b = selector(15).fit_summary(sketch), selector(15).fit_summary(moments)
+    assert a.support_.tolist() == b.support_.tolist()
+    assert a.selection_.parameters["sketch_size"] == 160
+    assert b.selection_.parameters["sketch_size"] is None
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_a_shrunk_sketch_finds_the_groups_that_the_data_have(selector):
+    # 12 independent groups of 40 copies with noise: 12 columns must be one of each.
+    rng = np.random.default_rng(8)
+    Z = rng.standard_normal((2000, 12))
+    X = np.repeat(Z, 40, axis=1) + 0.3 * rng.standard_normal((2000, 480))
+    chosen = selector(12, n_components=12, sketch_size=26, normalize=None).fit(X)
+    assert chosen.summary_.shrinkage > 0
+    assert sorted(j // 40 for j in chosen.support_) == list(range(12))
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_duplicated_columns_are_not_chosen_together(selector):
+    X = np.random.default_rng(9).standard_normal((300, 5)) * [5, 4, 3, 2, 1]
+    X = np.tile(X, 3)
+    chosen = selector(5, normalize=None).fit(X)
+    assert chosen.support_.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("selector", METHODS)
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((5, 4)),
+        np.ones((5, 4)),
+        np.eye(4)[[0, 0, 0]],
+        np.array([[1e140, 2e140, 0.0], [3e140, -1e140, 0.0]]),
+        np.array([[1e-160, 2e-160, 0.0], [3e-160, -1e-160, 0.0]]),
+        np.arange(7.0)[None],
+    ],
+)
+def test_degenerate_data_have_an_answer(selector, X):
+    for r in range(1, X.shape[1] + 1):
+        for normalize in ("l2", None):
+            chosen = selector(r, normalize=normalize).fit(X)
+            assert len(set(chosen.support_.tolist())) == r
+            assert np.isfinite(chosen.scores_).all()
+            assert (chosen.scores_[~X.any(axis=0)] == 0).all()
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_the_same_bits_twice_and_from_any_source(selector, tmp_path):
+    X = spread(d=90).astype(np.float32)
+    np.save(tmp_path / "x.npy", X)
+    wanted = selector(30, sketch_size=40).fit(X)
+    for source in (X.copy(), np.asfortranarray(X), str(tmp_path / "x.npy")):
+        again = selector(30, sketch_size=40).fit(source)
+        assert again.scores_.tobytes() == wanted.scores_.tobytes()
+
+
+@pytest.mark.parametrize("selector", METHODS)
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": True}, "n_components"),
+        ({"n_components": 2.5}, "n_components"),
+        ({"n_components": 64, "sketch_size": 64}, "must exceed"),
+        ({"sketch_size": 1}, "size"),
+        ({"n_features_to_select": 0}, "n_features_to_select"),
+        ({"normalize": "l1"}, "l2"),
+    ],
+)
+def test_bad_parameters_are_named(selector, parameters, message):
+    with pytest.raises(BadParameter, match=message):
+        selector(**parameters).fit(spread())
+
+
+def test_unknown_noise_is_refused():
+    with pytest.raises(BadParameter, match='"residual"'):
+        sks.GreedySelector(noise="white").fit(spread())
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_a_summary_that_cannot_answer_is_refused(selector):
+    with pytest.raises(Incompatible, match="frequent-directions or moments"):
+        selector(3).fit_summary(sks.ColumnStats().from_block(spread()))
+    small = sks.FrequentDirections(6).from_block(spread(d=200))
+    with pytest.raises(BadParameter, match="keeps only 5"):
+        selector(3, n_components=6).fit_summary(small)
+    # Left to itself, it takes what the sketch resolves.
+    assert selector(9).fit_summary(small).selection_.parameters["n_components"] == 3

@@ -1,0 +1,191 @@
+"""Choice of the model: criteria, cross-validation from folds of moments, stability selection; oracles are the rows."""
+
+from __future__ import annotations
+
+from math import comb, log
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, lasso_path
+from sklearn.preprocessing import StandardScaler
+from tests.selectors.conftest import TRUE, linear
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.selectors import StabilitySelector
+from sketchselect.selectors.model_choice import best_by_size, best_by_validation
+
+
+def folds_of(n, k, seed):
+    """Return the fold of each row, as the summary hashes them."""
+    return sks.Folds(sks.Moments(), k, seed=seed).fold_of(np.arange(n, dtype=np.uint64))
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_cross_validation_equals_refits_on_the_rows(refit):
+    X, y = linear(120, 10)
+    alphas = np.geomspace(1.0, 0.05, 8)
+    ours = sks.LassoPath(alphas=alphas, cv=4, random_state=3, refit=refit, tol=1e-13).fit(X, y)
+    fold = folds_of(120, 4, 3)
+    wanted = np.zeros((8, 4))
+    for f in range(4):
+        a, b = fold != f, fold == f
+        scaler = StandardScaler().fit(X[a])
+        Z = scaler.transform(X[a])
+        _, coefs, _ = lasso_path(Z, y[a] - y[a].mean(), alphas=alphas, tol=1e-15, max_iter=500_000)
+        for i in range(8):
+            used = np.flatnonzero(coefs[:, i])
+            if refit and used.size:
+                predicted = LinearRegression().fit(X[a][:, used], y[a]).predict(X[b][:, used])
+            else:
+                predicted = scaler.transform(X[b]) @ coefs[:, i] + y[a].mean()
+            wanted[i, f] = np.mean((y[b] - predicted) ** 2)
+    assert np.allclose(ours.path_.cv_errors, wanted, rtol=1e-9)
+    assert ours.path_.chosen == wanted.mean(axis=1).argmin()
+    assert np.allclose(ours.path_.mean_cv_error, wanted.mean(axis=1))
+
+
+def test_cross_validation_of_sizes_and_terms_equals_refits_on_the_rows():
+    X, y = linear(150, 5)
+    y = y + (X[:, 0] - X[:, 0].mean()) * (X[:, 3] - X[:, 3].mean()) * 3
+    ours = sks.ThresholdedOLS(cv=3, degree=2).fit(X, y)
+    fold = folds_of(150, 3, 0)
+    from sklearn.preprocessing import PolynomialFeatures
+
+    T = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))
+    sizes = ours.path_.values.astype(int)
+    for f in range(3):
+        a, b = fold != f, fold == f
+        full = LinearRegression().fit(T[a], y[a]).coef_ * T[a].std(axis=0)
+        order = np.argsort(-np.abs(full))
+        for i, size in enumerate(sizes):
+            used = order[:size]
+            predicted = LinearRegression().fit(T[a][:, used], y[a]).predict(T[b][:, used]) if size else y[a].mean()
+            assert ours.path_.cv_errors[i, f] == pytest.approx(np.mean((y[b] - predicted) ** 2), rel=1e-8)
+
+
+def test_folds_of_a_saved_summary_give_the_same_model(tmp_path):
+    X, y = linear()
+    direct = sks.LassoPath(cv=5).fit(X, y)
+    folds = sks.summarize(X, sks.Folds(sks.Moments(), 5), y=y)
+    sks.save(sks.Bundle.of({"m": folds, "s": sks.summarize(X, sks.ColumnStats())}), tmp_path / "a.sks")
+    again = sks.LassoPath(cv=5).fit_summary(sks.load(tmp_path / "a.sks"))
+    assert np.array_equal(direct.support_, again.support_)
+    assert np.allclose(direct.coef_, again.coef_, rtol=1e-9)
+    by_criterion = sks.LassoPath().fit_summary(folds)
+    assert np.array_equal(by_criterion.support_, sks.LassoPath().fit(X, y).support_)
+    with pytest.raises(Incompatible, match="folds"):
+        sks.LassoPath(cv=5).fit_summary(sks.summarize(X, sks.Moments(), y=y))
+    with pytest.raises(Incompatible, match="are in 5 folds, cv is 4"):
+        sks.LassoPath(cv=4).fit_summary(folds)
+    with pytest.raises(Incompatible, match="are not in folds, cv is 3"):
+        sks.LassoPath().fit(X, y).set_params(cv=3).partial_fit(X, y)
+
+
+def test_criteria_are_those_of_the_residuals():
+    X, y = linear(150, 12)
+    path = sks.MCPPath(ebic_gamma=0.8).fit(X, y).path_
+    residuals = y[:, None] - X @ path.coefs - path.intercepts
+    for i in range(len(path)):
+        k, fit = int(path.n_nonzero[i]), 150 * log(np.mean(residuals[:, i] ** 2))
+        assert path.criteria["aic"][i] == pytest.approx(fit + 2 * k, rel=1e-9)
+        assert path.criteria["bic"][i] == pytest.approx(fit + k * log(150), rel=1e-9)
+        assert path.criteria["ebic"][i] == pytest.approx(fit + k * log(150) + 1.6 * log(comb(12, k)), rel=1e-9)
+    for name in ("aic", "bic", "ebic"):
+        chosen = sks.MCPPath(criterion=name, ebic_gamma=0.8).fit(X, y)
+        assert chosen.path_.chosen == np.argmin(path.criteria[name])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [sks.LassoPath(refit=True), sks.MCPPath(), sks.SCADPath(), sks.ThresholdedOLS(criterion="ebic"), sks.MCPPath(cv=5)],
+)
+def test_the_number_of_columns_is_found(method):
+    X, y = linear(1000, 25, noise=0.5)
+    assert set(TRUE) <= set(method.fit(X, y).support_.tolist())
+    assert len(method.support_) <= 5
+
+
+def test_the_one_standard_error_rule():
+    errors = np.array([[9.0, 9, 9], [4, 5, 6], [3, 4, 6], [4, 3, 5]])
+    assert best_by_validation(errors, "min") == 3
+    # mean 4, sd of (4, 3, 5) over sqrt(3) = 0.577: the third row, of mean 13/3, is within; the second, of 5, is not.
+    assert best_by_validation(errors, "1se") == 2
+    X, y = linear()
+    best, sparse = sks.LassoPath(cv=5).fit(X, y), sks.LassoPath(cv=5, cv_rule="1se").fit(X, y)
+    assert sparse.path_.chosen < best.path_.chosen
+    assert len(sparse.support_) <= len(best.support_)
+
+
+def test_the_largest_model_within_the_limit_is_taken():
+    path = sks.LassoPath(alphas=[1.0, 0.5, 0.1]).fit(*linear()).path_
+    sizes = path.n_nonzero
+    assert best_by_size(path.candidates, int(sizes[1])) == np.flatnonzero(sizes == sizes[1])[-1]
+    with pytest.raises(BadParameter, match="larger alpha"):
+        sks.LassoPath(alphas=[1e-6], n_features_to_select=2).fit(*linear())
+
+
+def test_stability_selection_equals_the_halves_of_the_rows():
+    X, y = linear(240, 20)
+    ours = StabilitySelector(n_pairs=3, n_buckets=6, random_state=5).fit(X, y)
+    bucket = folds_of(240, 6, 5)
+    counts, q = np.zeros(20), ours.selection_.parameters["n_per_half"]
+    assert q == int(np.sqrt(0.4 * 20))
+    for pair in range(3):
+        for half in (ours._halves(pair), ~ours._halves(pair)):
+            rows = half[bucket]
+            counts[sks.LassoPath(n_features_to_select=q).fit(X[rows], y[rows]).support_] += 1
+    assert np.array_equal(ours.scores_, counts / 6)
+    assert ours.support_.tolist() == np.flatnonzero(counts / 6 >= 0.7).tolist()
+    assert ours.error_bound_ == pytest.approx(q**2 / (0.4 * 20))
+    assert ours.error_bound_ <= 1.0
+
+
+def test_stability_selection_keeps_its_bound_on_noise():
+    rng = np.random.default_rng(0)
+    false = []
+    for _ in range(15):
+        X, y = rng.standard_normal((100, 60)), rng.standard_normal(100)
+        chosen = StabilitySelector(sks.MCPPath(), n_pairs=8, max_false=2.0).fit(X, y)
+        false.append(len(chosen.support_))
+        assert chosen.error_bound_ <= 2.0
+    # Expected number at most 2; its mean over 15 draws stays below with room for their spread.
+    assert np.mean(false) <= 2.0
+
+
+def test_stability_of_classes_and_of_streams():
+    X, y = linear(300, 12)
+    labels = np.where(y > 7, "high", "low")
+    whole = StabilitySelector(sks.LassoPath(task="classification")).fit(X, labels)
+    stream = StabilitySelector(sks.LassoPath(task="classification"))
+    for a in range(0, 300, 75):
+        stream.partial_fit(X[a : a + 75], labels[a : a + 75], classes=["low", "high"])
+    assert np.array_equal(whole.scores_, stream.scores_)
+    assert set(whole.support_.tolist()) >= {3}
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (StabilitySelector(sks.VarianceSelector()), "supervised selector"),
+        (StabilitySelector(threshold=0.5), "threshold must be above 0.5"),
+        (StabilitySelector(n_buckets=5), "n_buckets must be even"),
+        (StabilitySelector(max_false=0), "max_false"),
+        (StabilitySelector(sks.LassoPath(half_life=5)), "half_life"),
+        (StabilitySelector(sks.LassoPath(degree=2)), "degree=1"),
+    ],
+)
+def test_bad_parameters_of_stability_selection(method, message):
+    with pytest.raises(BadParameter, match=message):
+        method.fit(*linear(60, 5))
+
+
+def test_folds_without_rows_are_left_out_and_one_is_not_enough():
+    X, y = linear(6, 3)
+    chosen = sks.ThresholdedOLS(cv=40).fit(X, y)
+    assert 2 <= chosen.path_.cv_errors.shape[1] <= 6
+    X, y = linear(200, 3)
+    folds = sks.Folds(sks.Moments(), 2)
+    rows = np.flatnonzero(folds.fold_of(np.arange(200, dtype=np.uint64)) == 1)
+    with pytest.raises(EmptyInput, match="at least two folds with rows, there are 1 of 2"):
+        sks.ThresholdedOLS(cv=2).fit_summary(folds.from_block(X[rows], y[rows], start=rows))

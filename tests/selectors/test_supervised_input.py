@@ -1,0 +1,231 @@
+"""Awkward and wrong input of supervised selectors: a documented answer, or one line that names what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from tests.selectors.conftest import linear
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
+
+ALL = [
+    sks.ThresholdedOLS(),
+    sks.FeatureSelectionAnnealing(),
+    sks.LassoPath(),
+    sks.ElasticNetPath(),
+    sks.MCPPath(),
+    sks.SCADPath(),
+]
+every_method = pytest.mark.parametrize("method", ALL, ids=lambda m: m.method)
+
+
+@every_method
+def test_a_constant_target_selects_nothing_and_says_so(method):
+    X, _ = linear(60, 8)
+    for y in (np.full(60, 3.7), np.zeros(60), np.full((60, 2), 1e9)):
+        with pytest.warns(UserWarning, match="the target is constant"):
+            method.fit(X, y)
+        assert method.support_.size == 0
+        assert not np.any(method.coef_)
+        assert np.allclose(method.predict(X), y)
+
+
+@every_method
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
+def test_constant_columns_take_no_part_whatever_their_size(method, scale):
+    X, y = linear(120, 8)
+    X = np.insert(X, [0, 4, 8], [1e9, 0.0, 0.1], axis=1) * scale
+    method = clone(method).set_params(n_features_to_select=11)
+    method.fit(X, y)
+    assert not set(method.support_.tolist()) & {0, 5, 10}
+    assert not method.scores_[[0, 5, 10]].any()
+    assert method.score(X, y) > 0.8
+
+
+@every_method
+def test_of_equal_columns_the_first_is_taken(method):
+    X, y = linear(150, 9)
+    doubled = np.hstack([X[:, :1], X, X * 5.0 - 3.0])  # column 0 twice more, all others once more
+    alone = clone(method).set_params(n_features_to_select=3).fit(X, y)
+    got = clone(method).set_params(n_features_to_select=3).fit(doubled, y)
+    again = clone(method).set_params(n_features_to_select=3).fit(doubled, y)
+    assert np.array_equal(got.support_, again.support_)
+    if method.method in ("lasso", "mcp", "scad"):
+        assert (got.support_ <= 9).all()
+        assert 1 not in got.support_
+    else:  # equal columns share the coefficient, so that both may be taken; the first one then is
+        first = np.r_[0, 0, np.arange(2, 10), 0, np.arange(2, 10)]
+        assert set(first[got.support_]) <= set(got.support_.tolist())
+    if method.method in ("lasso", "mcp"):
+        assert np.unique(np.maximum(got.support_ - 1, 0)).tolist() == alone.support_.tolist()
+    assert np.isfinite(got.coef_).all()
+
+
+@every_method
+def test_more_columns_than_rows(method):
+    X, y = linear(40, 90, noise=0.1)
+    got = clone(method).set_params(n_features_to_select=8)
+    got.set_params(**{"refit": True} if "refit" in got.get_params() else {}).fit(X, y)
+    assert 1 <= got.support_.size <= 8
+    assert np.isfinite(got.predict(X)).all()
+    if method.method != "thresholded-ols":
+        assert got.score(X, y) > 0.8
+    chosen = clone(method).set_params(criterion="ebic").fit(X, y)
+    assert chosen.support_.size < 40
+
+
+def test_a_ridge_makes_thresholding_rank_well_with_few_rows():
+    X, y = linear(60, 90, noise=0.1)
+    got = sks.ThresholdedOLS(12, ridge=0.3).fit(X, y)
+    correlation = np.corrcoef(X.T)
+    s = StandardScaler().fit_transform(X).T @ (y - y.mean()) / 60
+    wanted = np.abs(np.linalg.solve(correlation + 0.3 * np.eye(90), s))
+    assert np.allclose(got.scores_, wanted, rtol=1e-8)
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(59), "59"),
+        (np.where(np.arange(60) == 7, np.nan, 1.0), "first at row 7"),
+        (np.where(np.arange(60) == 9, np.inf, 1.0), "first at row 9"),
+        (np.array(["a", "b"] * 30), "classification"),
+        (np.zeros((60, 2, 2)), "3 dimensions"),
+        (None, "requires y"),
+        ("/nowhere/y.npy", "/nowhere/y.npy"),
+    ],
+)
+def test_a_bad_target_is_one_readable_line(method, y, message):
+    with pytest.raises(SketchSelectError, match=message) as caught:
+        method.fit(linear(60, 8)[0], y)
+    assert "\n" not in str(caught.value)
+
+
+@every_method
+def test_wanting_more_columns_than_there_are(method):
+    X, y = linear(60, 8)
+    method = clone(method).set_params(n_features_to_select=9)
+    with pytest.warns(UserWarning, match="n_features_to_select = 9 but there are 8 columns"):
+        method.fit(X, y)
+    assert method.support_.size == 8 or method.method in ("mcp", "scad")
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"task": "ranking"}, "task"),
+        ({"degree": 3}, "degree"),
+        ({"criterion": "cp"}, "criterion"),
+        ({"cv": 1}, "cv"),
+        ({"cv": 5, "n_features_to_select": 3}, "both choose"),
+        ({"cv_rule": "2se"}, "cv_rule"),
+        ({"ebic_gamma": 1.5}, "ebic_gamma"),
+        ({"n_features_to_select": 0}, "n_features_to_select"),
+        ({"half_life": 0.0}, "half_life"),
+        ({"missing": "mean"}, "missing"),
+    ],
+)
+def test_bad_parameters_are_named(method, parameters, message):
+    with pytest.raises(BadParameter, match=message) as caught:
+        clone(method).set_params(**parameters).fit(*linear(60, 8))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (sks.LassoPath(alpha=0), "alpha must be"),
+        (sks.LassoPath(alpha=0.1, cv=3), "alpha and cv both"),
+        (sks.LassoPath(alphas=[0.1, -1]), "alphas"),
+        (sks.LassoPath(alphas=0.1), "one number is `alpha`"),
+        (sks.LassoPath(alpha_ratio=2), "alpha_ratio"),
+        (sks.LassoPath(n_alphas=1), "n_alphas"),
+        (sks.LassoPath(tol=0), "tol"),
+        (sks.LassoPath(criterion=None), "criterion"),
+        (sks.ElasticNetPath(l1_ratio=0), "l1_ratio"),
+        (sks.MCPPath(gamma=1), "gamma"),
+        (sks.SCADPath(gamma=2), "gamma"),
+        (sks.ThresholdedOLS(ridge=-1), "ridge"),
+        (sks.FeatureSelectionAnnealing(n_iter=1), "n_iter"),
+        (sks.FeatureSelectionAnnealing(mu=-1), "mu"),
+    ],
+)
+def test_bad_parameters_of_one_method_are_named(method, message):
+    with pytest.raises(BadParameter, match=message):
+        method.fit(*linear(60, 8))
+
+
+@every_method
+def test_summaries_that_do_not_fit_are_refused(method):
+    X, y = linear(60, 8)
+    with pytest.raises(Incompatible, match="holds no target"):
+        method.fit_summary(sks.Moments().from_block(X))
+    with pytest.raises(Incompatible, match="moments"):
+        method.fit_summary(sks.ColumnStats().from_block(X))
+    with pytest.raises(Incompatible, match="folds of column-stats"):
+        method.fit_summary(sks.Folds(sks.ColumnStats(), 3).from_block(X))
+    with pytest.raises(Incompatible, match="degree 2"):
+        method.fit_summary(sks.Moments(degree=2).from_block(X, y))
+
+
+@every_method
+def test_every_source_gives_the_same_model(method, tmp_path):
+    import dask.array as da
+    import scipy.sparse as sp
+    import zarr
+
+    X, y = linear(300, 12)
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    store = zarr.open_group(str(tmp_path / "s.zarr"), mode="w")
+    store.create_array("x", shape=X.shape, chunks=(64, 5), dtype=X.dtype)[:] = X
+    store.create_array("target", shape=y.shape, chunks=(64,), dtype=y.dtype)[:] = y
+    wanted = clone(method).fit(X, y)
+    for source, target in (
+        (str(tmp_path / "x.npy"), str(tmp_path / "y.npy")),
+        (str(tmp_path / "s.zarr" / "x"), "target"),
+        (da.from_array(X, chunks=(77, 12)), da.from_array(y, chunks=50)),
+        (sp.csr_array(X), y.tolist()),
+    ):
+        got = clone(method).fit(source, target)
+        assert np.array_equal(got.support_, wanted.support_)
+        assert np.allclose(got.coef_, wanted.coef_, rtol=1e-6)
+        assert np.allclose(got.predict(source), wanted.predict(X), rtol=1e-6)
+        assert got.transform(source).shape == (300, wanted.support_.size)
+
+
+def test_missing_values_are_left_out_pair_by_pair():
+    X, y = linear(500, 8, noise=0.3)
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    matrix = sks.open_matrix(holes, nonfinite="missing")
+    chosen = sks.MCPPath(n_features_to_select=3, missing="pairwise").fit(matrix, y)
+    whole = sks.MCPPath(n_features_to_select=3).fit(X, y)
+    assert np.array_equal(chosen.support_, whole.support_)
+    assert np.allclose(chosen.coef_ * X.std(axis=0), whole.coef_ * X.std(axis=0), atol=0.2)
+    with pytest.raises(SketchSelectError, match=r"missing|NaN"):
+        sks.MCPPath().fit(matrix, y)
+
+
+def test_prepared_rows_are_prepared_again_for_predictions():
+    X, y = linear(200, 8)
+    summary = sks.summarize(X, sks.Moments(), y=y, prepare=["l2"])
+    chosen = sks.ThresholdedOLS(4).fit_summary(summary)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert np.allclose(chosen.predict(X), unit @ chosen.coef_ + chosen.intercept_)
+
+
+def test_pipelines_and_data_frames():
+    pd = pytest.importorskip("pandas")
+    X, y = linear(200, 6)
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), sks.LassoPath(n_features_to_select=2))
+    assert pipe.fit(frame, pd.Series(y)).score(frame, y) > 0.5
+    model = sks.ThresholdedOLS(2, degree=2).fit(frame, pd.Series(y))
+    assert all(set(name) <= set("abcdef ^2") for name in model.get_feature_names_out())
+    assert model.selection_.feature_names == tuple("abcdef")
