@@ -98,7 +98,7 @@ def test_readme_commands_are_those_that_the_ci_runs() -> None:
 
 
 def test_readme_python_example_runs(tmp_path: Path) -> None:
-    (example,) = code_blocks("python")
+    example, _ = code_blocks("python")
     assert 15 <= len(example.splitlines()) <= 24
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     out = python("-W", "error", "example.py", cwd=tmp_path)
@@ -106,17 +106,45 @@ def test_readme_python_example_runs(tmp_path: Path) -> None:
     assert (tmp_path / "digits.sks").is_file()
 
 
-def readme_commands() -> list[list[str]]:
-    """Return the words of every command of the README that needs neither set-up nor somebody's cluster."""
-    lines = [line.split("#")[0].split() for block in code_blocks("sh") for line in block.splitlines()]
+def test_readme_stream_of_columns_runs(tmp_path: Path) -> None:
+    _, example = code_blocks("python")
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    assert "40 of 3000 columns" in python("-W", "error", "example.py", cwd=tmp_path)
+
+
+def test_readme_supervised_job_and_its_saved_moments(tmp_path: Path) -> None:
+    _, job = code_blocks("toml")
+    (tmp_path / "job.toml").write_text(job, encoding="utf-8")
+    rng = np.random.default_rng(4)
+    patients = rng.standard_normal((400, 30))
+    np.save(tmp_path / "patients.npy", patients)
+    np.save(tmp_path / "outcome.npy", 2 * patients[:, 3] - patients[:, 8] + rng.standard_normal(400))
+    python("-m", "sketchselect", "run", "job.toml", cwd=tmp_path)
+    model = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
+    assert {(3,), (8,)} <= {tuple(term) for term in model["terms"]}
+    assert model["cv"]["n_folds"] == 5
+    for name in re.findall(r'dir = "model"\s+# (.*)', job)[0].split(", "):
+        assert (tmp_path / "model" / name).exists(), name
+    for words in readme_commands("patients"):
+        where = ["--cluster", "threads"] if words[0] == "summarize" else []
+        python("-m", "sketchselect", *words, *where, cwd=tmp_path)
+    assert len(json.loads((tmp_path / "today.json").read_text(encoding="utf-8"))["support"]) == 10
+    assert len(json.loads((tmp_path / "tomorrow.json").read_text(encoding="utf-8"))["support"]) == 20
+    assert len(json.loads((tmp_path / "today-model.json").read_text(encoding="utf-8"))["terms"]) == 10
+
+
+def readme_commands(about: str = "") -> list[list[str]]:
+    """Return the words of the commands of the README on one example that need neither set-up nor somebody's cluster."""
+    blocks = [block for block in code_blocks("sh") if ("patients" in block) == (about == "patients")]
+    lines = [line.split("#")[0].split() for block in blocks for line in block.splitlines()]
     commands = [words for words in lines if words[0] == ".venv/bin/sketchselect" and "--cluster" not in words]
-    assert len(commands) == 8
+    assert len(commands) == (3 if about else 8)
     return [words[1:] for words in commands]
 
 
 @pytest.mark.slow
 def test_readme_job_file_runs_on_a_store_of_ones_own(tmp_path: Path) -> None:
-    (job,) = code_blocks("toml")
+    job, _ = code_blocks("toml")
     (tmp_path / "job.toml").write_text(job, encoding="utf-8")
     counts = np.random.default_rng(3).poisson(2.0, size=(600, 40))
     np.savetxt(tmp_path / "counts.csv", counts, delimiter=",", fmt="%d")

@@ -14,6 +14,7 @@ from timing import paired, seconds
 
 import sketchselect as sks
 from sketchselect.linalg.shrink import shrink
+from sketchselect.summaries.polynomial import expand
 
 
 def gemm_rate(rows: int, inner: int, columns: int) -> float:
@@ -41,11 +42,40 @@ def sketch_by_svd(block: np.ndarray, size: int) -> np.ndarray:
 def exact_gram(block: np.ndarray) -> np.ndarray:
     """Accumulate the Gram matrix over pieces of rows."""
     p = block.shape[1]
-    gram, product = np.zeros((p, p)), np.empty((p, p))
+    gram, product = np.zeros((p, p), block.dtype), np.empty((p, p), block.dtype)
     for start in range(0, block.shape[0], 2048):
         piece = block[start : start + 2048]
         gram += np.matmul(piece.T, piece, out=product)
     return gram
+
+
+def forms(quick: bool, rng: np.random.Generator) -> Iterator[str]:
+    """Yield one line for each form of moments: what it costs against the product it cannot do without."""
+    p = 200 if quick else 1000
+    block = rng.standard_normal((400 if quick else 8192, p))
+    y = rng.standard_normal(block.shape[0])
+    a, b = (sks.Moments().from_block(block, y) for _ in range(2))
+    square = np.empty((p, p))
+    yield paired(lambda: a.merge(b), lambda: np.add(square, 1.0, out=square), 9).line(
+        f"one merge / one sweep, p={p}", "-"
+    )
+    others = {
+        "decayed": (sks.DecayedMoments(half_life=1000), 1.4),
+        "five folds": (sks.Folds(sks.Moments(), 5), 1.8),
+        "pairwise": (sks.Moments(missing="pairwise"), 6),
+    }
+    for name, (description, target) in others.items():
+        yield paired(lambda d=description: d.from_block(block, y), lambda: exact_gram(block), 3).line(
+            f"Moments, {name} / bare X.T @ X, p={p}", f"<= {target}"
+        )
+    yield paired(lambda: sks.Moments(method="qr").from_block(block, y), lambda: np.linalg.qr(block, mode="r"), 3).line(
+        f"Moments, qr / bare QR, p={p}", "<= 2"
+    )
+    narrow = block[:, : 20 if quick else 60]
+    wide = expand(narrow, narrow.mean(axis=0))
+    yield paired(lambda: sks.Moments(degree=2).from_block(narrow), lambda: exact_gram(wide), 3).line(
+        f"Moments, degree 2 / bare Gram matrix of the products, p={narrow.shape[1]}", "<= 1.5"
+    )
 
 
 def lines(quick: bool) -> Iterator[str]:
@@ -74,10 +104,13 @@ def lines(quick: bool) -> Iterator[str]:
         f"FrequentDirections / exact Gram, p={p} l={size}", "<= 1"
     )
     for p in (500, 1000, 2000):
-        block = rng.standard_normal((400 if quick else 8192, p))
-        yield paired(lambda b=block: sks.Moments().from_block(b), lambda b=block: exact_gram(b), 5).line(
-            f"Moments / bare X.T @ X, p={p} float64", "<= 1.5"
-        )
+        for dtype in (np.float64, np.float32):
+            block = rng.standard_normal((400 if quick else 8192, p)).astype(dtype)
+            y = rng.standard_normal(block.shape[0])
+            yield paired(lambda b=block, y=y: sks.Moments().from_block(b, y), lambda b=block: exact_gram(b), 5).line(
+                f"Moments with a target / bare X.T @ X, p={p} {np.dtype(dtype)}", "<= 1.3"
+            )
+    yield from forms(quick, rng)
     rows = rng.standard_normal((240, 4000))
     yield paired(lambda: shrink(rows, 100), lambda: np.linalg.eigh(rows @ rows.T), 5).line("one shrink / its eigh", "-")
 
