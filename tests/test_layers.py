@@ -34,7 +34,7 @@ RANKS = {
     "testing": 9,
 }
 # Layers of several files that stand at the top of the package.
-BELONGS_TO = {name: "config" for name in ("jobfile", "jobtext", "jobwords", "jobmethod")}
+BELONGS_TO = dict.fromkeys(("jobfile", "jobtext", "jobwords", "jobmethod"), "config")
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}
 DASK = {"dask", "distributed"}
 # Readers that a user may hand a Dask array to.

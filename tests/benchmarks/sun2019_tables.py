@@ -26,26 +26,22 @@ def thresholded(problem: Problem, k: int) -> np.ndarray:
 
 
 def minimax_concave(problem: Problem, k: int) -> np.ndarray:
-    """Return a model of at most k columns from paths of MCP for two concavities.
+    """Return the last model of at most k columns before an MCP path (gamma = 3) first passes k.
 
-    Sizes along such a path go up and down, so it is followed until they pass 2 k. Looked at are the model before k is
-    first passed, and the last one of the largest size that fits; of all these the best fit after a refit, where the
-    others have to be better than the first by what choosing k of p columns gives by chance, ``k log(p / k) / n`` in the
+    With fewer than two rows a column a path that is all but convex (gamma = 100) comes first, and the concave one has
+    to fit better, after a refit, by more than what choosing k of p columns gives by chance, ``k log(p / k) / n`` in the
     log.
     """
     wide = problem.n_features > 5000
+    n_alphas, most = (100, k + k // 5) if wide else (200, 2 * k)
     chance = k * np.log(problem.n_features / k) / problem.n
     found = []
-    for gamma in (3.0,) if wide else (6.0, 3.0):
-        n_alphas, most = (100, k + k // 5) if wide else (200, 2 * k)
+    for gamma in (100.0, 3.0) if problem.n < 2 * problem.n_features else (3.0,):
         path = solve_path(problem, MCP(gamma), n_alphas=n_alphas, alpha_ratio=1e-3, max_features=most, tol=1e-5)
-        sizes = np.where(path.n_nonzero <= k, path.n_nonzero, -1)
-        passed = np.flatnonzero(sizes < 0)
-        early = int(passed[0]) - 1 if passed.size else len(path) - 1
-        late = len(path) - 1 - int(sizes[::-1].argmax())
-        for i in (early, late):
-            rss = problem.rss(least_squares(problem, path.support(i))[:, 0])
-            found.append((np.log(rss) + (chance if found else 0.0), len(found), path.support(i)))
+        passed = np.flatnonzero(path.n_nonzero > k)
+        support = path.support(int(passed[0]) - 1 if passed.size else len(path) - 1)
+        rss = problem.rss(least_squares(problem, support)[:, 0])
+        found.append((np.log(rss) + (chance if found else 0.0), len(found), support))
     return min(found)[2]
 
 

@@ -1,4 +1,4 @@
-"""`[cluster] certificate = "blocks"`: a pass of its own, shown in manifest and report, and never above the objective."""
+"""`[cluster] certificate = "blocks"`: a pass of its own, shown in manifest and report, never above the objective."""
 
 from __future__ import annotations
 

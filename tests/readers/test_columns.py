@@ -171,3 +171,20 @@ def test_every_engine_gives_the_same_bits_over_columns(write):
                     found.append(reduced.value)
     assert all(summary == found[0] for summary in found)
     assert np.allclose(found[0].gram(), values @ values.T)
+
+
+def test_float32_columns_can_be_had_in_double():
+    from sketchselect.readers import in_double
+
+    X = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    stored = transposed(open_matrix(X))
+    wide = in_double(stored)
+    assert wide.shape == (7, 5)
+    assert wide.read_rows(2, 4).dtype == np.float64
+    assert wide.dtype == stored.dtype, "bytes read are those of the store"
+    assert np.array_equal(wide.part(2, 4).read_rows(2, 4), X[:, 2:4].T)
+    assert wide.identity(0, 7) != stored.identity(0, 7) or stored.identity(0, 7) is None
+    assert wide.describe() == stored.describe()
+    assert wide.axes == ("column", "row")
+    whole = transposed(open_matrix(X.astype(np.float64)))
+    assert in_double(whole) is whole

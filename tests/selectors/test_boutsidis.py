@@ -111,6 +111,14 @@ def test_residuals_of_columns_are_bounded_and_nearly_attained(size):
         assert found.column_residuals.sum() <= (2 if size == 32 else 1 + 1e-9) * (E**2).sum()
 
 
+def test_the_factor_of_the_hybrid_is_that_of_theorem_5():
+    told = sks.HybridSelector(9, n_clusters=2)._proven_factor
+    assert np.isclose(told(100, 2, 9, False), 15 + 320 * ((1 + np.sqrt(100 / 9)) / (1 - np.sqrt(2 / 9))) ** 2)
+    assert told(100, 2, 9, True) > told(100, 2, 9, False)
+    assert sks.HybridSelector(9, epsilon=0.9)._proven_factor(100, 2, 9, False) > told(100, 2, 9, False)
+    assert sks.HybridSelector(9, svd="exact")._proven_factor(100, 2, 9, False) < told(100, 2, 9, False)
+
+
 def test_certificate_numbers_are_those_of_their_definitions():
     X, _ = blobs()
     chosen = sks.DeterministicSelector(11, n_clusters=4).fit(X)

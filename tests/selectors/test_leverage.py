@@ -163,9 +163,28 @@ def test_a_bad_batch_leaves_the_stream_as_it_was():
         stream.partial_fit(bad)
     with pytest.raises(NotFinite, match="the first at column 5, row 3"):
         stream.partial_fit(open_matrix(bad))
+    stream.set_params(n_features_to_select=0)
+    with pytest.raises(BadParameter, match="n_features_to_select"):
+        stream.partial_fit(X[:, 80:])
+    stream.set_params(n_features_to_select=None)
     assert stream.summary_ is before
     assert stream.n_features_in_ == 80
     assert stream.partial_fit(X[:, 80:]).n_features_in_ == 120
+
+
+def test_a_stream_may_begin_with_zeros_and_measures_when_asked():
+    X = wide(p=90)
+    X[:, :3] = 0
+    stream = sks.OnlineLeverageSelector(ridge=3.0, sampling_rate=1.0)
+    for j in range(90):
+        stream.partial_fit(X[:, j : j + 1])
+        assert np.isnan(stream.summary_.error)
+        assert (stream.support_.size == 0) >= (j < 3)
+    whole = sks.OnlineLeverageSelector(ridge=3.0, sampling_rate=1.0).fit(X)
+    assert stream.support_.tolist() == whole.support_.tolist()
+    assert stream.eps_ == pytest.approx(whole.eps_, rel=1e-6)
+    assert stream.selection_.diagnostics["spectral_error"] == stream.summary_.error == stream.eps_
+    assert not hasattr(sks.OnlineLeverageSelector(), "eps_")
 
 
 def test_names_of_a_stream_of_frames():
@@ -305,7 +324,7 @@ def test_bad_data_are_refused(make):
         (lambda: sks.OnlineLeverageSelector(eps=1), "eps"),
         (lambda: sks.OnlineLeverageSelector(sampling_rate="most"), "sampling_rate"),
         (lambda: sks.OnlineLeverageSelector(ridge=-1), "ridge"),
-        (lambda: sks.OnlineLeverageSelector(random_state=None), "seed"),
+        (lambda: sks.OnlineLeverageSelector(random_state=None), "random_state"),
         (lambda: sks.OnlineLeverageSelector(0), "n_features_to_select"),
         (lambda: sks.LeverageSelector(ridge="small"), "ridge"),
         (lambda: sks.LeverageSelector(ridge=float("nan")), "ridge"),
@@ -352,3 +371,14 @@ def test_a_bundle_over_columns_holds_the_sample_and_more():
     )
     chosen = sks.OnlineLeverageSelector(9).fit_summary(bundle)
     assert chosen.support_.tolist() == sks.OnlineLeverageSelector(9).fit(X).support_.tolist()
+
+
+def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
+    from sketchselect.errors import WillNotFit
+    from sketchselect.execution.threads_engine import ThreadEngine
+
+    X = wide(n=50, p=120_000)
+    engine = ThreadEngine(2, memory_limit=700 << 20)
+    with pytest.raises(WillNotFit, match=r"120000 columns of 50 values .* lower sampling_rate"):
+        sks.OnlineLeverageSelector(sampling_rate=1e4).collect(Source(open_matrix(X)), engine)
+    assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect(Source(open_matrix(X)), engine).n_kept < 100

@@ -32,7 +32,7 @@ for _method in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "
         "check_sample_weight_equivalence_on_sparse_data": SPLITS,
     }
 EXPECTED_FAILURES["online-leverage"] = {
-    "check_n_features_in_after_fitting": "partial_fit takes the next columns, so that another number of them is no error"
+    "check_n_features_in_after_fitting": "partial_fit takes the next columns, so another number of them is no error"
 }
 
 

@@ -212,6 +212,68 @@ def test_missing_values_are_left_out_pair_by_pair():
         sks.MCPPath().fit(matrix, y)
 
 
+def test_missing_says_how_nan_are_read_wherever_they_come_from(tmp_path):
+    X, y = linear(300, 8, noise=0.3)
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    np.save(tmp_path / "x.npy", holes)
+    wanted = sks.LassoPath(missing="pairwise").fit(sks.open_matrix(holes, nonfinite="missing"), y)
+    for source in (holes, tmp_path / "x.npy"):
+        got = sks.LassoPath(missing="pairwise").fit(source, y)
+        assert np.array_equal(got.coef_, wanted.coef_)
+        assert got.transform(source).shape == (300, wanted.support_.size)
+        with pytest.raises(SketchSelectError, match="NaN"):
+            got.predict(source)
+    holes[:, 3] = np.nan
+    with pytest.raises(BadParameter, match="column 3 has hardly a value"):
+        sks.LassoPath(missing="pairwise").fit(holes, y)
+
+
+@every_method
+def test_columns_that_do_not_vary_are_reported(method):
+    X, y = linear(60, 8)
+    for still in (np.full(X.shape, 1.1), X * 1e-160):
+        with pytest.warns(UserWarning, match="no column varies"):
+            got = clone(method).fit(still, y)
+        assert got.support_.size == 0
+        assert np.allclose(got.predict(still), y.mean())
+
+
+@every_method
+def test_a_constant_target_has_nothing_to_validate(method):
+    X, _ = linear(60, 8)
+    with pytest.warns(UserWarning, match="the target is constant"):
+        got = clone(method).set_params(cv=3).fit(X, np.full(60, 3.7))
+    assert got.support_.size == 0
+    assert np.allclose(got.path_.cv_errors, 0.0)
+
+
+@pytest.mark.parametrize("choice", [{"criterion": "ebic"}, {"cv": 4}, {"alpha": 0.05}, {"adaptive": True}], ids=str)
+@pytest.mark.parametrize("method", [sks.LassoPath(), sks.MCPPath(), sks.SCADPath()], ids=lambda m: m.method)
+def test_copies_of_columns_change_no_model(method, choice):
+    X, y = linear(200, 8)
+    alone = clone(method).set_params(**choice).fit(X, y)
+    copied = np.hstack([X, -2.0 * X, X + 3.0])
+    got = clone(method).set_params(**choice).fit(copied, y)
+    assert np.array_equal(got.support_, alone.support_)
+    assert np.allclose(got.coef_[:8], alone.coef_, atol=1e-7)
+    parts = clone(method).set_params(**choice).partial_fit(copied[:70], y[:70]).partial_fit(copied[70:], y[70:])
+    assert np.array_equal(parts.support_, got.support_)
+
+
+def test_a_column_of_objects_that_are_numbers_is_a_target():
+    pd = pytest.importorskip("pandas")
+    X, y = linear(60, 5)
+    wanted = sks.LassoPath().fit(X, y)
+    assert np.array_equal(sks.LassoPath().fit(X, pd.Series(y, dtype=object)).coef_, wanted.coef_)
+    with pytest.raises(SketchSelectError, match="neither all numbers nor all text"):
+        sks.LassoPath().fit(X, pd.Series([*y[:-1].tolist(), "a"], dtype=object))
+
+
+def test_a_path_is_no_summary_but_the_cure_is_named():
+    with pytest.raises(Incompatible, match=r"sketchselect\.load"):
+        sks.LassoPath().fit_summary("moments.sks")
+
+
 def test_prepared_rows_are_prepared_again_for_predictions():
     X, y = linear(200, 8)
     summary = sks.summarize(X, sks.Moments(), y=y, prepare=["l2"])
@@ -229,3 +291,45 @@ def test_pipelines_and_data_frames():
     model = sks.ThresholdedOLS(2, degree=2).fit(frame, pd.Series(y))
     assert all(set(name) <= set("abcdef ^2") for name in model.get_feature_names_out())
     assert model.selection_.feature_names == tuple("abcdef")
+
+
+def test_a_target_that_no_column_explains_has_the_empty_model_also_if_adaptive():
+    X = np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]] * 5)
+    y = X[:, 0] * X[:, 1]
+    for method in (sks.LassoPath(adaptive=True), sks.MCPPath(adaptive=True, n_features_to_select=1)):
+        assert method.fit(X, y).support_.size == 0
+
+
+def test_a_dask_array_of_another_width_is_refused():
+    da = pytest.importorskip("dask.array")
+    X, y = linear(60, 5)
+    method = sks.LassoPath(n_features_to_select=2).fit(X, y)
+    assert np.array_equal(method.transform(da.from_array(X)).compute(), X[:, method.support_])
+    with pytest.raises(BadParameter, match="10 features"):
+        method.transform(da.from_array(np.hstack([X, X])))
+
+
+def test_as_many_columns_as_rows_without_a_penalty_are_warned_of():
+    X, y = linear(12, 30)
+    with pytest.warns(UserWarning, match="15 columns of 12 rows"):
+        sks.ThresholdedOLS().fit(X, y)
+    with pytest.warns(UserWarning, match="fits any target"):
+        sks.LassoPath(n_features_to_select=11, refit=True).fit(X, y)
+    sks.LassoPath(n_features_to_select=11).fit(X, y)
+    sks.ThresholdedOLS(4).fit(X, y)
+
+
+@every_method
+def test_a_seed_must_be_a_number_and_weights_large_enough_to_square(method):
+    X, y = linear(60, 5)
+    with pytest.raises(BadParameter, match="random_state must be a whole number"):
+        clone(method).set_params(cv=3, random_state=None).fit(X, y)
+    with pytest.raises(BadParameter, match="so small that their squares are zero"):
+        clone(method).fit(X, y, sample_weight=np.full(60, 1e-300))
+
+
+@pytest.mark.parametrize("alphas", ["a", ["a"], 0.3, [0.0], [np.nan], []])
+def test_alphas_are_numbers_above_zero(alphas):
+    X, y = linear(60, 5)
+    with pytest.raises(BadParameter, match="alphas must be a sequence"):
+        sks.LassoPath(alphas=alphas).fit(X, y)

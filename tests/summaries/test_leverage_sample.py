@@ -322,3 +322,15 @@ def test_realised_error_from_a_sketch_is_an_upper_bound(size):
         assert size == 10 or size == 40 or sketch.shrinkage > 0
         found = spectral_error(s.sample, sketch.directions, sketch.shrinkage, 0.5)
         assert found >= relative_error(s.sample, A, 0.5) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("n", "ridge"), [(4, 1.0), (30, 0.01), (30, "auto")])
+def test_a_merged_sample_keeps_no_more_rows_than_it_says(n, ridge):
+    rows = np.random.default_rng(0).standard_normal((6000, n))
+    description = LeverageSample(sampling_rate=2.0, ridge=ridge)
+    union = description.empty(n)
+    for start in range(0, 6000, 500):
+        union = union.merge(description.from_block(rows[start : start + 500], start=start))
+    most = description.most_rows(n)
+    assert union.n_kept <= most + 4 * np.sqrt(most)
+    assert union.n_kept >= most / 20

@@ -124,8 +124,9 @@ def spectral_error(sample: Floats, directions: Directions, shrinkage: float, rid
     gap = whitener.T @ (sample.T @ sample - given) @ whitener
     above = float(np.linalg.eigvalsh(gap)[-1])
     gap[np.diag_indices(size)] -= shrinkage / (np.maximum(lam, 0.0) + ridge)
-    below = -float(np.linalg.eigvalsh(gap)[0])
-    outside = 0.0 if exact or size == n else shrinkage / ridge
+    # C'C is not negative, so that 1 always does below; where neither C nor B reaches, A'A is at most Delta.
+    below = min(-float(np.linalg.eigvalsh(gap)[0]), 1.0)
+    outside = 0.0 if exact or size == n else shrinkage / (ridge + shrinkage)
     return max(above, below, outside, 0.0)
 
 

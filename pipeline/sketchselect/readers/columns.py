@@ -100,7 +100,7 @@ class InDouble(Matrix):
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
         self.shape = matrix.shape
-        self.dtype = np.dtype(np.float64)
+        self.dtype = matrix.dtype  # as stored: bytes read are counted by it
         self.is_sparse = matrix.is_sparse
         self.feature_names = matrix.feature_names
         self.address = matrix.address
@@ -114,7 +114,8 @@ class InDouble(Matrix):
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return these rows as float64."""
-        return self._matrix.read_rows(start, stop).astype(np.float64)
+        rows: Array = self._matrix.read_rows(start, stop).astype(np.float64)
+        return rows
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return the fingerprint of these rows; another than that of the values as they are stored."""

@@ -191,9 +191,12 @@ def as_entries(values: Any, address: str) -> Array:
     array = np.asarray(values)
     if array.dtype.kind in "OT":
         entries = array.ravel().tolist()
-        if not all(isinstance(entry, str) for entry in entries):
+        if all(isinstance(entry, str) for entry in entries):
+            array = np.array(entries, dtype=str).reshape(array.shape)
+        elif all(isinstance(entry, (bool, int, float, np.number, np.bool_)) for entry in entries):
+            array = np.array(entries).reshape(array.shape)
+        else:
             raise SourceError(f"{address}: entries are neither all numbers nor all text; convert them first")
-        array = np.array(entries, dtype=str).reshape(array.shape)
     elif array.dtype.kind == "S":
         array = array.astype(str)
     return canonical(array, array.dtype.newbyteorder("="))

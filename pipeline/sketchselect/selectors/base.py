@@ -18,6 +18,7 @@ from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_bands
+from sketchselect.readers.base import Nonfinite
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
 
@@ -194,19 +195,26 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any, *, reset: bool) -> Matrix:
         """Open a source, letting scikit-learn check and record what is an array or data frame in memory."""
+        missing = getattr(self, "missing", None) is not None
+        policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         if _is_array_like(X):
-            X = validate_data(self, X, reset=reset, dtype="numeric", accept_sparse="csr", ensure_all_finite=True)
-            return open_matrix(X)
-        matrix = open_matrix(X)
+            finite = "allow-nan" if missing else True
+            X = validate_data(self, X, reset=reset, dtype="numeric", accept_sparse="csr", ensure_all_finite=finite)
+            return open_matrix(X, nonfinite=policy)
+        matrix = open_matrix(X, nonfinite=policy)
         if reset:
             self.n_features_in_ = matrix.shape[1]
             self._forget_names()
-        elif matrix.shape[1] != self.n_features_in_:
+        else:
+            self._require_width(matrix.shape[1])
+        return matrix
+
+    def _require_width(self, n_columns: int) -> None:
+        if n_columns != self.n_features_in_:
             raise BadParameter(
-                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                f"X has {n_columns} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input"
             )
-        return matrix
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Open the target of a selector that uses one."""
@@ -270,6 +278,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if _is_array_like(X):
             return super().transform(X)
         if hasattr(X, "__dask_graph__"):
+            self._require_width(X.shape[-1])
             return X[:, self.support_]
         matrix = self._open(X, reset=False)
         bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
@@ -279,6 +288,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "missing", None) is not None
         return tags
 
 

@@ -110,8 +110,12 @@ class HybridSelector(DrawnColumnSelector):
             squares[candidates] = first[candidates] * run.squares
         told: dict[str, Any] = {"n_candidates": int(candidates.size), "n_iterations": steps}
         told["n_added"] = n_select - int(np.count_nonzero(squares))
-        # Theorem 5, which a draw fulfils with probability 0.4.
-        share = n_candidates(k, n_select) / max(steps, n_select), k / max(steps, n_select)
-        factor = 15.0 + 320.0 * ((1.0 + math.sqrt(share[0])) / (1.0 - math.sqrt(share[1]))) ** 2
+        factor = self._proven_factor(n_candidates(k, n_select), k, max(steps, n_select), told["n_added"] > 0)
         told["proven_factor"] = factor if subspace.is_exact else None
         return top_up(squares, by_leverage(subspace), n_select), told
+
+    def _proven_factor(self, c: int, k: int, n_iterations: int, added: bool) -> float:
+        """Return the factor of Theorem 5 (0.4), for any epsilon, with columns of s^2 <= 1 added afterwards or not."""
+        residual = 10.0 * (1.0 + float(self.epsilon)) if self.svd == "fast" else 1.0
+        spread = 5.0 * (1.0 + math.sqrt(c / n_iterations)) ** 2 + added
+        return residual + 4.0 * (1.0 + residual) * spread / (1.0 - math.sqrt(k / n_iterations)) ** 2

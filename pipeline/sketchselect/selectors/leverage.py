@@ -24,6 +24,7 @@ from sketchselect.selectors.column_streams import (
     n_columns_seen,
     names_of_columns,
     priority_sample,
+    require_seed,
     spread,
 )
 from sketchselect.selectors.selection import Selection, rank
@@ -114,9 +115,7 @@ class LeverageSelector(BaseSelector):
         number = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool)
         if self.ridge != "auto" and not (number and 0 <= float(self.ridge) < np.inf):
             raise BadParameter(f'ridge must be "auto" or a number that is not negative, got {self.ridge!r:.40}')
-        seed = self.random_state
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-            raise BadParameter(f"random_state must be a whole number from 0 to 2^64 - 1, got {seed!r:.40}")
+        require_seed(self.random_state)
 
     def _components(self, n_features: int) -> int:
         k = self.n_components

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
 from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution.memory import PROCESS_NBYTES
 from sketchselect.linalg.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_bands, transposed
+from sketchselect.readers.units import format_bytes
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.column_streams import (
     column_source,
     n_columns_seen,
     names_of_columns,
     priority_sample,
+    require_seed,
     spread,
 )
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Summary, pick
 from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
+
+_OF_A_STREAM = ("summary_", "_sketch", "n_features_in_", "feature_names_in_")
 
 SKETCH_SIZE = 128
 """Rows of the sketch that measures the error where neither rows nor columns are few."""
@@ -113,7 +119,8 @@ class OnlineLeverageSelector(BaseSelector):
         return self._sample()
 
     def _sample(self) -> LeverageSample:
-        return LeverageSample(self.eps, self.sampling_rate, self.ridge, self.random_state)
+        seed = require_seed(self.random_state)
+        return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
     def collect(
         self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
@@ -127,6 +134,7 @@ class OnlineLeverageSelector(BaseSelector):
         n_rows, n_columns = source.matrix.shape
         by_rows = n_rows > EXACT_COLUMNS >= n_columns
         bands = column_source(source, self.method)
+        _require_memory(self._sample(), n_rows, n_columns, engine, source.matrix.address)
         description: Summary[Any] = self._sample()
         if not by_rows:
             description = Bundle(sample=description, sketch=_sketch(n_rows))
@@ -156,13 +164,14 @@ class OnlineLeverageSelector(BaseSelector):
         There are no weights of rows: a score is that of a whole column.
         """
         super().fit(X, y, client=client)
-        self._warn_if_all()
+        self._judge_all_columns()
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:  # type: ignore[override]
         """Let the next columns of the stream arrive: all rows of X, columns that were not there before.
 
-        Goes on with the online algorithm (`LeverageSample.update`): new columns are scored against those kept.
+        Goes on with the online algorithm (`LeverageSample.update`): new columns are scored against those kept. `eps_`
+        is measured when it is first asked for.
 
         Parameters
         ----------
@@ -174,7 +183,7 @@ class OnlineLeverageSelector(BaseSelector):
         if classes is not None:
             raise BadParameter("a stream of columns knows no classes; leave the argument out")
         sample, sketch = getattr(self, "summary_", None), getattr(self, "_sketch", None)
-        before = {k: getattr(self, k) for k in ("n_features_in_", "feature_names_in_") if hasattr(self, k)}
+        before = {name: getattr(self, name) for name in _OF_A_STREAM if hasattr(self, name)}
         try:
             matrix = self._open(X, reset=True)
             n_rows, n_new = matrix.shape
@@ -187,19 +196,20 @@ class OnlineLeverageSelector(BaseSelector):
                 columns = Source(transposed(matrix)).block(a, b).values
                 sample = sample.update(columns, start=seen + a)
                 sketch = None if sketch is None else sketch.update(columns)
-        except BaseException:
-            # A batch with a bad value leaves the stream as it was.
             self._forget_names()
+            self.n_features_in_ = seen + n_new
+            if names is not None:
+                names = (*(sample.feature_names or ()), *names)
+            # What is realised is measured when somebody asks: that takes far longer than a column.
+            self._sketch = sketch
+            self.summary_ = sample.with_context(prepare=(), feature_names=names)
+            return self._finish(names)
+        except BaseException:
+            # A batch that is refused leaves the stream as it was, so that it can be given again.
+            for name in _OF_A_STREAM:
+                self.__dict__.pop(name, None)
             self.__dict__.update(before)
             raise
-        self._forget_names()
-        self.n_features_in_ = seen + n_new
-        if names is not None:
-            names = (*(sample.feature_names or ()), *names)
-        sample = sample.measured(np.nan) if sketch is None else _measured(sample, sketch)
-        self._sketch = sketch
-        self.summary_ = sample.with_context(prepare=(), feature_names=names)
-        return self._finish(names)
 
     def _require_stream(self, sample: LeverageSample, n_rows: int, address: str) -> None:
         """Raise unless columns of `n_rows` values go on with the stream, and under the same parameters."""
@@ -224,11 +234,16 @@ class OnlineLeverageSelector(BaseSelector):
         self._forget_names()
         self.n_features_in_ = n_columns_seen(sample.seen)
         self._finish(names_of_columns(sample.feature_names, self.n_features_in_))
-        self._warn_if_all()
+        self._judge_all_columns()
         return self
 
-    def _warn_if_all(self) -> None:
-        """Warn where nothing was left out, as the printed constants have it unless columns are very many."""
+    def _judge_all_columns(self) -> None:
+        """Warn where nothing was left out, as the printed constants have it unless columns are very many.
+
+        A stream is not judged: what comes may be different, and zeros alone are no reason to stop it.
+        """
+        if not cast(LeverageSample, self.summary_).squared_norm > 0:
+            raise EmptyInput("all columns are zero: there is nothing to select")
         n_nonzero = np.count_nonzero(self.scores_ > 0)
         if self.n_features_to_select is None and self.support_.size == n_nonzero > 1:
             rate = self.selection_.parameters["sampling_rate"]
@@ -239,13 +254,23 @@ class OnlineLeverageSelector(BaseSelector):
                 stacklevel=3,
             )
 
+    @property
+    def eps_(self) -> float:
+        """Realised error; NaN where it is not known (after `fit_summary` of a sample that nobody measured)."""
+        if not hasattr(self, "selection_"):
+            raise AttributeError("eps_ is known once the selector was fitted")
+        sample, sketch = cast(LeverageSample, self.summary_), getattr(self, "_sketch", None)
+        if np.isnan(sample.error) and sketch is not None:
+            self.summary_ = sample = _measured(sample, sketch)
+            told = self.selection_.diagnostics | {"spectral_error": sample.error}
+            self.selection_ = replace(self.selection_, diagnostics=told)
+        return sample.error
+
     def _n_select(self, n_features: int) -> int:
         return n_features if self.n_features_to_select is None else super()._n_select(n_features)
 
     def _select(self, summary: LeverageSample, n_select: int) -> Selection:
         scores = spread(summary.seen, summary.scores)
-        if not summary.squared_norm > 0:
-            raise EmptyInput("all columns are zero: there is nothing to select")
         items, probabilities = summary.items, summary.probabilities
         if items.size > n_select:
             taken, shares = priority_sample(summary.intensities, summary.draws, n_select)
@@ -257,7 +282,6 @@ class OnlineLeverageSelector(BaseSelector):
                 stacklevel=4,
             )
         rate = summary.rate(summary.n_features)
-        self.eps_ = summary.error
         return Selection(
             method=self.method,
             support=items,
@@ -276,8 +300,23 @@ class OnlineLeverageSelector(BaseSelector):
                 "spectral_error": None if np.isnan(summary.error) else summary.error,
                 "n_kept": summary.n_kept,
                 "kept_share_of_squared_norm": float(np.einsum("ij,ij->", summary.sample, summary.sample))
-                / summary.squared_norm,
+                / (summary.squared_norm or 1.0),
             },
+        )
+
+
+def _require_memory(sample: LeverageSample, n_rows: int, n_columns: int, engine: Engine, address: str) -> None:
+    """Raise `WillNotFit` where the columns that may be kept, some of them copied by a merge, are above the limit."""
+    limit = engine.memory_limit
+    most = min(n_columns, 2 * sample.most_rows(n_rows))
+    # Disjoint samples wait for one another; each merge stacks two, scales them and copies what is kept.
+    columns = min(n_columns, 8 * most) + 4 * engine.slots_per_process * most
+    nbytes = PROCESS_NBYTES + 8 * (n_rows + 4) * columns
+    if limit is not None and nbytes > limit:
+        raise WillNotFit(
+            f"{address}: at sampling rate {sample.rate(n_rows):.3g} as many as {most} columns of {n_rows} values may "
+            f"be kept, and merging them can take {format_bytes(nbytes)} per process; the limit is "
+            f"{format_bytes(limit)}. Raise memory_limit, lower sampling_rate, or use a larger ridge or eps"
         )
 
 

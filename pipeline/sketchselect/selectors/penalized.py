@@ -57,14 +57,17 @@ class PenalizedPath(SupervisedSelector):
                 if getattr(self, name) is not None:
                     raise BadParameter(f"alpha and {name} both choose the model; give one of them (the other None)")
         if self.alphas is not None:
-            given = np.asarray(self.alphas, dtype=np.float64)
-            if given.ndim != 1 or not given.size or not (np.isfinite(given) & (given > 0)).all():
+            given = np.asarray(self.alphas)
+            numbers = given.dtype.kind in "fiu" and given.ndim == 1 and given.size > 0
+            if not numbers or not (np.isfinite(given) & (given > 0)).all():
                 raise BadParameter("alphas must be a sequence of finite numbers above 0; one number is `alpha`")
 
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None
     ) -> tuple[Sequence[Candidate], Floats | None]:
-        factors = adaptive_factors(_pilot(problem)) if self.adaptive else None
+        pilot = _pilot(problem) if self.adaptive else np.zeros(0)
+        # A target that no column explains at all leaves nothing to weigh by.
+        factors = adaptive_factors(pilot) if pilot.any() else None
         alphas = self._grid(problem, factors) if values is None else np.asarray(values)
         if size is None:
             # As many columns as rows fit anything: no criterion compares such models.

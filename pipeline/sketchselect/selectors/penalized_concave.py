@@ -52,7 +52,8 @@ class MCPPath(PenalizedPath):
     half_life : float, optional
         Forget: a row counts half after so many rows.
     missing : "pairwise", optional
-        Use every pair of present values; needs ``open_matrix(X, nonfinite="missing")``.
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
     tol : float, default 1e-10
         Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     random_state : int, default 0
@@ -162,7 +163,8 @@ class SCADPath(PenalizedPath):
     half_life : float, optional
         Forget: a row counts half after so many rows.
     missing : "pairwise", optional
-        Use every pair of present values; needs ``open_matrix(X, nonfinite="missing")``.
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
     tol : float, default 1e-10
         Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     random_state : int, default 0

@@ -52,7 +52,8 @@ class LassoPath(PenalizedPath):
     half_life : float, optional
         Forget: a row counts half after so many rows.
     missing : "pairwise", optional
-        Use every pair of present values; needs ``open_matrix(X, nonfinite="missing")``.
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
     tol : float, default 1e-10
         Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     random_state : int, default 0
@@ -127,7 +128,9 @@ class ElasticNetPath(PenalizedPath):
     """Elastic net from moments: lasso plus ridge, which keeps correlated columns together.
 
     Minimises ``(1/2n) ||y - Xb||^2 + alpha l1_ratio ||b||_1 + alpha (1 - l1_ratio) ||b||^2 / 2`` over standardised
-    columns; equals scikit-learn's `enet_path` on the raw, standardised rows, to rounding.
+    columns; equals scikit-learn's `enet_path` on the raw, standardised rows, to rounding. In this definition the ridge
+    part does not scale with the target: of a target in larger units the models of few columns are shrunken more. Bring
+    the target to unit variance, or set `refit`, where that matters.
 
     Parameters
     ----------
@@ -163,7 +166,8 @@ class ElasticNetPath(PenalizedPath):
     half_life : float, optional
         Forget: a row counts half after so many rows.
     missing : "pairwise", optional
-        Use every pair of present values; needs ``open_matrix(X, nonfinite="missing")``.
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
     tol : float, default 1e-10
         Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     random_state : int, default 0

@@ -17,7 +17,7 @@ from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.penalized_convex import LassoPath
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import SupervisedSelector
-from sketchselect.selectors.supervised_fit import ConstantTarget
+from sketchselect.selectors.supervised_fit import ConstantColumns, ConstantTarget, Interpolation
 from sketchselect.selectors.supervised_moments import design_of
 from sketchselect.selectors.supervised_target import one_column
 from sketchselect.summaries import Folds, Summary
@@ -159,8 +159,9 @@ class StabilitySelector(BaseSelector):
         frequency: Floats = np.zeros(p)
         sizes = []
         with warnings.catch_warnings():
-            # Half of the rows may happen to have one value of the target.
-            warnings.simplefilter("ignore", ConstantTarget)
+            # Half of the rows may happen to have one value of the target, or be few.
+            for expected in (ConstantTarget, ConstantColumns, Interpolation):
+                warnings.simplefilter("ignore", expected)
             for pair in range(int(self.n_pairs)):
                 first = self._halves(pair)
                 for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):

@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors import model_choice, supervised_target
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised_fit import ConstantTarget, ModelFitter
+from sketchselect.selectors.supervised_fit import ConstantColumns, ConstantTarget, Interpolation, ModelFitter
 from sketchselect.selectors.supervised_moments import design_of
 from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
 
@@ -52,6 +52,8 @@ class SupervisedSelector(ModelFitter):
                     "n_features_to_select and cv both choose the model; give one of them (the other None)"
                 )
         model_choice.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
+        if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
+            raise BadParameter(f"random_state must be a whole number (the folds' seed), got {self.random_state!r:.40}")
         if self.half_life is not None:
             if self.cv is not None:
                 raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")
@@ -100,8 +102,9 @@ class SupervisedSelector(ModelFitter):
         if hasattr(self, "summary_"):
             self._require_half_life(self.summary_)
         with warnings.catch_warnings():
-            # A stream may begin with rows of one value.
-            warnings.simplefilter("ignore", ConstantTarget)
+            # A stream may begin with rows of one value, or with few.
+            for early in (ConstantTarget, ConstantColumns, Interpolation):
+                warnings.simplefilter("ignore", early)
             return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Any:

@@ -24,6 +24,14 @@ class ConstantTarget(UserWarning):
     """The target does not vary, so that no column can explain it."""
 
 
+class ConstantColumns(UserWarning):
+    """No column varies, so that none can explain the target."""
+
+
+class Interpolation(UserWarning):
+    """An unregularised model has a coefficient for every row, and so fits whatever the target is."""
+
+
 @dataclass(frozen=True)
 class Fitted:
     """What a supervised selector learned: the models it compared, the one it took, and a score for each column."""
@@ -89,6 +97,14 @@ class ModelFitter(LinearPredictor):
             warnings.warn(
                 ConstantTarget("the target is constant: no column is selected, and its mean is predicted"), stacklevel=6
             )
+        elif not problem.active.any():
+            warnings.warn(
+                ConstantColumns(
+                    "no column varies (beyond the rounding of its mean, or by more than 1e-152): none is selected, and "
+                    "the target's mean is predicted"
+                ),
+                stacklevel=6,
+            )
         candidates, scores = self._path(problem, size, constant)
         errors = None
         chosen = self._chosen_by_value(candidates)
@@ -116,7 +132,18 @@ class ModelFitter(LinearPredictor):
         if self.refit and not compared:
             candidates = [*candidates[:chosen], refitted(problem, candidates[chosen]), *candidates[chosen + 1 :]]
         path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
+        self._warn_if_saturated(path.model.support.size, design.moments.n_rows)
         return self._fitted(design, path, scores)
+
+    def _warn_if_saturated(self, n_columns: int, n_rows: int) -> None:
+        if self.refits and n_columns and n_columns + 1 >= n_rows:
+            warnings.warn(
+                Interpolation(
+                    f"least squares on {n_columns} columns of {n_rows} rows fits any target: the coefficients are "
+                    "those of least norm; select fewer columns, or use a penalised path without refit"
+                ),
+                stacklevel=7,
+            )
 
     def _path(self, problem: Problem, size: int | None, constant: bool) -> tuple[Sequence[Candidate], Floats | None]:
         """Return the models; one without columns for a target that cannot be explained."""

@@ -164,6 +164,8 @@ def problem_of(moments: Any) -> Problem:
     """Return the standardised problem of plain moments."""
     if not np.max(moments.weight, initial=0.0) > 0:
         raise EmptyInput("no rows with a positive weight are left to fit to")
+    if not moments.n_effective > 0:
+        raise BadParameter("the weights of the rows are so small that their squares are zero; give larger ones")
     covariance = moments.covariance()  # a new array each time: the problem takes its memory
     if getattr(moments, "missing", None) == "pairwise":
         # Each entry comes from other rows, so that the whole need not be a covariance.

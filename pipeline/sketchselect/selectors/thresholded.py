@@ -44,7 +44,8 @@ class ThresholdedOLS(SizedSelector):
     half_life : float, optional
         Forget: a row counts half after so many rows.
     missing : "pairwise", optional
-        Use every pair of present values; needs ``open_matrix(X, nonfinite="missing")``.
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
     random_state : int, default 0
         Seed of the folds.
 

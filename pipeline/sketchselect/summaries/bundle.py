@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,8 @@ def pick(found: Any, *kinds: str) -> Summary[Any]:
     elif isinstance(found, Mapping):
         candidates = [m for m in found.values() if isinstance(m, Summary)]
     else:
-        raise Incompatible(f"expected a summary, a mapping of summaries or a Bundle, got {type(found).__name__}")
+        hint = "; read a file with sketchselect.load" if isinstance(found, (str, os.PathLike)) else ""
+        raise Incompatible(f"expected a summary, a mapping of summaries or a Bundle, got {type(found).__name__}{hint}")
     for kind in kinds:
         for candidate in candidates:
             if candidate.kind == kind:

@@ -136,8 +136,20 @@ class LeverageSample(Summary[SampleRecord]):
             return 8.0 * float(np.log(n_features + 1)) / self.eps**2
         return float(self.sampling_rate)
 
+    def most_rows(self, n_features: int) -> int:
+        """Return how many rows a merged sample keeps at most in expectation, of however many: ``c (1 + eps) n``.
+
+        Scores of a weighted sample M sum to at most ``tr M (M + ridge I)^-1``, so with the ridge "auto" to at most 1000
+        also where n is larger. One block may keep more, up to all of its rows.
+        """
+        effective = n_features if self.ridge != "auto" else min(n_features, round(1.0 / AUTO_RIDGE))
+        return int(np.ceil(self.rate(n_features) * (1.0 + self.eps) * effective))
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of a sample of `TYPICAL_ROWS` rows; the true number depends on the data."""
+        """Return the bytes of a sample of `TYPICAL_ROWS` rows, on which the plan of a pass is built.
+
+        The true number depends on the data: see `most_rows`, which `OnlineLeverageSelector` checks beforehand.
+        """
         return 8 * TYPICAL_ROWS * (n_features + 4)
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:

@@ -204,6 +204,12 @@ class Moments(JointMoments[MomentsRecord]):
         divisor = pairs.weight[rows, columns] - ddof
         if (divisor <= 0).any():
             i, j = np.argwhere(divisor <= 0)[0]
+            own = pairs.weight.diagonal() - ddof
+            if (own <= 0).any():
+                raise BadParameter(
+                    f"column {int((own <= 0).argmax())} has hardly a value that is not missing: it has no variance; "
+                    "leave it out"
+                )
             raise BadParameter(
                 f"no covariance of columns {int(i)} and {int(j)}: hardly a row (total weight "
                 f"{float(divisor[i, j]) + ddof:g}) has values in both; leave one out"
