@@ -314,7 +314,7 @@ def test_options_that_contradict_each_other(store: Path, target: np.ndarray, tmp
     np.save(tmp_path / "words.npy", np.where(target > 7, "a", "b"))
     words = ["--target", tmp_path / "words.npy"]
     for args, expected in [
-        (words, "only moments keep targets"),
+        (words, "holds text; add --classes"),
         (["--classes", "--moments"], "add --target"),
         ([*words, "--moments"], "holds text; add --classes"),
         (["--half-life", "10", "--folds", "3"], "--half-life: goes with neither"),

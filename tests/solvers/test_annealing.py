@@ -5,7 +5,8 @@ import pytest
 
 from sketchselect.errors import BadParameter
 from sketchselect.solvers import anneal
-from sketchselect.solvers.annealing import _largest_eigenvalue, schedule
+from sketchselect.solvers.annealing import schedule
+from sketchselect.solvers.shrinking import ShrinkingBlock, follow, leading
 
 
 def test_schedule_is_the_formula_of_the_source():
@@ -58,24 +59,80 @@ def test_steps_never_diverge(make, rho):
     assert np.linalg.norm(fit.scores) <= 2.0 * np.linalg.norm(limit) + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_largest_eigenvalue_is_close_enough_for_the_step(seed):
+def correlations(seed, p=80):
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((60 + 200 * seed, 80))
+    x = rng.standard_normal((60 + 200 * seed, p))
+    if seed % 2:
+        x += rng.standard_normal((len(x), 1))
+    x -= x.mean(axis=0)
     x /= x.std(axis=0)
     matrix = x.T @ x / len(x)
     np.fill_diagonal(matrix, 1.0)
-    exact = np.linalg.eigvalsh(matrix)[-1]
-    found, _ = _largest_eigenvalue(matrix, matrix[0], 0.0)
-    # A step of 1.9 over this estimate has to stay below 2 over the exact value.
-    assert 0.95 * exact < found <= exact * (1 + 1e-12)
+    return matrix
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("accuracy", [0.02, 1e-4])
+def test_eigenvalue_is_close_enough_for_the_step_at_every_drop(seed, accuracy):
+    matrix = correlations(seed)
+    before = matrix.copy()
+    alive = np.arange(80)
+    block = ShrinkingBlock(matrix, alive)
+    largest = leading(block, accuracy)
+    rng = np.random.default_rng(seed)
+    followed = 0
+    for size in range(79, 4, -2):
+        exact = np.linalg.eigvalsh(matrix[np.ix_(alive, alive)])
+        assert largest.value <= exact[-1] * (1 + 1e-12)
+        assert largest.bound >= exact[-1] * (1 - 1e-12)
+        assert largest.bound <= (1 + 2 * accuracy) * largest.value * (1 + 1e-12)
+        assert largest.second >= 0.8 * exact[-2]
+        kept = np.sort(rng.permutation(alive.size)[:size])
+        block.keep(kept)
+        alive = alive[kept]
+        guess = largest.vector[kept] / np.linalg.norm(largest.vector[kept])
+        image = block.times(guess[None])[0]
+        np.testing.assert_allclose(image, matrix[np.ix_(alive, alive)] @ guess, atol=1e-12)
+        found = follow(largest, guess, image, accuracy)
+        followed += found is not None
+        largest = found or leading(block, accuracy, guess)
+    # Columns with a common factor need no second product as a rule.
+    assert followed >= (20 if seed % 2 and accuracy == 0.02 else 0)
+    assert (matrix == before).all()
+
+
+def test_another_eigenvector_may_become_the_largest():
+    # Two groups of equal columns: the larger one loses its columns, and the guess knows nothing of the other.
+    matrix = np.zeros((30, 30))
+    matrix[:20, :20], matrix[20:, 20:] = 0.9, 0.8
+    np.fill_diagonal(matrix, 1.0)
+    block = ShrinkingBlock(matrix, np.arange(30))
+    largest = leading(block, 0.02)
+    assert largest.value == pytest.approx(18.1, rel=1e-3)
+    kept = np.arange(18, 30)
+    block.keep(kept)
+    guess = largest.vector[kept] / np.linalg.norm(largest.vector[kept])
+    assert follow(largest, guess, block.times(guess[None])[0], 0.02) is None
+    assert leading(block, 0.02, guess).value == pytest.approx(8.2, rel=1e-3)
 
 
 def test_largest_eigenvalue_of_the_identity_and_of_opposite_columns():
-    assert _largest_eigenvalue(np.eye(5), np.zeros(5), 0.0)[0] == pytest.approx(1.0)
+    for p in (1, 2, 5):
+        assert leading(ShrinkingBlock(np.eye(p), np.arange(p)), 0.02).value == pytest.approx(1.0)
     signs = np.array([1.0, -1.0, 1.0, -1.0])
     matrix = 0.9 * np.outer(signs, signs) + 0.1 * np.eye(4)
-    assert _largest_eigenvalue(matrix, matrix[0], 0.0)[0] == pytest.approx(3.7)
+    assert leading(ShrinkingBlock(matrix, np.arange(4)), 0.02).value == pytest.approx(3.7)
+
+
+@pytest.mark.parametrize("t", [1, 2, 3, 4])
+def test_products_of_the_columns_that_are_left(t):
+    matrix = correlations(3)
+    rng = np.random.default_rng(t)
+    for size in (80, 79, 70, 30, 3, 1):
+        kept = np.sort(rng.permutation(80)[:size])
+        vectors = rng.standard_normal((t, size))
+        block = ShrinkingBlock(matrix, kept)
+        np.testing.assert_allclose(block.times(vectors), vectors @ matrix[np.ix_(kept, kept)], atol=1e-12)
 
 
 def test_newton_solves_the_columns_that_are_left(make):

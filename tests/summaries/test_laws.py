@@ -257,6 +257,7 @@ def check_scores(s, X, y, w):
 WIDE_40 = {name: X for name, X in nasty_matrices().items() if X.shape[1] == 40}
 FACTOR_40 = np.linalg.cholesky(sum(X.T @ X for X in WIDE_40.values()) + np.eye(40))
 
+
 def check_bound(s, X, y, w):
     """No clustering that is tried has an objective below the bound, whatever the blocks were."""
     Z = X.astype(float)

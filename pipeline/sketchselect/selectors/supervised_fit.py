@@ -195,11 +195,12 @@ class ModelFitter(LinearPredictor):
         return Fitted(path, strengths, dense, intercept, selection)
 
     def _resolved(self, path: ModelPath) -> dict[str, Any]:
-        """Return the parameters as plain values, with what None stood for."""
+        """Return the parameters as plain values: those that give this selection again."""
         out: dict[str, Any] = {}
         for name, value in self.get_params(deep=False).items():
             out[name] = np.asarray(value).tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-        out["n_features_to_select"] = int(path.model.support.size)
+        if self.n_features_to_select is not None:
+            out["n_features_to_select"] = int(path.model.support.size)
         return out
 
 

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares
+from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares, shifted_solve
 from sketchselect.solvers.problem import Problem
 from sketchselect.solvers.ranking import Fit, check_count, row_norms, strongest
 
 _JITTER = 1e-8
+_TINY = float(np.finfo(np.float64).tiny)
 _GRADIENT_STEPS, _NEWTON_STEPS = 500, 40
 
 
@@ -75,8 +76,9 @@ def anneal(
 
     Notes
     -----
-    Cost: about two products of the matrix of remaining columns with a vector per iteration; with `newton` one
-    Cholesky factorisation of it. Source: Sun, Guo and Barbu 2019, Algorithm 2 (OFSA); Barbu et al. 2017.
+    Cost: about one sweep over the matrix of the remaining columns per iteration, a second one where its largest
+    eigenvalue does not stand out; with `newton` one Cholesky factorisation of it.
+    Source: Sun, Guo and Barbu 2019, Algorithm 2 (OFSA); Barbu et al. 2017.
     """
     n_select = check_count(problem, n_select)
     rounds = (_NEWTON_STEPS if newton else _GRADIENT_STEPS) if n_iter is None else n_iter
@@ -103,70 +105,55 @@ def anneal(
 
 
 def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats]:
+    from sketchselect.solvers.shrinking import ShrinkingBlock, follow, leading
+
     right, unit = _scaled_targets(problem)
-    matrix, right = problem.correlation[np.ix_(columns, columns)], right[columns]
+    # One row per target: the product takes rows.
+    right = np.ascontiguousarray(right[columns].T)
     coef = np.zeros(right.shape)
-    alive = np.arange(columns.size)
-    if columns.size:
-        # The longest column leans towards the leading eigenvector, and cannot be orthogonal to all of the large ones.
-        start = matrix[int(row_norms(matrix).argmax())]
-        largest, vector = _largest_eigenvalue(matrix, start, 0.0)
+    if not columns.size:
+        return columns, coef.T
+    alive = columns
+    # An eigenvalue that is too small by twice this still gives a step that does not diverge.
+    accuracy = min(0.02, 0.45 * (2.0 / length - 1.0))
+    block = ShrinkingBlock(problem.correlation, columns)
+    largest, guess = leading(block, accuracy), None
     for size in sizes:
-        coef += (length / largest) * (right - matrix @ coef)
+        if guess is None:
+            image = block.times(coef)
+        else:
+            # One sweep over the matrix gives the gradient and the eigenvalue.
+            image = block.times(np.vstack([coef, guess]))
+            largest = follow(largest, guess, image[-1], accuracy) or leading(block, accuracy, guess)
+            image, guess = image[:-1], None
+        coef += min(length / largest.value, 2.0 / largest.bound) * (right - image)
         if size < alive.size:
-            keep = strongest(row_norms(coef), int(size))
-            alive, coef, right, vector = alive[keep], coef[keep], right[keep], vector[keep]
-            matrix = matrix[np.ix_(keep, keep)]
-            largest, vector = _largest_eigenvalue(matrix, vector, largest)
-    return columns[alive], coef * unit
+            keep = strongest(row_norms(coef.T), int(size))
+            block.keep(keep)
+            alive, coef, right, guess = alive[keep], coef[:, keep], right[:, keep], largest.vector[keep]
+            guess = guess / max(float(np.linalg.norm(guess)), _TINY)
+    return alive, np.ascontiguousarray(coef.T) * unit
 
 
 def _newton(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats]:
-    from scipy.linalg import cho_factor, cho_solve
-
     right, unit = _scaled_targets(problem)
-    matrix, right = problem.correlation[np.ix_(columns, columns)], right[columns]
-    alive = np.arange(columns.size)
-    coef = np.zeros(right.shape)
+    alive = columns
+    coef = np.zeros((alive.size, right.shape[1]))
+    memory = np.empty(alive.size**2)
     solved = False
     for size in sizes:
         if not solved:
-            shifted = matrix + _JITTER * np.eye(alive.size)
-            factor, lower = cho_factor(shifted, overwrite_a=True, check_finite=False)
-            coef = np.ascontiguousarray(cho_solve((factor, lower), right, check_finite=False))
-            fold_copies(matrix, coef, factor.diagonal() ** 2)
+            coef, pivots = shifted_solve(problem.correlation, alive, right[alive], _JITTER, memory)
+            fold_copies(problem.correlation, coef, pivots, alive)
             solved = True
         if size < alive.size:
             keep = strongest(row_norms(coef), int(size))
-            alive, coef, right, matrix = alive[keep], coef[keep], right[keep], matrix[np.ix_(keep, keep)]
+            alive, coef = alive[keep], coef[keep]
             solved = False
-    return columns[alive], coef * unit
+    return alive, coef * unit
 
 
 def _scaled_targets(problem: Problem) -> tuple[Floats, float]:
     """Return covariances with the targets in a unit of about their spread, and the unit: squares stay in float64."""
     unit = float(np.sqrt(problem.yy.diagonal()).max()) or 1.0
     return problem.xy / unit, unit
-
-
-def _largest_eigenvalue(matrix: Floats, vector: Floats, before: float) -> tuple[float, Floats]:
-    """Return the largest eigenvalue to about 1 % by power iteration, and its vector, from a guess.
-
-    `before` is that of a matrix of which this one is a block, or 0: it bounds the answer, so a quotient close to it
-    needs no second look.
-    """
-    length = float(np.linalg.norm(vector))
-    # What is left of the eigenvector after a drop may be nothing.
-    vector = vector / length if length > 0.1 else np.full(vector.size, vector.size**-0.5)
-    rounds, tolerance = (30, 1e-3) if before > 0 else (100, 1e-4)
-    norm = 0.0
-    for _ in range(rounds):
-        image = matrix @ vector
-        last, norm = norm, float(np.linalg.norm(image))
-        if norm == 0.0:
-            break
-        vector = image / norm
-        if norm >= 0.99 * before > 0 or norm - last <= tolerance * norm:
-            break
-    # The diagonal is one, so no eigenvalue bound below it can be right.
-    return max(norm, 1.0), vector

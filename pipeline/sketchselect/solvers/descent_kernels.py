@@ -155,3 +155,22 @@ def pattern(coef: Floats, pieces: Floats, out: Array) -> None:
         value = coef[i]
         k = 0 if value == 0.0 else _piece(abs(value), pieces[i]) + 1
         out[i] = -k if value < 0.0 else k
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def objective(coef: Floats, residual: Floats, xy: Floats, pieces: Floats) -> float:
+    """Return ``b'S b / 2 - s'b + P(b)`` for one target, with the residual covariances s - S b at hand."""
+    total = 0.0
+    for i in range(coef.shape[0]):
+        value = coef[i]
+        if value == 0.0:
+            continue
+        total -= 0.5 * value * (xy[i] + residual[i])
+        start, size = 0.0, abs(value)
+        for k in range(pieces.shape[1]):
+            end = min(size, pieces[i, k, 0])
+            total += (end - start) * (pieces[i, k, 2] + 0.5 * pieces[i, k, 1] * (end + start))
+            start = end
+            if size <= end:
+                break
+    return total

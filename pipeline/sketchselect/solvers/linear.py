@@ -117,13 +117,14 @@ def blas_threads(size: int) -> AbstractContextManager[None]:
     return one_blas_thread() if size <= _SMALL else nullcontext()
 
 
-def fold_copies(correlation: Floats, coef: Floats, pivots: Floats) -> None:
+def fold_copies(correlation: Floats, coef: Floats, pivots: Floats, columns: NDArray[np.int64] | None = None) -> None:
     """Give the coefficients of equal columns to the lowest of them, in place; the fitted values stay the same.
 
-    Only columns whose Cholesky pivot shows that they depend on earlier ones are looked at.
+    Only columns whose Cholesky pivot shows that they depend on earlier ones are looked at. Coefficients and pivots are
+    those of `columns`, or of all.
     """
     for j in np.flatnonzero(pivots <= _SUSPECT):
-        row = correlation[j, :j]
+        row = correlation[j, :j] if columns is None else correlation[columns[j], columns[:j]]
         equal = np.flatnonzero(np.abs(row) >= 1.0 - _EQUAL)
         if equal.size:
             first = int(equal[0])
@@ -164,22 +165,63 @@ def _solve(matrix: Floats, right: Floats) -> Floats:
     return least
 
 
-def _shifted_solve(problem: Problem, shift: float) -> tuple[Floats, Floats]:
-    """Solve ``(S + shift I) b = s``, raising the shift until that is possible; return b and the squared pivots."""
+def shifted_solve(
+    correlation: Floats, columns: NDArray[np.int64], right: Floats, shift: float, memory: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Solve ``(S + shift I) b = s`` on these columns, raising the shift until that is possible.
+
+    Parameters
+    ----------
+    correlation : array of shape (p, p)
+        S, of which the block on the columns is used.
+    columns : array of int, shape (m,)
+        Ascending, none constant.
+    right : array of shape (m, q)
+        s, on the columns.
+    shift : float
+        Not below zero.
+    memory : array of m^2 numbers or more, optional
+        Taken for the factor.
+
+    Returns
+    -------
+    coef : array of shape (m, q)
+        b.
+    pivots : array of shape (m,)
+        Squared pivots of the Cholesky factorisation.
+
+    Raises
+    ------
+    BadParameter
+        If that is not possible with a shift of 1.
+    """
     from scipy.linalg.lapack import dpotrf, dpotrs
 
-    diagonal = np.where(problem.active, problem.correlation.diagonal(), 1.0)
+    from sketchselect.solvers.shrinking import gather
+
+    m = columns.size
+    matrix = (np.empty(m * m) if memory is None else memory[: m * m]).reshape(m, m)
     tried = shift
-    with blas_threads(problem.n_features):
+    with blas_threads(m):
         while tried <= 1.0:
-            matrix = problem.correlation.copy(order="C")
-            np.fill_diagonal(matrix, diagonal + tried)
+            if m == correlation.shape[0]:
+                np.copyto(matrix, correlation)
+            else:
+                gather(correlation, columns, matrix)
+            matrix[np.diag_indices(m)] += tried
             # The transposed view is what LAPACK can overwrite, so the copy above is the only one.
             factor, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
             if info == 0:
-                coef = np.array(dpotrs(factor, problem.xy, lower=1)[0], order="C")
-                coef[~problem.active] = 0.0
+                coef = np.array(dpotrs(factor, right, lower=1)[0], order="C")
                 return coef, factor.diagonal() ** 2
-            del matrix, factor
             tried = max(tried * 100.0, _JITTER)
     raise BadParameter("the correlation matrix is far from positive semi-definite; repair it with nearest_psd first")
+
+
+def _shifted_solve(problem: Problem, shift: float) -> tuple[Floats, Floats]:
+    """Solve for the columns that are not constant; return b and the squared pivots, 0 and 1 for the others."""
+    columns = np.flatnonzero(problem.active)
+    coef, pivots = np.zeros(problem.xy.shape), np.ones(problem.n_features)
+    if columns.size:
+        coef[columns], pivots[columns] = shifted_solve(problem.correlation, columns, problem.xy[columns], shift)
+    return coef, pivots

@@ -6,6 +6,7 @@ import numpy as np
 
 from sketchselect.linalg.arrays import Floats
 from sketchselect.solvers.descent_kernels import (
+    objective,
     pattern,
     residual_covariances,
     sweep,
@@ -165,27 +166,57 @@ class WorkingSet:
 def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where: Ints, tol: float) -> bool:
     """Move to the stationary point on the pieces that the coefficients lie on, if it lies on them as well.
 
-    Return whether it is optimal on the working set.
+    If it does not, go towards it as far as the objective falls, with zero for coefficients that would change sign.
+    Return whether the result is optimal on the working set.
     """
-    from scipy.linalg.lapack import dposv
-
     used = np.flatnonzero(where)
+    if used.size == 0:
+        return False
     signed = where[used]
     k = np.abs(signed) - 1
     sign = np.sign(signed)
-    matrix = gram[np.ix_(used, used)]
-    matrix[np.diag_indices_from(matrix)] += pieces[used, k, 1]
-    _, solution, info = dposv(matrix.T, xy[used] - sign * pieces[used, k, 2], lower=1, overwrite_a=1)
-    if info != 0:
-        return False
-    moved = np.zeros(b.size)
-    moved[used] = solution
-    landed = np.empty_like(where)
-    pattern(moved, pieces, landed)
-    if not np.array_equal(landed, where):
-        return False
-    b[:] = moved
-    r[:] = xy - gram[:, used] @ solution
-    distance = np.empty(b.size)
-    allowed = np.ones(b.size, dtype=bool)
-    return bool(violations(r[:, None], b[:, None], pieces, allowed, distance) <= tol)
+    block = gram[np.ix_(used, used)]
+    slope, level = pieces[used, k, 1], pieces[used, k, 2]
+    solution = _solved(block, slope, xy[used] - sign * level)
+    if solution is not None:
+        moved = np.zeros(b.size)
+        moved[used] = solution
+        landed = np.empty_like(where)
+        pattern(moved, pieces, landed)
+        if np.array_equal(landed, where):
+            b[:] = moved
+            r[:] = xy - gram[:, used] @ solution
+            distance = np.empty(b.size)
+            allowed = np.ones(b.size, dtype=bool)
+            return bool(violations(r[:, None], b[:, None], pieces, allowed, distance) <= tol)
+    else:
+        # Concave on these pieces: a penalty that is linear with the slopes of this point lies above, and touches it.
+        solution = _solved(block, np.zeros_like(slope), xy[used] - sign * (level + slope * np.abs(b[used])))
+    if solution is not None:
+        _approach(gram, xy, b, r, pieces, used, solution)
+    return False
+
+
+def _solved(block: Floats, slope: Floats, right: Floats) -> Floats | None:
+    """Solve with the slopes added to the diagonal; None if that is not positive definite."""
+    from scipy.linalg.lapack import dposv
+
+    matrix = block.copy()
+    matrix[np.diag_indices_from(matrix)] += slope
+    _, solution, info = dposv(matrix.T, right, lower=1, overwrite_a=1)
+    return solution if info == 0 else None
+
+
+def _approach(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, used: Ints, solution: Floats) -> None:
+    """Move towards a solution on the columns in use, by the longest of a few steps that lowers the objective."""
+    old = b[used]
+    best = objective(b, r, xy, pieces)
+    for step in (1.0, 0.5, 0.25, 0.1, 0.02):
+        new = old + step * (solution - old)
+        new[new * old < 0.0] = 0.0
+        left = r - gram[:, used] @ (new - old)
+        moved = b.copy()
+        moved[used] = new
+        if objective(moved, left, xy, pieces) < best:
+            b[:], r[:] = moved, left
+            return

@@ -60,13 +60,11 @@ class Wanted:
 
     @property
     def with_moments(self) -> bool:
-        """Whether there are moments of any kind."""
-        return self.moments or self.folds is not None or self.half_life is not None
+        """Whether there are moments of any kind; a target is kept by nothing else, so it implies them."""
+        return self.moments or self.folds is not None or self.half_life is not None or self.target is not None
 
     def check(self) -> None:
         """Raise `ConfigError` for options that contradict each other."""
-        if self.target is not None and not self.with_moments:
-            raise ConfigError("--target: only moments keep targets; add --moments, --folds or --half-life")
         if self.classes and self.target is None:
             raise ConfigError("--classes: says what the target holds; add --target")
         if self.degree == 2 and not self.with_moments:
