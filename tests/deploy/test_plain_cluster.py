@@ -79,7 +79,7 @@ def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluste
     assert set().union(*(listening_addresses(p.pid) for p in [scheduler, *workers])) == {"127.0.0.1"}
     with urllib.request.urlopen(f"http://127.0.0.1:{plain_cluster.http_port}/health", timeout=10) as answer:
         assert answer.read() == b"ok"
-    with Client(plain_cluster.address, timeout=20) as client:
+    with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
             assert set(client.run(os.getenv, name).values()) == {"1"}
 
@@ -98,7 +98,7 @@ def test_worker_killed_in_the_middle_changes_no_bit(plain_cluster: PlainCluster,
     victim = plain_cluster.start_worker()
     plain_cluster.start_worker()
     command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'killed'}", folder=job)
-    with Client(plain_cluster.address, timeout=20) as client:
+    with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         inside = {w["name"]: a for a, w in client.scheduler_info(n_workers=-1)["workers"].items()}
         assert len(inside) == 2
         pids = client.run(os.getpid)
@@ -126,7 +126,7 @@ def test_lost_scheduler_is_exit_75_and_the_same_command_finishes(plain_cluster: 
     scheduler = plain_cluster.start_scheduler()
     worker = plain_cluster.start_worker()
     command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'lost'}", folder=job)
-    with Client(plain_cluster.address, timeout=20) as client:
+    with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -172,7 +172,7 @@ def test_worker_with_another_version_does_not_join(plain_cluster: PlainCluster) 
     assert "this worker does not join" in plain_cluster.log(worker)
     assert "scipy: 0.0.1 here" in plain_cluster.log(worker)
     time.sleep(0.2)
-    with Client(plain_cluster.address, timeout=20) as client:
+    with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         assert client.scheduler_info(n_workers=-1)["workers"] == {}
     assert scheduler.poll() is None
 

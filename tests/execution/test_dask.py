@@ -321,7 +321,10 @@ def test_no_workers_is_an_error_and_not_a_wait(tiny):
     from distributed import Client, LocalCluster
 
     options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
-    with LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         with pytest.raises(NoWorkers, match="no worker after"):
             DaskEngine(client, worker_timeout=0.3)
         cluster.scale(1)

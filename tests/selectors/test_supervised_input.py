@@ -304,7 +304,7 @@ def test_a_dask_array_of_another_width_is_refused():
     da = pytest.importorskip("dask.array")
     X, y = linear(60, 5)
     method = sks.LassoPath(n_features_to_select=2).fit(X, y)
-    assert np.array_equal(method.transform(da.from_array(X)).compute(), X[:, method.support_])
+    assert np.array_equal(method.transform(da.from_array(X)).compute(scheduler="synchronous"), X[:, method.support_])
     with pytest.raises(BadParameter, match="10 features"):
         method.transform(da.from_array(np.hstack([X, X])))
 
