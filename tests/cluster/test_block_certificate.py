@@ -97,3 +97,9 @@ def test_saved_merged_and_refused(tmp_path, digits):
 def test_bad_parameters(options, message):
     with pytest.raises(BadParameter, match=message):
         sks.certify(np.eye(4), 1.0, 2, **options)
+
+
+@pytest.mark.parametrize("option", [{"block_rows": 300}, {"fraction": 0.5}, {"prepare": ["l2"]}, {"confidence": 0.9}])
+def test_options_for_rows_are_not_ignored_beside_a_summary(option):
+    with pytest.raises(BadParameter, match=next(iter(option))):
+        sks.certify(sks.Moments().from_block(np.eye(4)), 3.0, 2, **option)

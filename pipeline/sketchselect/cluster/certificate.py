@@ -179,6 +179,13 @@ def certify(
     summarised = isinstance(source, (Summary, Mapping))
     if method is None:
         method = "spectral" if summarised and not _has_blocks(source) else "blocks"
+    if summarised:
+        # What says how rows are read would be ignored.
+        idle = {"block_rows": block_rows != 400, "fraction": fraction is not None, "prepare": prepare is not None}
+        idle |= {"client": client is not None, "checkpoint": checkpoint is not None, "seed": seed != 0}
+        idle["confidence"] = confidence is not None and method == "spectral"
+        if unused := [name for name, is_given in idle.items() if is_given]:
+            raise BadParameter(f"certify: {', '.join(unused)} is for rows, and a summary was given; leave it out")
     if method == "spectral":
         if not summarised:
             raise BadParameter(
