@@ -1,0 +1,172 @@
+"""Commands on files: sources, summaries, selections. What is heavy is imported inside the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sketchselect.cli.options import (
+    Cluster,
+    Debug,
+    Fresh,
+    Key,
+    Partition,
+    Prepare,
+    Workers,
+    app,
+)
+from sketchselect.cli.shell import plain_errors
+
+
+@app.command()
+def summarize(
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
+    size: Annotated[int, typer.Option("--size", min=2, help="Rows of the sketch.")] = 64,
+    sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Keep a sketch, or none.")] = True,
+    moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
+    target: Annotated[
+        str | None, typer.Option("--target", help="One target per row, kept by the moments: a file, or an array.")
+    ] = None,
+    classes: Annotated[bool, typer.Option("--classes", help="The target holds class labels, not numbers.")] = False,
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=2, help="Moments by fold: cross-validation needs no further pass.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which row is in which fold.")] = 0,
+    half_life: Annotated[
+        float | None, typer.Option("--half-life", help="Moments that forget: rows after which a row counts half.")
+    ] = None,
+    degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: moments of squares and products too.")] = 1,
+    prepare: Prepare = None,
+    key: Key = None,
+    nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
+    missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
+    partition_bytes: Partition = None,
+    checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
+    cluster: Cluster = "local",
+    workers: Workers = None,
+    debug: Debug = False,
+) -> None:
+    """Read a matrix once and keep its summary: column statistics, a sketch, and moments, in one small file."""
+    with plain_errors(debug):
+        from sketchselect.workflow.summary_files import Wanted, summarize_to_file
+
+        text = summarize_to_file(
+            source,
+            output,
+            Wanted(size, sketch, moments, target, classes, folds, seed, half_life, degree),
+            prepare=prepare or [],
+            checkpoint=checkpoint,
+            options={"key": key, "nonfinite": nonfinite, "missing_chunks": missing_chunks},
+            execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
+        )
+        typer.echo(text)
+
+
+@app.command()
+def merge(
+    files: Annotated[list[Path], typer.Argument(help="Two or more summary files of different rows.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
+    debug: Debug = False,
+) -> None:
+    """Merge summary files, in the order given, into the summary of all their rows."""
+    with plain_errors(debug):
+        from sketchselect.workflow.summary_files import merge_files
+
+        typer.echo(merge_files(files, output))
+
+
+@app.command()
+def select(
+    file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
+    method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
+    features: Annotated[
+        int | None,
+        typer.Option("--features", min=1, help="How many columns; some methods choose the number themselves."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Where to write the fitted model (.json), for methods with a target.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Select columns from a summary file, without the data."""
+    with plain_errors(debug):
+        from sketchselect.workflow.summary_files import select_from_file
+
+        typer.echo(select_from_file(file, output, method, features, settings or [], model))
+
+
+@app.command()
+def cluster(
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
+    selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
+    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
+    prepare: Annotated[
+        list[str] | None, typer.Option("--prepare", help="A row step; as for the selection if not given.")
+    ] = None,
+    key: Key = None,
+    labels: Annotated[str | None, typer.Option("--labels", help="Known labels, to compare with.")] = None,
+    random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
+    weighted: Annotated[
+        str, typer.Option("--weighted", help="true, false or both: multiply the columns by the selection's weights.")
+    ] = "false",
+    where: Cluster = "local",
+    workers: Workers = None,
+    fresh: Fresh = False,
+    debug: Debug = False,
+) -> None:
+    """Cluster the rows of a matrix on selected columns."""
+    with plain_errors(debug):
+        from sketchselect.workflow.verbs import cluster_on_selection
+
+        text = cluster_on_selection(
+            source,
+            selection,
+            output,
+            n_clusters=clusters,
+            random_state=random_state,
+            weighted={"true": True, "false": False}.get(weighted, weighted),
+            prepare=prepare,
+            options={"key": key, "labels": labels},
+            execution={"cluster": where, "n_workers": workers},
+            fresh=fresh,
+        )
+        typer.echo(text)
+
+
+@app.command()
+def inspect(
+    target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Say what a summary file, an output folder or a source holds."""
+    with plain_errors(debug):
+        from sketchselect.workflow.inspection import inspect_target
+
+        typer.echo(inspect_target(target, key))
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
+    destination: Annotated[Path, typer.Argument(help="The Zarr store to make.")],
+    chunks: Annotated[
+        str | None, typer.Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")
+    ] = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Convert a matrix to a Zarr store with checksums, chunked for reading by rows."""
+    with plain_errors(debug):
+        from sketchselect.workflow.verbs import convert_file
+
+        typer.echo(convert_file(source, destination, chunks, key))

@@ -1,0 +1,73 @@
+"""Commands on whole jobs. What is heavy is imported inside the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sketchselect.cli.options import (
+    Cluster,
+    Debug,
+    Fresh,
+    Sets,
+    app,
+)
+from sketchselect.cli.shell import plain_errors
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("sketchselect-demo"),
+    cluster: Cluster = "local",
+    fresh: Fresh = False,
+    debug: Debug = False,
+) -> None:
+    """Run the whole job on real data that ships with scikit-learn: 1797 digits of 8 x 8 pixels."""
+    with plain_errors(debug):
+        from sketchselect.workflow.demo import prepare_demo
+        from sketchselect.workflow.job import run
+
+        job = prepare_demo(out, fresh=fresh)
+        typer.echo(run(job, overrides=[f'execution.cluster="{cluster}"'], progress=True).summary())
+        typer.echo(f"run it again, or change it:  sketchselect run {job}")
+
+
+@app.command()
+def run(
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Instead of the job's execution.cluster.")] = None,
+    fresh: Fresh = False,
+    settings: Sets = None,
+    debug: Debug = False,
+) -> None:
+    """Run a whole job: summarise, select, cluster, certify, report."""
+    with plain_errors(debug):
+        from sketchselect.workflow.job import run as run_job
+
+        overrides = [*(settings or []), *([f'execution.cluster="{cluster}"'] if cluster else [])]
+        typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
+    debug: Debug = False,
+) -> None:
+    """Make report.html of a finished run again."""
+    with plain_errors(debug):
+        from sketchselect.workflow.pages import render_folder
+
+        typer.echo(f"report: {render_folder(folder)}")
+
+
+@app.command()
+def doctor(debug: Debug = False) -> None:
+    """Check this installation: versions, BLAS, memory, temporary folder, and a cluster on this machine."""
+    with plain_errors(debug):
+        from sketchselect.workflow.doctor import examine
+
+        healthy = examine(typer.echo)
+    if not healthy:
+        raise typer.Exit(1)

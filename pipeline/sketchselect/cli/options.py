@@ -1,0 +1,53 @@
+"""The command line application, and the options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="sketchselect",
+    help="Which columns of a matrix too big for memory matter, and how good the answer provably is.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Cluster = Annotated[
+    str, typer.Option("--cluster", help="local, threads, serial, env, or the address of a Dask scheduler.")
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes (or threads); one per core.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard what an earlier run left, or go on from it.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one key of the job, such as select.n_features=50; may be repeated; "
+        "paths are relative to the job file.",
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
+Prepare = Annotated[list[str] | None, typer.Option("--prepare", help="A row step, such as l2; may be repeated.")]
+Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from sketchselect import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read the options that stand before a command."""

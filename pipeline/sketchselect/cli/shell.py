@@ -1,0 +1,122 @@
+"""What every command of the shell shares: one readable line for what goes wrong, orderly signals, plain warnings."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import typer
+
+from sketchselect.errors import BadParameter, SketchSelectError, Terminated
+
+INTERRUPTED = "interrupted; what was finished is kept: run the same command again to resume"
+
+GRACE_SECONDS = 3.5
+"""Time for tidying up after Ctrl-C or SIGTERM; then the process ends as it is."""
+
+
+@contextlib.contextmanager
+def plain_errors(debug: bool) -> Iterator[None]:
+    """Turn what goes wrong into one readable line and the right exit code, and SIGTERM into an orderly end."""
+    with _orderly_signals(), _plain_warnings():
+        try:
+            yield
+        except (SketchSelectError, KeyboardInterrupt, OSError, MemoryError, ImportError) as error:
+            if debug and not isinstance(error, KeyboardInterrupt):
+                raise
+            _end(error)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            if debug:
+                raise
+            _say(f"unexpected {type(error).__name__}: {_one_line(error)} (--debug shows where; please report it)")
+            raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Say what a warning says, once and without lines of code; what is not meant for users goes to the log."""
+    import warnings
+
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = _one_line(message)
+        if text in said:
+            return
+        said.add(text)
+        if issubclass(category, UserWarning):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+        else:
+            import logging
+
+            logging.getLogger("py.warnings").info("%s: %s", category.__name__, text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _end(error: BaseException) -> NoReturn:
+    if isinstance(error, KeyboardInterrupt):
+        _say(INTERRUPTED)
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+    if isinstance(error, SketchSelectError):
+        for line in str(error).splitlines():
+            _say(line)
+        # Whatever parameter a layer below refuses was written in the job file or on the command line.
+        raise typer.Exit(2 if isinstance(error, BadParameter) else error.exit_code) from None
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        _say(f"{place}{error.strerror or _one_line(error)}")
+    else:
+        _say(f"{type(error).__name__}: {_one_line(error)}")
+    raise typer.Exit(1) from None
+
+
+def _say(line: str) -> None:
+    print(f"error: {line}", file=sys.stderr, flush=True)
+
+
+def _one_line(error: BaseException | str) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+@contextlib.contextmanager
+def _orderly_signals() -> Iterator[None]:
+    """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if tidying up takes too long."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        if seen:
+            return
+        seen.append(number)
+        threading.Thread(target=_end_soon, args=(128 + number,), daemon=True).start()
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_soon(code: int) -> None:
+    time.sleep(GRACE_SECONDS)
+    import multiprocessing
+
+    _say(INTERRUPTED)
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(code)
