@@ -25,7 +25,9 @@ def complaint(command: list[str], http_port: int) -> str | None:
             with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/health", timeout=SECONDS) as answer:
                 return None if answer.read() == b"ok" else "the scheduler does not say that it is well"
         if "worker" in command:
-            address = urlsplit(next(word for word in command if "://" in word))
+            # Without an address among its words, a worker takes the one in its environment, as operators set it.
+            given = (word for word in command if "://" in word)
+            address = urlsplit(next(given, os.environ.get("DASK_SCHEDULER_ADDRESS", "")))
             with socket.create_connection((address.hostname, address.port), timeout=SECONDS):
                 return None
     except OSError as error:
