@@ -28,6 +28,9 @@ RANKS = {
     "config": 6,
     "workflow": 7,
     "cli": 8,
+    "orchestrate": 8,
+    "airflow": 9,
+    "prefect": 9,
     # Outside the order: the package itself (lazy names only), `python -m`, and the suites shipped for users' own tests.
     "__init__": 9,
     "__main__": 9,

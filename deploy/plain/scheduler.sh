@@ -5,6 +5,8 @@
 #
 # HOST is the one address to listen on: loopback, or an address of a private network. Whoever reaches this port can run
 # code as this user, so 0.0.0.0 (every interface) is refused unless SKETCHSELECT_ANY_INTERFACE=1.
+# With SKETCHSELECT_TLS set to a folder made by certificates.sh the address is tls://HOST:PORT, and only who has a
+# certificate of the same authority is let in.
 set -euo pipefail
 host=${1:-127.0.0.1}
 port=${2:-8786}
@@ -25,5 +27,19 @@ export DASK_DISTRIBUTED__SCHEDULER__PRELOAD="[\"$here/preload.py\"]"
 export DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=${SKETCHSELECT_ALLOWED_FAILURES:-10}
 
 # --no-dashboard alone still opens the HTTP port on every interface, so its address is given too: /health, loopback only.
-exec dask scheduler --host "$host" --port "$port" \
-  --no-dashboard --dashboard-address "127.0.0.1:${SKETCHSELECT_HTTP_PORT:-8787}"
+options=(--host "$host" --port "$port")
+options+=(--no-dashboard --dashboard-address "127.0.0.1:${SKETCHSELECT_HTTP_PORT:-8787}")
+
+if [ -n "${SKETCHSELECT_TLS:-}" ]; then
+  for name in ca cert key; do
+    if [ ! -r "$SKETCHSELECT_TLS/$name.pem" ]; then
+      echo "scheduler.sh: SKETCHSELECT_TLS: $SKETCHSELECT_TLS/$name.pem cannot be read; certificates.sh makes it" >&2
+      exit 2
+    fi
+  done
+  export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true
+  options+=(--protocol tls --tls-ca-file "$SKETCHSELECT_TLS/ca.pem")
+  options+=(--tls-cert "$SKETCHSELECT_TLS/cert.pem" --tls-key "$SKETCHSELECT_TLS/key.pem")
+fi
+
+exec dask scheduler "${options[@]}"

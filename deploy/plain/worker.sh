@@ -6,6 +6,7 @@
 #
 # HOST is the one address the workers listen on (they send each other summaries). It defaults to the address that this
 # machine uses to reach the scheduler; left to itself, a Dask worker listens on every interface.
+# With SKETCHSELECT_TLS set to a folder made by certificates.sh, ADDRESS is tls://HOST:PORT.
 # Each worker is watched by a nanny: above 95 % of its memory it is ended and started again.
 set -euo pipefail
 if [ $# -lt 1 ]; then
@@ -40,5 +41,31 @@ options=(--host "$host" --nworkers "$processes" --nthreads 1 --memory-limit "$me
 options+=(--death-timeout "${SKETCHSELECT_DEATH_TIMEOUT:-60}")
 options+=(--no-dashboard --dashboard-address 127.0.0.1:0)
 options+=(--local-directory "${SKETCHSELECT_SPILL_DIR:-${TMPDIR:-/tmp}}")
+
+case $address in
+  tls://*)
+    if [ -z "${SKETCHSELECT_TLS:-}" ]; then
+      echo "worker.sh: $address needs SKETCHSELECT_TLS, the folder that certificates.sh made" >&2
+      exit 2
+    fi
+    ;;
+  *)
+    if [ -n "${SKETCHSELECT_TLS:-}" ]; then
+      echo "worker.sh: SKETCHSELECT_TLS is set, so the address must begin with tls://, not be $address" >&2
+      exit 2
+    fi
+    ;;
+esac
+if [ -n "${SKETCHSELECT_TLS:-}" ]; then
+  for name in ca cert key; do
+    if [ ! -r "$SKETCHSELECT_TLS/$name.pem" ]; then
+      echo "worker.sh: SKETCHSELECT_TLS: $SKETCHSELECT_TLS/$name.pem cannot be read; certificates.sh makes it" >&2
+      exit 2
+    fi
+  done
+  export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true
+  options+=(--protocol tls --tls-ca-file "$SKETCHSELECT_TLS/ca.pem")
+  options+=(--tls-cert "$SKETCHSELECT_TLS/cert.pem" --tls-key "$SKETCHSELECT_TLS/key.pem")
+fi
 
 exec dask worker "$address" "${options[@]}"

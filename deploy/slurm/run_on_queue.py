@@ -4,7 +4,8 @@
     python deploy/slurm/run_on_queue.py JOB.toml --queue slurm --most 40
 
 It runs on a login node (or in a small job of its own) and asks the queue for workers; see jobqueue.yaml for their size.
-The exit codes are those of `sketchselect run`.
+Others use that node too, so scheduler and workers speak TLS: its certificate lasts as long as this program, in files
+beside the job file that only their owner may read. The exit codes are those of `sketchselect run`.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def main(words: list[str] | None = None) -> int:
 
     kind = SLURMCluster if given.queue == "slurm" else PBSCluster
     try:
-        with kind() as cluster, Client(cluster) as client:
+        shared = str(Path(given.job).resolve().parent)
+        with kind(security=True, shared_temp_directory=shared) as cluster, Client(cluster) as client:
             cluster.adapt(minimum=given.least, maximum=given.most)
             client.wait_for_workers(1, timeout=24 * 3600)
             print(run(given.job, client=client, overrides=given.set, progress=True).summary())

@@ -11,17 +11,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from sketchselect.errors import BadParameter
 
-PLANNED_METHODS = frozenset(
-    (
-        *("variance", "sketched-ridge", "online-leverage", "leverage", "deterministic", "randomized", "hybrid"),
-        *("pivoted-qr", "greedy", "thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad", "hvg"),
-    )
-)
-"""Every method the job file's language has a word for, available or not."""
-
 METHODS_WITHOUT_WEIGHTS = frozenset(
     (
-        *("variance", "sketched-ridge", "pivoted-qr", "greedy", "hvg"),
+        *("variance", "sketched-ridge", "sketched-lasso", "pivoted-qr", "greedy", "hvg", "mcfs", "laplacian-score"),
         *("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"),
     )
 )
@@ -61,24 +53,50 @@ def _bytes(value: Any) -> Any:
         raise ValueError("a size") from None
 
 
-def _row_steps(value: list[str]) -> list[str]:
-    from sketchselect.prepare import check_steps
+def _steps(value: list[Any]) -> list[Any]:
+    from sketchselect.prepare import resolve
 
     try:
-        return list(check_steps(value))
+        resolve(value)
     except BadParameter as error:
         raise ValueError(str(error)) from None
+    return value
+
+
+def _row_steps(value: list[Any]) -> list[Any]:
+    return _acting_on("rows", value)
+
+
+def _column_steps(value: list[Any]) -> list[Any]:
+    return _acting_on("columns", value)
+
+
+def _acting_on(what: str, value: list[Any]) -> list[Any]:
+    from sketchselect.prepare import resolve
+
+    for step in resolve(_steps(value)):
+        if step.acts_on != what:
+            raise ValueError(
+                f"prepare step {step.name!r} acts on {step.acts_on}: put it into prepare.{step.acts_on}, or all steps "
+                "in their order into prepare.steps"
+            )
+    return value
 
 
 def _method(value: str) -> str:
     from sketchselect.selectors import METHODS
 
     if value not in METHODS:
-        why = "is not available in this version" if value in PLANNED_METHODS else "is not a method"
         close = difflib.get_close_matches(value, METHODS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{value!r} {why}{hint}; available: {', '.join(sorted(METHODS))}")
+        raise ValueError(f"{value!r} is not a method{hint}; available: {', '.join(sorted(METHODS))}")
     return value
+
+
+def _ascending(values: tuple[int, ...]) -> tuple[int, ...]:
+    if len(values) < 2 or list(values) != sorted(set(values)):
+        raise ValueError("numbers of clusters must ascend: [from, to], or three or more")
+    return values
 
 
 def _as_tuple(value: Any) -> Any:
@@ -123,15 +141,29 @@ class InputSettings(Section):
     )
 
 
-class PrepareSettings(Section):
-    """``[prepare]``: what is done to every block first."""
+Steps = list[str | dict[str, Any]]
 
-    rows: Annotated[list[str], AfterValidator(_row_steps)] = Field(
+
+class PrepareSettings(Section):
+    """``[prepare]``: what is done to every block first: `rows` and then `columns`, or `steps` in any order."""
+
+    rows: Annotated[Steps, AfterValidator(_row_steps)] = Field(
         default_factory=list, description='a list of row steps, such as ["l2"]'
     )
-    columns: list[str] = Field(
-        default_factory=list, max_length=0, description="an empty list: no column steps are available in this version"
+    columns: Annotated[Steps, AfterValidator(_column_steps)] = Field(
+        default_factory=list, description='a list of column steps, such as ["standardise"]'
     )
+    steps: Annotated[Steps, AfterValidator(_steps)] = Field(
+        default_factory=list, description='a list of steps in their order, such as ["tf-idf", "l2"]'
+    )
+    fitted: Address | None = Field(
+        default=None, description="the prepare.sks of an earlier run, whose statistics are used again"
+    )
+
+    @property
+    def entries(self) -> Steps:
+        """All steps, in the order in which they are done."""
+        return [*self.rows, *self.columns, *self.steps]
 
 
 class SelectSettings(Section):
@@ -150,6 +182,21 @@ class SelectSettings(Section):
         return {**own, "parameters": {k: v for k, v in values.items() if k not in own}}
 
 
+class CertificateSettings(Section):
+    """``[cluster] certificate`` as a table: the bound, and which blocks of rows it is made of."""
+
+    method: Literal["spectral", "blocks"] = "blocks"
+    block_rows: int = Field(default=400, ge=2)
+    confidence: float | None = Field(default=None, gt=0, lt=1)
+    fraction: float | None = Field(default=None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _only_for_blocks(self) -> CertificateSettings:
+        if self.method != "blocks" and self.model_fields_set - {"method"}:
+            raise ValueError("block_rows, confidence and fraction are for blocks")
+        return self
+
+
 class ClusterSettings(Section):
     """``[cluster]``: k-means on the selected columns; without this section nothing is clustered."""
 
@@ -157,15 +204,36 @@ class ClusterSettings(Section):
     init: Literal["k-means||", "k-means++", "random"] = Field(
         default="k-means||", description='"k-means||", "k-means++" or "random"'
     )
-    n_init: Count = Field(default=1, description=_A_COUNT)
+    n_init: Count | Literal["auto"] = Field(default="auto", description='a whole number of at least 1, or "auto"')
     max_iter: Count = Field(default=300, description=_A_COUNT)
     tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
     random_state: Seed = Field(default=0, description="a whole number of at least 0")
     weighted: bool | Literal["both"] = Field(default=False, description='true, false or "both"')
     compare_all_columns: bool = Field(default=False, description="true or false")
-    certificate: Literal["spectral", "blocks", False] = Field(
-        default="spectral", description='"spectral", "blocks" or false'
+    certificate: Literal["spectral", "blocks", False] | CertificateSettings = Field(
+        default="spectral",
+        description='"spectral", "blocks", false, or a table such as '
+        '{method = "blocks", block_rows = 400, confidence = 0.99, fraction = 0.25}',
     )
+    reassign: bool = Field(default=False, description="true or false")
+    range: Annotated[tuple[Count, ...], BeforeValidator(_as_tuple), AfterValidator(_ascending)] | None = Field(
+        default=None, description="[from, to], or a list of three or more numbers of clusters"
+    )
+
+    @property
+    def certificate_settings(self) -> CertificateSettings | None:
+        """What `certificate` asks for, as a table; None for no certificate."""
+        if self.certificate is False:
+            return None
+        given = self.certificate
+        return given if isinstance(given, CertificateSettings) else CertificateSettings(method=given)
+
+
+class TimelineSettings(Section):
+    """``[timeline]``: the selection made again along the rows; without this section it is made once, from all rows."""
+
+    points: Count | None = Field(default=None, description=_A_COUNT)
+    window: Count | None = Field(default=None, description="a whole number of rows, at least 1")
 
 
 class ExecutionSettings(Section):
@@ -180,6 +248,7 @@ class ExecutionSettings(Section):
     checkpoint: Annotated[Text | Literal[False], BeforeValidator(_checkpoint)] = Field(
         default="auto", description='"auto", false or a folder'
     )
+    checkpoint_seconds: float = Field(default=60.0, ge=0, description="a number of seconds, at least 0")
     retries: int = Field(default=2, ge=0, le=100, description="a whole number from 0 to 100")
     stall_timeout: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
     tls_ca: Text | None = Field(default=None, description="the path of a PEM file")
@@ -205,6 +274,7 @@ class JobConfig(Section):
     prepare: PrepareSettings = Field(default_factory=PrepareSettings, description="the section [prepare]")
     select: SelectSettings = Field(description="the section [select]")
     cluster: ClusterSettings | None = Field(default=None, description="the section [cluster]")
+    timeline: TimelineSettings | None = Field(default=None, description="the section [timeline]")
     execution: ExecutionSettings = Field(default_factory=ExecutionSettings, description="the section [execution]")
     output: OutputSettings = Field(default_factory=OutputSettings, description="the section [output]")
 
@@ -214,6 +284,7 @@ SECTIONS: dict[str, type[Section]] = {
     "prepare": PrepareSettings,
     "select": SelectSettings,
     "cluster": ClusterSettings,
+    "timeline": TimelineSettings,
     "execution": ExecutionSettings,
     "output": OutputSettings,
 }

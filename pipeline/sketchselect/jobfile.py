@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from sketchselect.config import SECTIONS, JobConfig, SelectSettings
-from sketchselect.errors import ConfigError
-from sketchselect.jobmethod import parameter_problems
+from sketchselect.errors import BadParameter, ConfigError
+from sketchselect.jobmethod import method_parameters, parameter_problems
 from sketchselect.jobtext import SET, JobText, read_job_text, with_overrides, write_toml
 from sketchselect.jobwords import hint, line, shown, yaml_hint
 
@@ -141,7 +141,7 @@ def _contradictions(text: JobText, config: JobConfig) -> list[str]:
             for name in OWN_CLUSTER
             if getattr(execution, name) is not None
         ]
-    problems += _section_contradictions(text, config)
+    problems += _section_contradictions(text, config) + _prepare_contradictions(text, config)
     tls = {name: getattr(execution, name) for name in ("tls_ca", "tls_cert", "tls_key")}
     if any(tls.values()) and not all(tls.values()):
         missing = ", ".join(name for name, value in tls.items() if not value)
@@ -154,9 +154,12 @@ def _section_contradictions(text: JobText, config: JobConfig) -> list[str]:
     from sketchselect import selectors
 
     method, problems = config.select.method, []
-    if selectors.METHODS[method].needs_target and config.input.target is None:
+    if config.input.target is None:
         expected = SECTIONS["input"].model_fields["target"].description
-        problems.append(line(text, ("input", "target"), f"missing; {method} learns from a target: {expected}"))
+        if selectors.METHODS[method].needs_target:
+            problems.append(line(text, ("input", "target"), f"missing; {method} learns from a target: {expected}"))
+        elif config.select.parameters.get("batches") is True and "batches" in method_parameters(method):
+            problems.append(line(text, ("input", "target"), f"missing; select.batches = true needs one: {expected}"))
     if config.input.nonfinite == "missing":
         if config.select.parameters.get("missing") in (None, False):
             fix = 'a method that takes missing values, with select.missing = "pairwise"'
@@ -168,6 +171,23 @@ def _section_contradictions(text: JobText, config: JobConfig) -> list[str]:
     if config.cluster is not None and not config.output.features:
         problems.append(line(text, ("output", "features"), "false, but [cluster] works on the selected columns"))
     return problems
+
+
+def _prepare_contradictions(text: JobText, config: JobConfig) -> list[str]:
+    """Return what is wrong between the keys of ``[prepare]``."""
+    from sketchselect.prepare import resolve
+
+    given = config.prepare
+    if given.steps and (given.rows or given.columns):
+        said = "the order of all steps, so rows and columns do not go with it; put theirs in here"
+        return [line(text, ("prepare", "steps"), said)]
+    try:
+        steps = resolve(given.entries)
+    except BadParameter as error:
+        return [line(text, ("prepare", "columns"), str(error))]
+    if given.fitted is not None and all(step.is_fitted for step in steps):
+        return [line(text, ("prepare", "fitted"), "no step needs statistics; leave it out")]
+    return []
 
 
 def _resolved(config: JobConfig, folder: Path) -> JobConfig:
@@ -194,6 +214,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
                     "labels": file_or_name(given.labels),
                 }
             ),
+            "prepare": config.prepare.model_copy(update={"fitted": absolute(config.prepare.fitted)}),
             "select": config.select.model_copy(update={"parameters": parameters}),
             "execution": execution.model_copy(
                 update={

@@ -124,6 +124,13 @@ def test_nothing_to_say_and_everything_to_say():
     assert (constant.factor, constant.objective) == (1.0, 0.0)
 
 
+def test_rows_with_gaps_have_no_certificate():
+    X = blobs(7, 30, 4)
+    X[3, 1] = np.nan
+    with pytest.raises(Incompatible, match="missing values"):
+        certify(Moments(missing="pairwise").from_block(X), 1e6, 3)
+
+
 def test_an_impossible_objective_is_refused():
     X = blobs(4, 100, 5)
     moments = Moments().from_block(X)

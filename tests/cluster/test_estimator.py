@@ -102,6 +102,27 @@ def test_random_state():
     KMeans(8, random_state=None).fit(X)
 
 
+def test_rows_that_stay_sparse(monkeypatch):
+    """Few stored entries, several partitions: what is found is what the same rows give when dense, to rounding."""
+    from sketchselect.cluster import passes
+
+    monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 1 << 14)
+    rng = np.random.default_rng(4)
+    middle = np.zeros((4, 300))
+    middle[np.repeat(np.arange(4), 5), np.arange(20)] = 9.0
+    X = np.where(rng.random((3000, 300)) < 0.01, rng.standard_normal((3000, 300)), 0.0)
+    X += middle[np.arange(3000) % 4]
+    rows = scipy.sparse.csr_array(X)
+    assert rows.nnz < 0.05 * X.size
+    for init in ("k-means||", "k-means++", "random"):
+        dense, given = KMeans(4, init=init, random_state=1).fit(X), KMeans(4, init=init, random_state=1).fit(rows)
+        assert np.array_equal(given.labels_, dense.labels_)
+        np.testing.assert_allclose(given.cluster_centers_, dense.cluster_centers_, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(given.inertia_, dense.inertia_, rtol=1e-9)
+        assert np.array_equal(given.predict(rows), given.labels_)
+        np.testing.assert_allclose(given.transform(rows), dense.transform(X), rtol=1e-9)
+
+
 def test_sparse_rows():
     X = np.round(np.random.default_rng(3).normal(size=(60, 5)) * 2)
     sparse = scipy.sparse.csr_matrix(X)

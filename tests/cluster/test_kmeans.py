@@ -50,6 +50,38 @@ def test_scikit_learn_from_the_same_centres_converged_or_not(dtype, max_iter, to
     assert_consistent(ours, X)
 
 
+@pytest.mark.parametrize("max_iter", [2, 300])
+def test_scikit_learn_with_two_hundred_clusters(max_iter):
+    """Rows of several partitions' worth of sums, and as many clusters as let most implementations lose some."""
+    from sklearn.cluster import KMeans as Theirs
+
+    X = blobs(2, 6000, 16, 200, separation=3.0)
+    centers = X[np.random.default_rng(0).choice(len(X), 200, replace=False)]
+    ours = fit(X, n_clusters=200, init=centers, max_iter=max_iter, tol=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = Theirs(200, init=centers, n_init=1, max_iter=max_iter, tol=0.0, algorithm="lloyd").fit(X)
+    assert (ours.labels == theirs.labels_).all()
+    assert ours.n_iter == theirs.n_iter_
+    np.testing.assert_allclose(ours.inertia, theirs.inertia_, rtol=1e-12)
+    assert_consistent(ours, X)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_that_stay_end_the_iteration(dtype, offset):
+    """Sums of the same rows about other centres differ by rounding: that is no movement, with tol = 0 either."""
+    X = (blobs(3, 20_000, 16, 20, separation=1.0) + offset).astype(dtype)
+    found = fit(X, n_clusters=20, init=X[:20].astype(np.float64), tol=0.0)
+    assert found.converged
+    # Labels of a fit are those of its last centres: two iterations earlier they were the same, three earlier not.
+    same, other = (
+        fit(X, n_clusters=20, init=X[:20].astype(np.float64), tol=0.0, max_iter=found.n_iter - back) for back in (2, 3)
+    )
+    assert (same.labels == found.labels).all()
+    assert (other.labels != found.labels).any()
+
+
 def test_weights_are_repetitions():
     X = blobs(2, 200, 3)
     weights = np.random.default_rng(2).integers(0, 4, size=200)
@@ -97,7 +129,7 @@ def test_many_clusters_are_seeded_where_the_rows_are():
 def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
     X = blobs(6, 4000, 3)
     run = passes.open_passes(Source(open_matrix(X)), 2, engine=SerialEngine())
-    points, weights = seeding._oversample(run, X[:1], 30, seed=1)
+    points, weights, _ = seeding._oversample(run, X[:1], 30, seed=1)
     assert 5 * 60 * 0.6 < len(points) < 5 * 60 * 1.4
     labels = exact_distances(X, points).argmin(axis=1)
     assert weights.tolist() == np.bincount(labels, minlength=len(points)).tolist()
@@ -267,18 +299,20 @@ def test_rows_without_weight_pull_nothing():
         assert len(km.labels_) == 103
 
 
-def test_a_resumed_run_repeats_its_steps_from_checkpoints(tmp_path, monkeypatch):
+def test_parts_of_passes_that_read_again_are_kept_too(tmp_path, monkeypatch):
     from sketchselect.execution import Checkpoint
 
     monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
     X = blobs(19, 600, 3)
+    np.save(tmp_path / "x.npy", X)
+    source = Source(open_matrix(tmp_path / "x.npy"))
     kept = Checkpoint(str(tmp_path / "kept"), min_bytes=0, state_ratio=0)
     plain = fit(X, n_clusters=4)
     run = {"engine": SerialEngine(), "checkpoint": kept}
-    first = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 4}, **run)
+    first = fit_kmeans(source, {"n_clusters": 4}, **run)
     files = sorted(p.name for p in (tmp_path / "kept").rglob("*.sks"))
     assert len(files) >= first.n_iter
-    again = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 4}, **run)
+    again = fit_kmeans(source, {"n_clusters": 4}, **run)
     assert sorted(p.name for p in (tmp_path / "kept").rglob("*.sks")) == files
     for result in (first, again):
         assert result.centers.tobytes() == plain.centers.tobytes()

@@ -100,14 +100,12 @@ def test_sums_are_those_of_extended_precision(offset, separation, weighted):
     centers = X[rng.choice(2000, 12, replace=False)]
     labels, _, sums = lloyd.assign_and_sum(X, centers, weights)
     weight, mean, within = exact_sums(X, labels, 12, weights)
-    np.testing.assert_allclose(sums.weight, weight.astype(float), rtol=1e-13)
-    np.testing.assert_allclose(sums.within, within.astype(float), rtol=1e-11, atol=1e-11)
     spread = np.abs(X).max()
-    heavy = sums.weight > 0
-    np.testing.assert_allclose(sums.mean[heavy], mean[heavy].astype(float), rtol=0, atol=4e-16 * spread + 1e-15)
-    again = lloyd.label_sums(X, labels, 12, weights)
-    assert again.within.tobytes() == sums.within.tobytes()
-    assert again.mean.tobytes() == sums.mean.tobytes()
+    for found in (sums, lloyd.label_sums(X, labels, 12, weights)):
+        np.testing.assert_allclose(found.weight, weight.astype(float), rtol=1e-13)
+        np.testing.assert_allclose(found.within, within.astype(float), rtol=1e-11, atol=1e-11)
+        heavy = found.weight > 0
+        np.testing.assert_allclose(found.mean[heavy], mean[heavy].astype(float), rtol=0, atol=4e-16 * spread + 1e-15)
 
 
 def test_a_light_outlier_first_does_not_spoil_the_sum_of_squares():
@@ -179,6 +177,18 @@ def test_farthest_are_the_largest_with_ties_by_row():
     assert farthest(distances, rows, 3).tolist() == [4, 2, 3]
     assert farthest(distances, rows, 10).tolist() == [4, 2, 3, 0, 5]
     assert farthest(np.zeros(4), np.arange(4), 2).tolist() == []
+
+
+def test_farthest_of_many_are_those_of_a_full_sort():
+    rng = np.random.default_rng(12)
+    for distances in (rng.integers(0, 50, 3000).astype(float), np.arange(3000.0), rng.standard_normal(3000)):
+        rows = rng.permutation(3000)
+        positive = np.flatnonzero(distances > 0)
+        want = positive[np.lexsort((rows[positive], -distances[positive]))]
+        for count in (1, 2, 17, 1000, 5000):
+            assert farthest(distances, rows, count).tolist() == want[:count].tolist()
+        order = positive[np.lexsort((positive, -distances[positive]))]
+        assert farthest(distances, None, 9).tolist() == order[:9].tolist()
 
 
 def test_spread_out_takes_each_blob_and_stops_at_distinct_rows():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+
 import numpy as np
 import pytest
 
-from sketchselect.cluster import KMeans, fit_kmeans, kmeans_objective, passes
+from sketchselect.cluster import KMeans, block_certificate, certify_labels, fit_kmeans, kmeans_objective, passes
 from sketchselect.execution import SerialEngine, Source, local_cluster
 from sketchselect.readers import open_matrix, open_vector
 
@@ -38,6 +42,7 @@ def bits(result):
 @pytest.mark.parametrize("init", ["k-means||", "k-means++"])
 def test_every_pass_on_workers(engine, store, monkeypatch, init):
     """Nothing is held here: every iteration reads the store again, on two processes."""
+    monkeypatch.setattr(passes, "WORKER_SHARE", 0.0)
     monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 1 << 15)
     path, X = store
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
@@ -48,6 +53,62 @@ def test_every_pass_on_workers(engine, store, monkeypatch, init):
     monkeypatch.setattr(passes, "LOCAL_NBYTES", 0)
     remote = fit_kmeans(source, parameters, engine=engine)
     assert bits(remote) == bits(held) == bits(small)
+
+
+class Told:
+    """Progress that calls a function at the beginning of one stage."""
+
+    def __init__(self, stage, action):
+        self.stage, self.action, self.notes = stage, action, []
+
+    def start(self, stage, total_bytes, n_partitions):
+        if stage == self.stage:
+            self.action()
+
+    def advance(self, nbytes):
+        pass
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def finish(self, stage):
+        pass
+
+
+@pytest.fixture
+def on_workers(monkeypatch):
+    """Make even small data too large for this process."""
+    monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 1 << 15)
+    monkeypatch.setattr(passes, "LOCAL_NBYTES", 0)
+
+
+def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers, tmp_path):
+    """Once the first iteration has begun the store is gone, and nobody misses it."""
+    path, X = store
+    moved = shutil.copytree(path, tmp_path / "x.zarr")
+    parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
+    told = Told("k-means: iteration 1", lambda: moved.rename(tmp_path / "gone.zarr"))
+    weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
+    found = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, engine=engine, progress=told)
+    assert any("workers' memory" in note for note in told.notes)
+    assert not moved.exists()
+    assert bits(found) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, engine=SerialEngine()))
+
+
+def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers):
+    path, _ = store
+
+    def kill():
+        pids = engine.client.run(os.getpid)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+    parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
+    source = Source(open_matrix(path))
+    told = Told("k-means: iteration 3", kill)
+    found = fit_kmeans(source, parameters, engine=engine, progress=told)
+    assert any("a worker died" in note for note in told.notes)
+    assert bits(found) == bits(fit_kmeans(source, parameters, engine=SerialEngine()))
+    assert not engine.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
 def test_estimator_and_objective(engine, store):
@@ -67,3 +128,18 @@ def test_an_array_persisted_on_the_cluster(engine, store):
     assert (
         found.cluster_centers_.tobytes() == KMeans(5).fit(da.from_array(X, chunks=(500, 10))).cluster_centers_.tobytes()
     )
+
+
+def test_a_sampled_certificate_has_the_same_bits(engine, store, tmp_path, monkeypatch):
+    """The block certificate is a fold like any other: ten partitions, on two processes."""
+    monkeypatch.setattr(block_certificate, "DEFAULT_PARTITION_BYTES", 80 * 80)
+    monkeypatch.setattr(block_certificate, "BLOCKS_PER_PARTITION", 1)
+    path = tmp_path / "x.npy"
+    np.save(path, store[1][:800])
+    labels = np.arange(800) % 3
+    options = {"block_rows": 20, "confidence": 0.9, "fraction": 0.2}
+    here = certify_labels(path, labels, 3, client="serial", **options)
+    assert 0 < here.details["n_solved"] < here.details["n_blocks"]
+    there = certify_labels(path, labels, 3, client=engine, **options)
+    assert (there.lower_bound, there.objective, there.confidence) == (here.lower_bound, here.objective, here.confidence)
+    assert there.details == here.details

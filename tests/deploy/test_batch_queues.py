@@ -29,6 +29,7 @@ wait
 """
 SCONTROL = """#!/usr/bin/env bash
 if [ "$1 $2" = "show hostnames" ]; then echo localhost; echo far; exit; fi
+if [ "$1 $2" = "show job" ]; then echo "   JobState=${FAKE_STATE:-RUNNING} Reason=None"; exit; fi
 echo "$@" >> "$FAKES/scontrol.log"
 """
 PBSDSH = """#!/usr/bin/env bash
@@ -136,14 +137,16 @@ def test_many_nodes_of_slurm(place: Path) -> None:
     assert requeued(place) == ""
 
 
-def test_before_the_time_is_over_the_job_is_put_back_and_goes_on(place: Path) -> None:
-    # The first job is a long one: it waits until it is told to end, and then ends as `sketchselect run` does.
-    long = "sketchselect() { trap 'exit 143' TERM; touch started; while :; do sleep 0.05; done; }"
-    words = [str(FOLDER / "many-nodes.sbatch"), str(place / "job.toml")]
+# A job that waits until it is told to end, and then ends as `sketchselect run` does.
+LONG = "sketchselect() { trap 'exit 143' TERM; touch started; while :; do sleep 0.05; done; }"
+
+
+def told_to_end(script: str, number: int, place: Path, **more: str) -> tuple[int, str]:
+    """Send a signal to a script while its job runs; return its exit code and what it said."""
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(
-            words,
-            env=environment(place, SKETCHSELECT_SETUP=long),
+            [FOLDER / script, place / "job.toml"],
+            env=environment(place, SKETCHSELECT_SETUP=LONG, **more),
             cwd=place,
             stdout=log,
             stderr=log,
@@ -151,15 +154,45 @@ def test_before_the_time_is_over_the_job_is_put_back_and_goes_on(place: Path) ->
         )
         try:
             wait_until((place / "started").exists, "the job's start")
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             code = process.wait(timeout=100)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    text = (place / "log").read_text(encoding="utf-8", errors="replace")
-    assert (code, requeued(place)) == (143, "requeue 4711\n"), text
-    run(words, place)
+    return code, (place / "log").read_text(encoding="utf-8", errors="replace")
+
+
+def test_before_the_time_is_over_the_job_is_put_back_and_goes_on(place: Path) -> None:
+    code, said = told_to_end("many-nodes.sbatch", signal.SIGUSR1, place)
+    assert (code, requeued(place)) == (143, "requeue 4711\n"), said
+    run([FOLDER / "many-nodes.sbatch", place / "job.toml"], place)
     assert selected(place) == list(range(23, 30))
+
+
+def test_time_of_one_node_is_over(place: Path) -> None:
+    code, said = told_to_end("one-node.sbatch", signal.SIGUSR1, place)
+    assert (code, requeued(place)) == (143, "requeue 4711\n"), said
+
+
+@pytest.mark.parametrize(
+    ("number", "more"),
+    [
+        (signal.SIGTERM, {}),  # scancel
+        (signal.SIGUSR1, {"FAKE_STATE": "CANCELLED"}),
+        (signal.SIGUSR1, {"SLURM_RESTART_COUNT": "3", "SKETCHSELECT_RESTARTS": "3"}),
+    ],
+)
+def test_job_that_was_cancelled_or_put_back_often_ends(place: Path, number: int, more: dict[str, str]) -> None:
+    code, said = told_to_end("one-node.sbatch", number, place, **more)
+    assert (code, requeued(place)) == (143, ""), said
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, ""), (1, ""), (2, ""), (75, "requeue 4711\n")])
+def test_only_a_lost_cluster_puts_the_job_back(place: Path, code: int, wanted: str) -> None:
+    words = [FOLDER / "one-node.sbatch", place / "job.toml"]
+    short = environment(place, SKETCHSELECT_SETUP=f"sketchselect() {{ return {code}; }}")
+    assert subprocess.run(words, env=short, cwd=place, timeout=60, check=False).returncode == code
+    assert requeued(place) == wanted
 
 
 def test_one_node_of_pbs(place: Path) -> None:
@@ -204,4 +237,8 @@ def test_workers_from_the_queue(place: Path) -> None:
     assert "#SBATCH -t 02:00:00" in script
     assert "--lifetime 110m" in script
     assert "OMP_NUM_THREADS=1" in script
+    # Others may use the machine that gives out the work: nobody without the certificate may.
+    assert "tls://" in script
+    assert "--tls-key" in script
+    assert not list(place.glob(".dask-jobqueue*"))
     assert (place / "scancel.log").exists()

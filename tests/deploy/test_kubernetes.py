@@ -68,6 +68,7 @@ def test_pods_pass_the_restricted_security_standard(overlay: str, pod: tuple[str
     spec: Any = of_kind(built(overlay), "DaskJob")["spec"]
     for name in pod:
         spec = spec[name]
+    assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for one in spec["containers"]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import FsspecStore
+
+from sketchselect.readers import convert
 
 
 @pytest.fixture
@@ -183,13 +189,69 @@ def zarr_object(write, values, tmp_path):
     return zarr.open_array(str(write(values)), mode="r")
 
 
+def anndata_csr(write, values, tmp_path):
+    return anndata_store(tmp_path, sp.csr_matrix(values))
+
+
+def anndata_dense(write, values, tmp_path):
+    return anndata_store(tmp_path, values)
+
+
+def converted_csr(write, values, tmp_path):
+    return convert(sp.csr_array(values), tmp_path / "c.zarr")
+
+
+def parquet(write, values, tmp_path):
+    pq.write_table(parquet_table(values), tmp_path / "p.parquet", row_group_size=20)
+    return tmp_path / "p.parquet"
+
+
+def parquet_folder(write, values, tmp_path):
+    (tmp_path / "parts").mkdir()
+    pq.write_table(parquet_table(values[:40]), tmp_path / "parts" / "a.parquet")
+    pq.write_table(parquet_table(values[40:]), tmp_path / "parts" / "b.parquet", row_group_size=25)
+    return tmp_path / "parts"
+
+
+def xarray_dense(write, values, tmp_path):
+    import xarray
+
+    return xarray.DataArray(values, dims=("row", "column"))
+
+
+def xarray_dask(write, values, tmp_path):
+    import xarray
+
+    return xarray.DataArray(values, dims=("row", "column")).chunk({"row": 25, "column": 7})
+
+
+def anndata_store(tmp_path, values):
+    """Write an AnnData store, as its release here does it by default, and return its path."""
+    import anndata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        anndata.AnnData(values).write_zarr(tmp_path / "ad.zarr")
+    return tmp_path / "ad.zarr"
+
+
+def parquet_table(values):
+    return pa.table({f"f{j}": values[:, j] for j in range(values.shape[1])})
+
+
+NAMED = {"anndata_csr": tuple(map(str, range(17))), "anndata_dense": tuple(map(str, range(17)))} | dict.fromkeys(
+    ("parquet", "parquet_folder"), tuple(f"f{j}" for j in range(17))
+)
+"""Names of the columns of the sources that have some."""
+
 SOURCES = {
     maker.__name__: maker
     for maker in (
         plain, checked, uncompressed, blosc, sharded, version_2, version_2_fortran_big_endian, dots, one_chunk,
         file_url, memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array,
         array_strided, array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates,
-        dask_even, dask_uneven, zarr_object,
+        dask_even, dask_uneven, zarr_object, anndata_csr, anndata_dense, converted_csr, parquet, parquet_folder,
+        xarray_dense, xarray_dask,
     )
 }  # fmt: skip
 """Makers of sources that all hold `values`: the conformance suite runs over every one."""

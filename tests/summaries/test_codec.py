@@ -30,11 +30,11 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
         assert (found.n_rows, found.n_features) == X.shape
         assert found.feature_names == golden.NAMES
         assert found.prepare == ("l2",)
-        members = list(found.values()) if kind == "bundle" else [found]
+        members = list(found.values()) if kind in ("bundle", "step-statistics") else [found]
         for member in members:
-            if member.kind == "folds":
+            if member.kind in ("folds", "groups"):
                 member = member.total
-            if member.kind in ("frequent-directions", "moments", "column-stats"):
+            if member.kind in ("frequent-directions", "moments", "column-stats", "top-values"):
                 assert np.allclose(member.mean, X.mean(axis=0), rtol=1e-13, atol=1e-13)
                 scatter = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
                 assert np.allclose(member.centered_column_squared_norms, scatter, rtol=1e-12)
@@ -42,9 +42,16 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 gap = np.linalg.eigvalsh(X.T @ X - member.sketch.T @ member.sketch)
                 assert gap[0] > -1e-9
                 assert gap[-1] <= member.shrinkage + 1e-9
+            if member.kind == "top-values":
+                assert (member.top == -np.sort(-X, axis=0)[:5]).all()
             if member.kind == "decayed-moments":
                 weights = 0.5 ** np.arange(len(X))[::-1]
                 assert np.allclose(member.mean, weights @ X / weights.sum(), rtol=1e-13, atol=1e-13)
+            if member.kind == "decayed-directions":
+                A = X * np.sqrt(0.5) ** np.arange(len(X))[::-1, None]
+                gap = np.linalg.eigvalsh(A.T @ A - member.sketch.T @ member.sketch)
+                assert gap[0] > -1e-9
+                assert gap[-1] <= member.shrinkage + 1e-9
             if member.kind == "comoment-panel":
                 Z = np.column_stack([X, np.arange(len(X)) % 4])
                 wanted = np.cov(Z.T, ddof=0)[1:5, 1:] * len(X)
@@ -54,6 +61,11 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 assert (member.draws < member.probabilities).all()
                 assert np.allclose(member.sample, X[member.items] * member.weights[:, None], rtol=1e-13, atol=0)
                 assert member.squared_norm == (X**2).sum()
+            if member.kind == "row-sample":
+                assert len(set(member.indices)) == 7
+                assert np.array_equal(member.rows, X[member.indices])
+                pulls = ((member.rows - np.arange(X.shape[1]) % 3) ** 2).sum(axis=1) / 900 + 1
+                assert np.allclose(member.weights, -1 / np.expm1(-pulls * member.threshold), rtol=1e-12)
             if member.kind == "leverage-scores":
                 L = np.tril(np.ones((X.shape[1], X.shape[1]))) + 9 * np.eye(X.shape[1])
                 wanted = np.einsum("ij,ji->i", X, np.linalg.solve(L @ L.T, X.T))

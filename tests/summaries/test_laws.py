@@ -6,6 +6,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from tests.summaries.law_checks import (
+    check_bound,
+    check_bundle,
+    check_centroids,
+    check_columns,
+    check_decayed,
+    check_decayed_directions,
+    check_directions,
+    check_folds,
+    check_groups,
+    check_labels,
+    check_moments,
+    check_pairs,
+    check_panel,
+    check_products,
+    check_row_sample,
+    check_sample,
+    check_scores,
+    check_step_statistics,
+    check_top,
+    some_targets,
+    three_labels,
+    with_holes,
+)
 
 from sketchselect.summaries import (
     KINDS,
@@ -14,263 +39,29 @@ from sketchselect.summaries import (
     CentroidSums,
     ColumnStats,
     ComomentPanel,
+    DecayedDirections,
     DecayedMoments,
     Folds,
     FrequentDirections,
+    Groups,
     LeverageSample,
     LeverageScores,
     Moments,
+    RowSample,
+    StepStatistics,
+    TopValues,
 )
-from sketchselect.summaries.leverage_sample import AUTO_RIDGE
 from sketchselect.testing.laws import SummaryLaws
-from sketchselect.testing.nasty import nasty_matrices
-
-
-def exact_moments(Z, w):
-    """Weighted mean and centred co-moment in extended precision."""
-    Z, w = Z.astype(np.longdouble), w.astype(np.longdouble)
-    total = w.sum()
-    mean = (w @ Z) / total if total > 0 else np.zeros(Z.shape[1], np.longdouble)
-    D = Z - mean
-    return float(total), mean.astype(float), ((D * w[:, None]).T @ D).astype(float)
-
-
-def scatter_tolerance(Z, w):
-    """What rounding may do to centred sums of squares: relative 1e-9 of them, plus eps times the offset squared."""
-    Z = Z.astype(float)
-    _, _, C = exact_moments(Z, w)
-    eps = np.finfo(float).eps
-    d = np.sqrt(np.maximum(np.diag(C), 0))
-    off = np.sqrt(w.sum()) * np.abs(Z).max(axis=0, initial=0)
-    return 1e-10 * np.outer(d, d) + 4 * eps * (np.outer(d, off) + np.outer(off, d)) + 40 * eps**2 * np.outer(off, off)
-
-
-def check_directions(s, X, y, w):
-    Z = X.astype(float) * np.sqrt(w)[:, None]
-    total, mean, C = exact_moments(X, w)
-    norm = float((Z**2).sum())
-    spread = np.diag(scatter_tolerance(X, w))
-    # About the mean the oracle is the scatter: against the raw norm nothing far from the origin could fail.
-    slacks = (1e-10 * norm, 1e-10 * np.trace(C) + spread.sum())
-    slack = slacks[1]
-    assert s.weight == pytest.approx(total)
-    assert np.allclose(s.mean, mean, rtol=1e-12, atol=1e-14 * np.abs(X.astype(float)).max(initial=0))
-    assert s.squared_norm == pytest.approx(norm, rel=1e-12, abs=1e-300)
-    assert (np.abs(s.centered_column_squared_norms - np.diag(C)) <= spread).all()
-    for rows, gram, room in zip((s.sketch, s.centered_sketch), (Z.T @ Z, C), slacks, strict=True):
-        gap = np.linalg.eigvalsh(gram - rows.T @ rows)
-        assert gap[0] >= -room, "the sketch exceeds the data"
-        assert gap[-1] <= s.shrinkage + room, "the error exceeds the shrinkage"
-    if s.is_exact:
-        assert s.shrinkage == 0
-        assert s.sketch.shape[0] <= X.shape[1]
-    else:
-        assert s.sketch.shape[0] <= s.size
-        assert s.centered_sketch.shape[0] <= s.size - 1
-    tails = np.maximum(np.linalg.eigvalsh(C)[::-1], 0)
-    for k in range(min(s.size, tails.size)):
-        assert s.shrinkage <= tails[k:].sum() / (s.size - k) * (1 + 1e-9) + slack
-
-
-def check_moments(s, X, y, w):
-    Z = np.hstack([X.astype(float), y.reshape(len(X), -1)])
-    total, mean, C = exact_moments(Z, w)
-    p = X.shape[1]
-    assert s.weight == pytest.approx(total, rel=1e-14)
-    squared = float((w**2).sum())
-    assert s.n_effective == pytest.approx(total**2 / squared if squared else 0.0, rel=1e-12)
-    assert np.allclose(np.r_[s.mean, s.y_mean], mean, rtol=1e-12, atol=1e-14 * np.abs(Z).max())
-    if total > 0:
-        tol = scatter_tolerance(Z, w) / total
-        if X.dtype == np.float32:
-            # Products of float32 columns are made in float32; variances and whatever has a target are not.
-            sd = np.sqrt(np.diag(C)[:p] / total)
-            tol[:p, :p] += 3e-7 * np.outer(sd, sd) * (1 - np.eye(p))
-        assert (np.abs(s.covariance() - C[:p, :p] / total) <= tol[:p, :p]).all()
-        assert (np.abs(s.xy - C[:p, p:] / total) <= tol[:p, p:]).all()
-        assert (np.abs(s.yy - C[p:, p:] / total) <= tol[p:, p:]).all()
-        assert (np.diag(s.covariance()) >= 0).all()
-
-
-def check_decayed(s, X, y, w):
-    assert s.end == len(X)
-    check_moments(s, X, y, w * 0.5 ** (np.arange(len(X))[::-1] / 20))
-
-
-def check_labels(s, X, y, w):
-    check_moments(s, X, (y[:, None] == np.arange(3)).astype(float), w)
-    assert np.allclose(s.class_weights, [w[y == c].sum() for c in range(3)], rtol=1e-12, atol=1e-12 * w.sum())
-
-
-def check_folds(s, X, y, w):
-    folds = s.fold_of(np.arange(len(X), dtype=np.uint64))
-    for i in range(len(s)):
-        for part, rows in ((s[i], folds == i), (s.complement(i), folds != i)):
-            assert part.n_rows == rows.sum()
-            if rows.any():
-                check_moments(part, X[rows], y[rows], w[rows])
-    check_moments(s.total, X, y, w)
-
-
-def check_products(s, X, y, w):
-    """The linear part as ever; the standardised products against rows expanded in extended precision."""
-    X = X.astype(float)
-    check_moments(s, X, y, w)
-    total, mean, C = exact_moments(X, w)
-    if total == 0:
-        return
-    sd = np.sqrt(np.diag(C) / total)
-    # What a constant column leaves after rounding is nobody's standard.
-    clear = sd > 1e-6 * np.abs(X).max(axis=0)
-    plain = s.expanded()
-    wide = X.astype(np.longdouble)
-    z = (wide - (w @ wide) / total) / np.where(clear, sd, 1)
-    i, j = np.triu_indices(X.shape[1])
-    Z = np.hstack([z, z[:, i] * z[:, j], y.astype(np.longdouble)])
-    known = np.r_[clear, clear[i] & clear[j], np.ones(y.shape[1], bool)]
-    total, mean, C = exact_moments(Z, w)
-    room = 1e-11 + 1e-13 * (np.abs(X).max(axis=0) / np.where(clear, sd, np.inf)).max(initial=0)
-    d = np.sqrt(np.maximum(np.diag(C), total))
-    found = plain.record.comoment
-    assert (np.abs(plain.record.mean - mean) <= room * np.maximum(np.abs(mean), 1))[known].all()
-    assert (np.abs(found - C) <= room * np.outer(d, d))[np.ix_(known, known)].all()
-
-
-def check_pairs(s, X, y, w):
-    """Each covariance is that of the rows that have both columns."""
-    Z = np.hstack([X, y])
-    present = ~np.isnan(Z)
-    shift = np.where(present.any(axis=0), np.nanmedian(np.where(present.any(axis=0), Z, 0), axis=0), 0)
-    V = np.where(present, Z - shift, 0).astype(np.longdouble)
-    seen = present.astype(np.longdouble)
-    N = seen.T @ (w[:, None] * seen)
-    safe = np.where(N > 0, N, 1)
-    S = (w[:, None] * V).T @ seen / safe
-    C = np.where(N > 0, (w[:, None] * V).T @ V - N * S * S.T, 0).astype(float)
-    p = X.shape[1]
-    record = s.record
-    assert np.allclose(s.pair_weights, N[:p, :p].astype(float))
-    some = np.diag(N) > 0
-    reach = np.where(some, np.nanmax(np.abs(np.where(present, Z, 0)), axis=0), 0)
-    assert np.allclose(
-        record.mean[some], (shift + np.diag(S)).astype(float)[some], rtol=1e-12, atol=1e-14 * reach.max()
-    )
-    spread = np.where(present, Z - shift, 0)
-    d = np.sqrt((w[:, None] * spread**2).sum(axis=0))
-    off = np.sqrt(w.sum()) * reach
-    eps = np.finfo(float).eps
-    tol = 1e-10 * np.outer(d, d) + 4 * eps * (np.outer(d, off) + np.outer(off, d)) + 40 * eps**2 * np.outer(off, off)
-    assert (np.abs(record.comoment - C) <= tol).all()
-
-
-def check_panel(s, X, y, w):
-    """Rows 1 to 4 of the co-moment, from the diagonal to the right."""
-    Z = np.hstack([X.astype(float), y.reshape(len(X), -1)])
-    _, mean, C = exact_moments(Z, w)
-    assert np.allclose(s.record.mean, mean, rtol=1e-12, atol=1e-14 * np.abs(Z).max())
-    rows = C[1:4, 1:]
-    assert (
-        np.abs(s.record.comoment[: rows.shape[0], : rows.shape[1]] - rows) <= scatter_tolerance(Z, w)[1:4, 1:]
-    ).all()
-
-
-def check_columns(s, X, y, w):
-    X = X.astype(float)
-    total, mean, C = exact_moments(X, w)
-    assert np.array_equal(s.weight, np.full(X.shape[1], total))
-    assert np.array_equal(s.missing, np.zeros(X.shape[1]))
-    assert np.array_equal(s.nonzero, (X != 0).sum(axis=0))
-    assert np.array_equal(s.minimum, X.min(axis=0))
-    assert np.array_equal(s.maximum, X.max(axis=0))
-    if total > 0:
-        assert np.allclose(s.mean, mean, rtol=1e-12, atol=1e-14 * np.abs(X).max())
-    constant = X.min(axis=0) == X.max(axis=0)
-    assert (s.variance[constant] == 0).all()
-    spread = np.diag(scatter_tolerance(X, w))
-    assert (np.abs(s.centered_column_squared_norms - np.diag(C)) <= spread)[~constant].all()
-
-
-def check_bundle(s, X, y, w):
-    check_columns(s["stats"], X, y, w)
-    check_moments(s["moments"], X, y, w)
-
-
-def check_centroids(s, X, y, w):
-    X = X.astype(float)
-    for j in range(3):
-        rows, v = X[y == j], w[y == j]
-        total, mean, C = exact_moments(rows, v)
-        assert s.cluster_weights[j] == pytest.approx(total)
-        if total > 0:
-            assert np.allclose(s.cluster_means[j], mean, rtol=1e-12, atol=1e-13 * np.abs(rows).max())
-            spread = np.diag(scatter_tolerance(rows, v)).sum()
-            assert abs(s.within[j] - np.trace(C)) <= spread + 1e-300
-
-
-def some_targets(X):
-    """Two targets, one of them far from zero."""
-    base = np.tanh(X.astype(float)).sum(axis=1)
-    return np.stack([base, 1e6 + np.arange(len(X))], axis=1)
-
-
-def three_labels(X):
-    return np.arange(len(X)) * 7 % 3
-
-
-def with_holes(X):
-    """A fifth of the values missing, in patterns that differ from column to column; one column without any value."""
-    X = X.astype(float)
-    rng = np.random.default_rng(X.shape[1])
-    X[rng.random(X.shape) < 0.2] = np.nan
-    X[:, X.shape[1] // 2] = np.nan
-    return X
-
+from sketchselect.testing.nasty import nasty_matrices, nasty_sparse_matrices
 
 NASTY = nasty_matrices()
+SPARSE = nasty_sparse_matrices()
+NARROW_SPARSE = {name: X[:, :8] for name, X in SPARSE.items()}
 NARROW = {name: X for name, X in NASTY.items() if X.shape[1] <= 12}
-
-
-def check_sample(s, X, y, w):
-    Z = X.astype(float) * np.sqrt(w)[:, None]
-    gram = Z.T @ Z
-    assert s.squared_norm == pytest.approx((Z**2).sum(), rel=1e-12, abs=1e-300)
-    assert s.seen.tolist() == list(range(len(X)))
-    assert set(s.items) <= set(np.flatnonzero((Z != 0).any(axis=1)))
-    assert (s.draws < s.probabilities).all()
-    assert np.allclose(s.sample, Z[s.items] / np.sqrt(s.probabilities)[:, None], rtol=1e-13, atol=0)
-    if s.squared_norm > 0:
-        assert s.final_ridge == pytest.approx(AUTO_RIDGE * s.squared_norm)
-        ridged = gram + s.final_ridge * np.eye(len(gram))
-        exact = np.einsum("ij,ji->i", Z, np.linalg.solve(ridged, Z.T))
-        assert ((1 + s.eps) * s.scores >= exact - 1e-9).all(), "a score is below what it must not be below"
-        gap = np.linalg.eigvals(np.linalg.solve(ridged, s.sample.T @ s.sample - gram))
-        assert np.abs(gap.real).max() <= s.eps, "the sample is farther from the data than promised"
-
-
-def check_scores(s, X, y, w):
-    Z = X.astype(float) * np.sqrt(w)[:, None]
-    assert s.seen.tolist() == list(range(len(X)))
-    exact = np.einsum("ij,ji->i", Z, np.linalg.solve(s.factor @ s.factor.T, Z.T))
-    assert np.allclose(s.scores, np.minimum(exact, 1), rtol=1e-10, atol=1e-13)
 
 
 WIDE_40 = {name: X for name, X in nasty_matrices().items() if X.shape[1] == 40}
 FACTOR_40 = np.linalg.cholesky(sum(X.T @ X for X in WIDE_40.values()) + np.eye(40))
-
-
-def check_bound(s, X, y, w):
-    """No clustering that is tried has an objective below the bound, whatever the blocks were."""
-    Z = X.astype(float)
-    assert s.weight == pytest.approx(w.sum())
-    rounding = 1e-13 * float((w[:, None] * Z**2).sum())
-    for labels in (np.zeros(len(Z), int), np.arange(len(Z)) % 3, np.minimum(np.arange(len(Z)) // 10, 2)):
-        objective = 0.0
-        for c in range(3):
-            mine = w * (labels == c)
-            if mine.sum() > 0:
-                objective += float((mine[:, None] * (Z - mine @ Z / mine.sum()) ** 2).sum())
-        assert 0.0 <= s.lower_bound() <= objective * (1 + 1e-9) + rounding
-    assert s.record.spectral <= s.lower_bound()
 
 
 # Each of hundreds of blocks is an optimisation: some matrices will do.
@@ -285,7 +76,7 @@ LAWS = {
         Moments(classes=[0, 1, 2]), check_labels, targets=three_labels, other=Moments(classes=[0, 2, 1])
     ),
     "moments degree 2": SummaryLaws(
-        Moments(degree=2), check_products, targets=some_targets, other=Moments(), matrices=NARROW
+        Moments(degree=2), check_products, targets=some_targets, other=Moments(), matrices=NARROW, sparse=NARROW_SPARSE
     ),
     "moments pairwise": SummaryLaws(
         Moments(missing="pairwise"),
@@ -293,15 +84,29 @@ LAWS = {
         targets=lambda X: some_targets(np.nan_to_num(X)),
         other=ColumnStats(),
         matrices={name: with_holes(X) for name, X in NASTY.items()},
+        sparse={"some missing": csr_array(with_holes(SPARSE["counts"].toarray()[:, :8]))},
     ),
     "decayed-moments": SummaryLaws(
         DecayedMoments(half_life=20), check_decayed, targets=some_targets, other=DecayedMoments(half_life=21)
+    ),
+    "decayed-directions size 8": SummaryLaws(
+        DecayedDirections(8, half_life=20), check_decayed_directions, other=DecayedDirections(8, half_life=21)
+    ),
+    "decayed-directions size 2": SummaryLaws(
+        DecayedDirections(2, half_life=20), check_decayed_directions, other=FrequentDirections(2)
     ),
     "folds": SummaryLaws(
         Folds(Moments(), n_folds=3), check_folds, targets=some_targets, other=Folds(Moments(), n_folds=3, seed=1)
     ),
     "comoment-panel": SummaryLaws(ComomentPanel(1, 4), check_panel, targets=some_targets, other=ComomentPanel(2, 4)),
     "column-stats": SummaryLaws(ColumnStats(), check_columns, other=FrequentDirections(8)),
+    "groups": SummaryLaws(
+        Groups(ColumnStats(), [0, 1, 2]),
+        check_groups,
+        targets=three_labels,
+        other=Groups(ColumnStats(), [0, 2, 1]),
+    ),
+    "top-values": SummaryLaws(TopValues(7), check_top, other=TopValues(8)),
     "centroid-sums": SummaryLaws(
         CentroidSums(n_clusters=3), check_centroids, targets=three_labels, other=CentroidSums(n_clusters=4)
     ),
@@ -314,8 +119,24 @@ LAWS = {
         other=LeverageScores(2 * FACTOR_40, 1.0),
         matrices=WIDE_40,
     ),
+    "row-sample uniform": SummaryLaws(RowSample(9, seed=3), check_row_sample, other=RowSample(9, seed=4)),
+    "row-sample": SummaryLaws(
+        RowSample(12, center=np.linspace(-1, 1, 40), spread=20.0),
+        check_row_sample,
+        other=RowSample(12, center=np.linspace(-1, 1, 40), spread=21.0),
+        matrices=WIDE_40,
+    ),
     "block-bound": SummaryLaws(
-        BlockBound(n_clusters=3, block_rows=20), check_bound, other=BlockBound(n_clusters=2), matrices=SOME
+        BlockBound(n_clusters=3, block_rows=20),
+        check_bound,
+        other=BlockBound(n_clusters=2),
+        matrices=SOME,
+        sparse={"counts": SPARSE["counts"][:60], "one row": SPARSE["one row"]},
+    ),
+    "step-statistics": SummaryLaws(
+        StepStatistics({"0 tf-idf": ColumnStats(), "2 fourier": RowSample(9, seed=3)}),
+        check_step_statistics,
+        other=StepStatistics({"0 scale": ColumnStats(), "2 fourier": RowSample(9, seed=3)}),
     ),
     "bundle": SummaryLaws(
         Bundle(stats=ColumnStats(), moments=Moments()),
@@ -329,6 +150,11 @@ LAWS = {
 @pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.matrices])
 def test_laws(law, matrix):
     LAWS[law].verify(matrix)
+
+
+@pytest.mark.parametrize(("law", "matrix"), [(law, name) for law, laws in LAWS.items() for name in laws.sparse])
+def test_sparse_laws(law, matrix):
+    LAWS[law].verify_sparse(matrix)
 
 
 def test_every_registered_kind_is_under_the_laws():

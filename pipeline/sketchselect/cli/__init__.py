@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from sketchselect.cli import certify as certify
+from sketchselect.cli import evaluate as evaluate
 from sketchselect.cli import files as files
 from sketchselect.cli import jobs as jobs
+from sketchselect.cli import plan as plan
 from sketchselect.cli.options import app
 
 __all__ = ["app", "main"]

@@ -10,6 +10,7 @@ import typer
 from sketchselect.cli.options import (
     Cluster,
     Debug,
+    Fitted,
     Fresh,
     Key,
     Partition,
@@ -34,12 +35,29 @@ def summarize(
     folds: Annotated[
         int | None, typer.Option("--folds", min=2, help="Moments by fold: cross-validation needs no further pass.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which row is in which fold.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which row is in which fold, or sample.")] = 0,
     half_life: Annotated[
-        float | None, typer.Option("--half-life", help="Moments that forget: rows after which a row counts half.")
+        float | None, typer.Option("--half-life", help="Sketch and moments forget: rows after which a row counts half.")
     ] = None,
+    after: Annotated[
+        int, typer.Option("--after", min=0, help="With --half-life: rows of earlier files, which these rows follow.")
+    ] = 0,
     degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: moments of squares and products too.")] = 1,
+    top_values: Annotated[
+        int | None,
+        typer.Option("--top-values", min=1, help="Keep so many largest values of each column, for hvg; 64 is plenty."),
+    ] = None,
+    batches: Annotated[
+        str | None, typer.Option("--batches", help="The batch of each row, for hvg: a file, or an array.")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, help="Keep a sample of so many rows, for mcfs and laplacian-score.")
+    ] = None,
     prepare: Prepare = None,
+    fitted: Fitted = None,
+    write_fitted: Annotated[
+        Path | None, typer.Option("--write-fitted", help="Where to keep the statistics of prepare steps (.sks).")
+    ] = None,
     key: Key = None,
     nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
     missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
@@ -56,8 +74,24 @@ def summarize(
         text = summarize_to_file(
             source,
             output,
-            Wanted(size, sketch, moments, target, classes, folds, seed, half_life, degree),
+            Wanted(
+                size,
+                sketch,
+                moments,
+                target,
+                classes,
+                folds,
+                seed,
+                half_life,
+                degree,
+                top_values,
+                batches,
+                sample,
+                after,
+            ),
             prepare=prepare or [],
+            fitted=fitted,
+            write_fitted=write_fitted,
             checkpoint=checkpoint,
             options={"key": key, "nonfinite": nonfinite, "missing_chunks": missing_chunks},
             execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
@@ -110,8 +144,9 @@ def cluster(
     clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
     prepare: Annotated[
-        list[str] | None, typer.Option("--prepare", help="A row step; as for the selection if not given.")
+        list[str] | None, typer.Option("--prepare", help="A prepare step; as for the selection if not given.")
     ] = None,
+    fitted: Fitted = None,
     key: Key = None,
     labels: Annotated[str | None, typer.Option("--labels", help="Known labels, to compare with.")] = None,
     random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
@@ -135,6 +170,7 @@ def cluster(
             random_state=random_state,
             weighted={"true": True, "false": False}.get(weighted, weighted),
             prepare=prepare,
+            fitted=fitted,
             options={"key": key, "labels": labels},
             execution={"cluster": where, "n_workers": workers},
             fresh=fresh,

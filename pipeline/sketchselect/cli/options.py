@@ -32,7 +32,15 @@ Sets = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
-Prepare = Annotated[list[str] | None, typer.Option("--prepare", help="A row step, such as l2; may be repeated.")]
+Prepare = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prepare", help='A prepare step, such as l2 or "library-size(target=1000)"; repeated: in this order.'
+    ),
+]
+Fitted = Annotated[
+    str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
+]
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
 
 

@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from sketchselect.cluster.block_certificate import block_bound, block_details, require_confidence
+from sketchselect.cluster.block_certificate import block_description, block_details, block_pass, require_confidence
+from sketchselect.cluster.spectral_certificate import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Floats
+from sketchselect.execution import PassStats
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
 from sketchselect.summaries.base import require_positive
 
@@ -21,6 +21,10 @@ METHODS = ("spectral", "blocks")
 
 _OBJECTIVE_ROUNDING = 1e-6
 """Relative error that an objective may carry (sums in float32, say) before it is called impossible."""
+
+
+_NOTHING = 1e-9
+"""Excess of a factor over 1 that is put down to rounding in words."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class Certificate:
         Number of clusters.
     details : mapping of str to number
         What the bound was made of.
+    rows_read, bytes_read : int
+        What was read for it, bytes as stored; 0 where a summary was enough.
+    columns : {"all", "selected"}
+        Which columns it speaks of: with "selected", of clusterings judged by the selected columns alone.
     """
 
     lower_bound: float
@@ -55,6 +63,9 @@ class Certificate:
     cost: float
     n_clusters: int
     details: Mapping[str, float] = field(default_factory=dict)
+    rows_read: int = 0
+    bytes_read: int = 0
+    columns: str = "all"
 
     def sentence(self) -> str:
         """Return the certificate in plain words.
@@ -65,23 +76,28 @@ class Certificate:
         'The clustering is within 20 % of the best possible one with 3 cluste'
         """
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
+        if self.columns == "selected":
+            k += " in the selected columns"
         what = "is at most" if self.method.endswith(("drop", "selection")) else "is"
         if self.objective == 0:
             return f"The clustering is the best possible one with {k}: its objective is 0."
         if not np.isfinite(self.factor):
-            hope = "; a larger sketch may give one" if self.details.get("shrinkage", 1.0) > 0 else ""
+            hope = "; a larger sketch may give one" if self.details.get("shrinkage", 0.0) > 0 else ""
+            if self.details.get("n_solved", 0) > 0:
+                hope = "; larger blocks may give one"
             return (
                 f"Nothing can be said about the best possible clustering with {k}: the lower bound is 0 (the objective "
                 f"{what} {self.objective:.6g}){hope}."
             )
-        if self.factor == 1:
-            return f"The clustering is the best possible one with {k}: its objective {what} {self.objective:.6g}."
+        sure = "" if self.confidence == 1 else f" (with probability {self.confidence:g})"
+        if self.factor <= 1 + _NOTHING:
+            best = "the best possible one" if self.factor == 1 else "up to rounding the best possible one"
+            return f"The clustering is {best} with {k}: its objective {what} {self.objective:.6g}{sure}."
         # Rounded up: a certificate may not say more than was proved.
         if self.factor < 1.5:
-            away = f"{math.ceil(1000 * (self.factor - 1) - 1e-9) / 10:g} %"
+            away = f"{math.ceil(1000 * (self.factor - 1) - _NOTHING) / 10:g} %"
         else:
-            away = f"a factor of {math.ceil(1000 * self.factor - 1e-9) / 1000:g}"
-        sure = "" if self.confidence == 1 else f" (with probability {self.confidence:g})"
+            away = f"a factor of {math.ceil(1000 * self.factor - _NOTHING) / 1000:g}"
         subject = "Judged by its selected columns alone, the clustering" if what == "is at most" else "The clustering"
         return (
             f"{subject} is within {away} of the best possible one with {k}: its objective {what} "
@@ -173,7 +189,7 @@ def certify(
     """
     began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
-    value = _as_objective(objective)
+    value = as_objective(objective)
     if method is not None and method not in METHODS:
         raise BadParameter(f"certify method {method!r} is not available; available: {', '.join(map(repr, METHODS))}")
     summarised = isinstance(source, (Summary, Mapping))
@@ -194,35 +210,53 @@ def certify(
             )
         summary = pick(source, "frequent-directions", "moments")
         assert isinstance(summary, (FrequentDirections, Moments))
-        lower, details = _spectral_bound(summary, n_clusters)
-        return _certificate(lower, value, n_clusters, "spectral", details, began)
+        lower, details = spectral_bound(summary, n_clusters)
+        return made_certificate(lower, value, n_clusters, "spectral", details, began)
     if summarised:
         found = pick(source, BlockBound.kind)
         assert isinstance(found, BlockBound)
         if found.n_clusters != n_clusters:
             raise Incompatible(f"the block bound is of {found.n_clusters} clusters, the clustering has {n_clusters}")
         require_confidence(confidence)
-    else:
-        found = block_bound(
-            source,
-            n_clusters,
-            block_rows=block_rows,
-            confidence=confidence,
-            fraction=fraction,
-            prepare=prepare,
-            seed=seed,
-            client=client,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
-    return blocks_certificate(found, value, confidence, began)
+        return blocks_certificate(found, value, confidence, began)
+    reduced = block_pass(
+        source,
+        block_description(n_clusters, block_rows, confidence, fraction, seed),
+        prepare=prepare,
+        client=client,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    return blocks_certificate(cast(BlockBound, reduced.value), value, confidence, began, reduced.stats)
 
 
-def blocks_certificate(found: BlockBound, objective: float, confidence: float | None, began: float) -> Certificate:
-    """Return the certificate of a finished `BlockBound`; `began` is when `time.perf_counter` was asked."""
-    sampled = found.record.n_solved < found.record.n_blocks and confidence is not None
-    lower = found.lower_bound(confidence)
-    certificate = _certificate(lower, objective, found.n_clusters, "blocks", block_details(found), began)
+def blocks_certificate(
+    found: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+) -> Certificate:
+    """Return the certificate of a finished `BlockBound`.
+
+    Parameters
+    ----------
+    found : BlockBound
+        Of the rows, in the columns, that the objective was measured on.
+    objective : float
+        Of the clustering.
+    confidence : float in (0, 1) or None
+        As in `certify`; of no effect where every block was solved.
+    began : float
+        When `time.perf_counter` was asked.
+    stats : PassStats, optional
+        Account of the pass, for what was read.
+    """
+    certain = found.lower_bound()
+    lower = certain if confidence is None else found.lower_bound(confidence)
+    # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
+    sampled = confidence is not None and certain < lower <= objective
+    certificate = made_certificate(
+        lower if sampled else certain, objective, found.n_clusters, "blocks", block_details(found), began
+    )
+    if stats is not None:
+        certificate = replace(certificate, rows_read=stats.rows_read, bytes_read=stats.bytes_read)
     return replace(certificate, confidence=float(confidence)) if sampled and confidence is not None else certificate
 
 
@@ -231,119 +265,18 @@ def _has_blocks(source: Any) -> bool:
     return BlockBound.kind in kinds and not {"frequent-directions", "moments"} & set(kinds)
 
 
-def drop_certificate(source: Any, selected_objective: float, support: ArrayLike, n_clusters: int) -> Certificate:
-    """Return a certificate for all columns from the objective in the selected ones, without another pass.
-
-    The objective in all columns is at most that in the columns S plus the scatter of the others:
-    ``F(A) <= F(A_S) + sum_{j not in S} ||a_j - mean_j||^2``.
-
-    Parameters
-    ----------
-    source : FrequentDirections, Moments, or a mapping or Bundle that holds one
-        Summary of the rows in all columns.
-    selected_objective : float
-        Objective of the clustering in the selected columns alone, with weights one.
-    support : array of int
-        The selected columns.
-    n_clusters : int
-        Number of clusters.
-
-    Raises
-    ------
-    BadParameter
-        If a column does not exist or appears twice, or the objective is impossible.
-    Incompatible
-        If there is no summary of a kind that has a spectrum.
-    """
-    began = time.perf_counter()
-    n_clusters = require_positive("n_clusters", n_clusters)
-    summary = pick(source, "frequent-directions", "moments")
-    assert isinstance(summary, (FrequentDirections, Moments))
-    columns = np.asarray(support)
-    p = summary.n_features
-    if columns.ndim != 1 or columns.dtype.kind not in "iu":
-        raise BadParameter("support must be a one-dimensional array of column indices")
-    if columns.size and (columns.min() < 0 or columns.max() >= p or np.unique(columns).size != columns.size):
-        raise BadParameter(f"support must hold different columns between 0 and {p - 1}")
-    scatter = summary.centered_column_squared_norms
-    dropped = np.ones(p, dtype=bool)
-    dropped[columns] = False
-    selected = _as_objective(selected_objective)
-    lost = float(scatter[dropped].sum())
-    lower, details = _spectral_bound(summary, n_clusters)
-    details |= {"selected_objective": selected, "dropped_scatter": lost}
-    return _certificate(lower, selected + lost, n_clusters, "spectral+drop", details, began)
-
-
-def bounded_certificate(lower_bound: float, bound: float, n_clusters: int, began: float) -> Certificate:
-    """Return the certificate that a method's own bounds give: of the optimum, and of the clustering's objective.
-
-    Parameters
-    ----------
-    lower_bound : float
-        No clustering of the rows has a smaller objective.
-    bound : float
-        The clustering's objective in all columns is at most this; infinity proves nothing.
-    n_clusters : int
-        Number of clusters.
-    began : float
-        When `time.perf_counter` was asked.
-    """
-    factor = bound / lower_bound if lower_bound > 0 else float("inf")
-    if bound == 0:
-        factor = 1.0
-    spent = time.perf_counter() - began
-    return Certificate(lower_bound, bound, max(factor, 1.0), "spectral+selection", 1.0, spent, n_clusters)
-
-
-def _spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tuple[float, dict[str, float]]:
-    total = summary.centered_squared_norm
-    squares: Floats = summary.centered_directions.squares
-    delta = summary.shrinkage if isinstance(summary, FrequentDirections) else 0.0
-    lost = max(total - float(squares.sum()), 0.0)
-    top = float(squares[: n_clusters - 1].sum())
-    # An exact summary loses nothing, whatever rounding says.
-    unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
-    slack = _rounding(summary, total, squares.size)
-    if isinstance(summary, Moments):
-        slack += (n_clusters - 1) * summary.single_rounding
-    bound = float(total - top - unseen - slack)
-    details = {
-        "n_rows": summary.n_rows,
-        "n_features": summary.n_features,
-        "scatter": float(total),
-        "top_squares": float(top),
-        "shrinkage": float(delta),
-        "unseen": float(unseen),
-        "rounding": float(slack),
-    }
-    # As many clusters as rows can leave nothing over; the formula knows that only up to rounding.
-    return (max(bound, 0.0) if n_clusters < summary.n_rows else 0.0), details
-
-
-def _rounding(summary: FrequentDirections | Moments, total: float, n_values: int) -> float:
-    """Return what rounding can have added to a spectral bound, whatever the blocks and the tree.
-
-    Two parts. Column sums, products and shrinks carry up to some units of the total a row, since a sum of n terms can
-    be off by n units. And a mean is rounded at each merge, to a unit of itself, which far from the origin is more than
-    that: an error e of the means changes the scatter by at most 2 sqrt(W total) e + W e^2.
-    """
-    eps, n_rows = float(np.finfo(np.float64).eps), summary.n_rows
-    off = 2.0 * eps * n_rows * float(np.linalg.norm(summary.mean))
-    weight = float(summary.weight)
-    return 8.0 * eps * (n_values + 8 + n_rows) * total + 2.0 * math.sqrt(weight * total) * off + weight * off * off
-
-
-def _as_objective(value: float) -> float:
-    objective = float(value)
-    if not (np.isfinite(objective) and objective >= 0):
+def as_objective(value: float) -> float:
+    """Return an objective as a float, or raise `BadParameter`."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not (is_number and np.isfinite(value) and value >= 0):
         raise BadParameter("an objective must be a finite number that is not negative")
-    return objective
+    return float(value)
 
 
-def _certificate(
+def made_certificate(
     lower: float, objective: float, n_clusters: int, method: str, details: dict[str, float], began: float
 ) -> Certificate:
+    """Return the certificate of a lower bound and an objective, or raise `BadParameter` where they contradict."""
     if objective < lower * (1 - _OBJECTIVE_ROUNDING) - details["rounding"]:
         raise BadParameter(
             f"an objective of {objective:.6g} is impossible: no clustering of these {details['n_rows']} rows x "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,13 +14,24 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sketchselect import readers
-from sketchselect.cluster.lloyd import KMeansParameters, Labelled, fit_kmeans, label_rows
-from sketchselect.cluster.passes import open_passes
+from sketchselect.cluster.labels import (
+    DistanceBlock,
+    Labelled,
+    label_rows,
+    lazy_distances,
+    lazy_labels,
+    stack,
+    write_labels,
+)
+from sketchselect.cluster.lloyd import KMeansParameters, fit_kmeans
+from sketchselect.cluster.minibatch import StreamSample
+from sketchselect.cluster.passes import open_passes, partition_nbytes
 from sketchselect.errors import BadBlock
-from sketchselect.execution.block import Block, Source
+from sketchselect.execution.block import Source
 from sketchselect.execution.engines import as_engine
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.distances import distances_to
+from sketchselect.execution.reduce import source_bands
+from sketchselect.linalg.arrays import Floats, as_weights
+from sketchselect.linalg.hashing import derive_seed
 from sketchselect.readers.base import Matrix
 
 
@@ -34,14 +46,18 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     n_clusters : int, default 8
         Number of clusters. With fewer distinct rows there are fewer clusters, and a warning.
     init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
-        Where to start. "k-means||": 5 rounds of oversampling by 2 k, then weighted k-means++. "k-means++": greedy, on
-        all rows up to 65,536 of them (and 256 MiB), on a hashed sample of that many beyond. "random": distinct rows.
-    n_init : int, default 1
-        Starts, of which the one with the lowest inertia wins; given centres are one start.
+        Where to start. "k-means||": 5 rounds of oversampling by 2 k, then weighted k-means++ on the candidates, and on
+        the coreset for every second start. "k-means++": greedy, on the coreset; a single start on all rows up to
+        65,536 of them (and 256 MiB), on a hashed sample of that many beyond. "random": distinct rows.
+    n_init : int or "auto", default "auto"
+        Starts. They are refined and compared on a coreset, ``max(2000, 20 n_clusters)`` rows drawn by weight and
+        distance from the mean, and only the best is run on all rows; given centres are one start. "auto": 10, and
+        fewer where comparing them would take more than 4e10 operations. One start is run as it is, without a coreset.
     max_iter : int, default 300
-        Most Lloyd iterations of one start.
+        Most Lloyd iterations.
     tol : float, default 1e-4
-        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns.
+        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns
+        (as in scikit-learn), or when no label changes any more.
     random_state : int, RandomState or None, default 0
         Seed; every draw is hashed from it and the row's index. None draws a seed.
 
@@ -57,13 +73,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         Lloyd iterations.
     cluster_weights_ : array of shape (n_clusters,)
         Total weight of each cluster.
+    n_rows_seen_ : int
+        Rows of all batches, after `partial_fit`, which sets this, `cluster_centers_` and no more.
     n_features_in_, feature_names_in_
         As scikit-learn defines them.
 
     Notes
     -----
-    Methods take what `open_matrix` takes: arrays, data frames, paths, URLs, Dask arrays. Cost: one pass to survey, six
-    to seed, one an iteration and one for the labels; what fits a quarter of the memory is read once and held.
+    Methods take what `open_matrix` takes: arrays, data frames, sparse matrices, paths, URLs, Dask arrays. Cost: one
+    pass to survey, six to seed, one an iteration and one for the labels; what fits a quarter of the memory is read once
+    and held, by the workers of a Dask cluster if it is too much for this process.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||); Arthur and Vassilvitskii 2007 (k-means++).
 
     Examples
@@ -83,7 +102,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         n_clusters: int = 8,
         *,
         init: str | ArrayLike = "k-means||",
-        n_init: int = 1,
+        n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = 0,
@@ -125,36 +144,120 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         )
         with as_engine(client) as engine:
             result = fit_kmeans(source, parameters, engine=engine)
+        self._forget()
         self.labels_ = result.labels
-        self.cluster_centers_ = result.centers
+        self._centers = result.centers
         self.inertia_ = result.inertia
         self.n_iter_ = result.n_iter
         self.cluster_weights_ = result.cluster_weights
-        self._n_features_out = result.n_clusters
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take in one more batch of a stream, of any size; a sample of all rows seen is kept, and nothing else.
+
+        ``max(5000, 50 n_clusters)`` rows are kept: the rows of the smallest keys, hashed from `random_state` and the
+        number of the row in the stream, far rows with higher probability (`RowSample`). When `cluster_centers_` is
+        asked for, `n_init` k-means++ starts (10 by default) are refined on them and the best is taken. So the centres
+        do not depend, to the bit, on how the stream was cut into batches, nor, beyond chance, on its order; and no
+        centre can die. After `fit` a new stream begins.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The batch.
+        y : ignored
+            For scikit-learn's sake.
+        sample_weight : array of shape (n_rows,), optional
+            Row weights, not negative.
+
+        Notes
+        -----
+        Cost: a hash and 3 n_features flops a row; the sample is clustered once, when it is asked for after a batch.
+        """
+        stream = getattr(self, "_stream", None)
+        source = replace(self._source(X, sample_weight, reset=stream is None), takes_sparse=True)
+        if stream is None:
+            checked = KMeansParameters(self.n_clusters, "k-means||", self.n_init).checked(source.n_columns)
+            stream = StreamSample(checked.n_clusters, derive_seed(_seed(self.random_state), "k-means", 0))
+        bands = source_bands(source)
+        for index in range(len(bands)):
+            block = source.block(*bands[index])
+            stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0]))
+        self._forget()
+        self._stream = stream
+        self.n_rows_seen_ = stream.n_rows
+        return self
+
+    @property
+    def cluster_centers_(self) -> Floats:
+        """Centres; of a stream they are found when they are first asked for after a batch."""
+        known: Floats | None = getattr(self, "_centers", None)
+        if known is None:
+            stream: StreamSample | None = getattr(self, "_stream", None)
+            if stream is None:
+                raise AttributeError("cluster_centers_ is there after fit or partial_fit")
+            known = self._centers = stream.centers(self.n_init)
+        return known
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[0])
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit or stream left."""
+        for name in ("labels_", "inertia_", "n_iter_", "cluster_weights_", "n_rows_seen_", "_centers", "_stream"):
+            if name in self.__dict__:
+                delattr(self, name)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> NDArray[np.int32]:
         """Cluster the rows and return `labels_`."""
         labels: NDArray[np.int32] = self.fit(X, sample_weight=sample_weight).labels_
         return labels
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Floats:
-        """Cluster the rows and return their distances to the centres."""
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Cluster the rows and return their distances to the centres; see `transform`."""
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
-    def predict(self, X: Any) -> NDArray[np.int32]:
-        """Return the index of the nearest centre of each row (ties to the lowest); -1 for rows dropped."""
-        check_is_fitted(self)
-        return self._labelled(self._source(X, None, reset=False)).labels
+    def predict(self, X: Any, *, out: str | os.PathLike[str] | None = None) -> Any:
+        """Return the index of the nearest centre of each row (ties to the lowest); -1 for rows dropped.
 
-    def transform(self, X: Any) -> Floats:
-        """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out."""
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The rows.
+        out : path, optional
+            Write the labels there as a Zarr array, chunk by chunk, so that they need not fit in memory.
+
+        Returns
+        -------
+        int32 array of shape (n_rows,), Dask array or str
+            A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; the path where
+            `out` is given.
+        """
         check_is_fitted(self)
+        if out is None and _is_dask_array(X):
+            self._require_features(readers.open_matrix(X), reset=False)
+            return lazy_labels(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
+        if out is None:
+            return self._labelled(source).labels
         with as_engine() as engine:
-            passes = open_passes(source, len(self.cluster_centers_), engine=engine)
+            size = partition_nbytes(source, len(self.cluster_centers_))
+            return write_labels(source, self.cluster_centers_, out, engine=engine, partition_bytes=size)
+
+    def transform(self, X: Any) -> Any:
+        """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out.
+
+        Of a Dask array a Dask array is returned.
+        """
+        check_is_fitted(self)
+        if _is_dask_array(X):
+            self._require_features(readers.open_matrix(X), reset=False)
+            return lazy_distances(X, self.cluster_centers_)
+        source = self._source(X, None, reset=False)
+        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
             return passes.fold(
-                _DistanceBlock(self.cluster_centers_), _stack, "k-means: distances", state_nbytes=0, working_nbytes=0
+                DistanceBlock(self.cluster_centers_), stack, "k-means: distances", state_nbytes=0, working_nbytes=0
             )
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -163,8 +266,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return -self._labelled(self._source(X, sample_weight, reset=False)).sums.inertia()
 
     def _labelled(self, source: Source) -> Labelled:
-        with as_engine() as engine:
-            return label_rows(open_passes(source, len(self.cluster_centers_), engine=engine), self.cluster_centers_)
+        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
+            return label_rows(passes, self.cluster_centers_)
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
         if _is_lazy(X):
@@ -198,22 +301,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             )
 
 
-class _DistanceBlock:
-    """Leaf of `transform`: distances to every centre."""
-
-    def __init__(self, centers: Floats) -> None:
-        self.centers = centers
-
-    def __call__(self, block: Block) -> Floats:
-        return np.sqrt(distances_to(block.values, self.centers))
-
-
-def _stack(above: Array, below: Array) -> Array:
-    return np.concatenate([above, below])
-
-
 def _is_lazy(X: Any) -> bool:
     return isinstance(X, (str, os.PathLike, Matrix)) or hasattr(X, "dask") or hasattr(X, "store")
+
+
+def _is_dask_array(X: Any) -> bool:
+    return hasattr(X, "dask") and hasattr(X, "rechunk") and getattr(X, "ndim", 0) == 2
 
 
 def _seed(random_state: Any) -> int:

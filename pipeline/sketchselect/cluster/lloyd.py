@@ -11,16 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.cluster import seeding
+from sketchselect.cluster.iterations import Iterations
+from sketchselect.cluster.labels import label_rows
 from sketchselect.cluster.passes import Passes, open_passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Block, Source
+from sketchselect.execution.block import Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.progress import Progress
+from sketchselect.execution.progress import Progress, Silent
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums
 from sketchselect.summaries.base import require_positive
+
+SUM_ROUNDING = 1e-12
+"""Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows."""
+
+CENTER_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""Movement of one centre, relative to its norm, that rounding to float64 can make."""
 
 MOST_REPAIRS = 10
 """How often clusters left empty at the very end are reseeded."""
@@ -40,19 +48,21 @@ class KMeansParameters:
         Clusters wanted.
     init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
         Where to start.
-    n_init : int
-        Starts, of which the one with the lowest inertia wins; given centres are one start.
+    n_init : int or "auto"
+        Starts compared on a coreset of ``max(2000, 20 n_clusters)`` rows, of which the best is run on all rows; given
+        centres are one start. "auto": 10, and fewer where comparing them would be more than 4e10 operations.
     max_iter : int
-        Most iterations of one start.
+        Most iterations.
     tol : float
-        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns.
+        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns
+        (as in scikit-learn), or no label changes any more.
     random_state : int
         Seed.
     """
 
     n_clusters: int = 8
     init: str | ArrayLike = "k-means||"
-    n_init: int = 1
+    n_init: int | str = "auto"
     max_iter: int = 300
     tol: float = 1e-4
     random_state: int = 0
@@ -60,7 +70,11 @@ class KMeansParameters:
     def checked(self, n_features: int) -> KMeansParameters:
         """Return the parameters, centres as float64, or raise `BadParameter`."""
         require_positive("n_clusters", self.n_clusters)
-        require_positive("n_init", self.n_init)
+        if isinstance(self.n_init, str):
+            if self.n_init != "auto":
+                raise BadParameter(f'n_init must be "auto" or a whole number of at least 1, got {self.n_init!r}')
+        else:
+            require_positive("n_init", self.n_init)
         require_positive("max_iter", self.max_iter)
         if (
             isinstance(self.tol, bool)
@@ -144,7 +158,8 @@ def fit_kmeans(
     progress : Progress, optional
         Told of every pass over the source.
     checkpoint : Checkpoint, optional
-        Where passes that are worth it are kept; a run that resumes repeats its steps from there.
+        Where the sums of each iteration are kept (where a second or more has passed since the last ones), and parts of
+        passes that are worth it; a run that was killed goes on from there.
     retries, stall_timeout : int, float
         Of every pass, as in `reduce_blocks`.
 
@@ -159,13 +174,15 @@ def fit_kmeans(
 
     Notes
     -----
-    Cost: one pass to survey, six to seed by k-means||, one per iteration and one for the labels.
+    Cost: one pass to survey, six to seed by k-means|| (one by the others, for the coreset), one per iteration and one
+    for the labels. Centres go out with the tasks of a pass and sums come back, merged in a tree; no rows.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||).
     """
     if isinstance(parameters, Mapping):
         parameters = KMeansParameters(**parameters)
     wanted = parameters.checked(source.n_columns)
-    passes = open_passes(
+    told = progress or Silent()
+    with open_passes(
         source,
         wanted.n_clusters,
         engine=engine,
@@ -173,41 +190,49 @@ def fit_kmeans(
         checkpoint=checkpoint,
         retries=retries,
         stall_timeout=stall_timeout,
-    )
-    init = wanted.init
-    assert isinstance(init, (str, np.ndarray))
-    best: KMeansResult | None = None
-    for start in range(wanted.n_init if isinstance(init, str) else 1):
-        seed = derive_seed(wanted.random_state, "k-means", start)
-        found = seeding.survey(passes, init, wanted.n_clusters, seed)
-        centers = seeding.initial_centers(passes, init, wanted.n_clusters, seed, found)
+    ) as passes:
+        seed = derive_seed(wanted.random_state, "k-means", 0)
+        init = wanted.init
+        assert isinstance(init, (str, np.ndarray))
+        starts = seeding.n_starts(wanted.n_init, wanted.n_clusters, source.n_columns) if isinstance(init, str) else 1
+        settings = (wanted.n_clusters, init, starts, seed, passes.partition_bytes, passes.engine.build())
+        iterations = Iterations(checkpoint, source, settings, told)
+        found = seeding.survey(passes, init, wanted.n_clusters, seed, starts)
         scatter = found.sums.objective / (found.sums.n_rows * source.n_columns)
-        result = _run(passes, centers, wanted.max_iter, wanted.tol * scatter)
-        if best is None or result.inertia < best.inertia:
-            best = result
-    assert best is not None
-    if best.n_clusters < wanted.n_clusters:
+        state = iterations.resume(wanted.max_iter, source.n_columns)
+        if state is None:
+            centers = seeding.initial_centers(passes, init, wanted.n_clusters, seed, found, starts)
+            state = 0, CentroidSums(centers=centers).empty(source.n_columns)
+            iterations.keep(*state)
+        elif state[0]:
+            told.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+        # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
+        reach = float(np.linalg.norm(np.asarray(state[1].centers)))
+        still = SUM_ROUNDING**2 * found.sums.objective / found.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
+        result = _run(passes, state, wanted.max_iter, max(wanted.tol * scatter, still), iterations)
+    if result.n_clusters < wanted.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={wanted.n_clusters}, so only "
-            f"{best.n_clusters} cluster{'s were' if best.n_clusters > 1 else ' was'} made",
+            f"{result.n_clusters} cluster{'s were' if result.n_clusters > 1 else ' was'} made",
             FewerClusters,
             stacklevel=2,
         )
-    if progress is not None:
-        how = "converged" if best.converged else "stopped at max_iter"
-        progress.note(f"k-means: {best.n_clusters} clusters, {best.n_iter} iterations, {how}")
-    return best
+    how = "converged" if result.converged else "stopped at max_iter"
+    told.note(f"k-means: {result.n_clusters} clusters, {result.n_iter} iterations, {how}")
+    return result
 
 
-def _run(passes: Passes, centers: Floats, max_iter: int, tolerance: float) -> KMeansResult:
-    """Iterate from these centres until they move no more than the tolerance (squared, in all)."""
-    n_iter, converged = 0, False
+def _run(
+    passes: Passes, state: tuple[int, CentroidSums], max_iter: int, tolerance: float, iterations: Iterations
+) -> KMeansResult:
+    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all)."""
+    n_iter, sums = state
+    centers, converged = _after(sums, tolerance)
     while n_iter < max_iter and not converged:
         n_iter += 1
         sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
-        moved = _reseeded(sums, centers)
-        converged = float(((moved - centers) ** 2).sum()) <= tolerance
-        centers = moved
+        iterations.keep(n_iter, sums)
+        centers, converged = _after(sums, tolerance)
     final = label_rows(passes, centers)
     for repair in range(MOST_REPAIRS):
         empty = final.sums.cluster_weights == 0
@@ -219,8 +244,17 @@ def _run(passes: Passes, centers: Floats, max_iter: int, tolerance: float) -> KM
             # Every row lies on a centre: the others stand for nothing.
             centers = centers[~empty]
         final = label_rows(passes, centers)
-    sums = final.sums
-    return KMeansResult(final.labels, centers, sums.inertia(), n_iter, sums.cluster_weights, converged)
+    last = final.sums
+    return KMeansResult(final.labels, centers, last.inertia(), n_iter, last.cluster_weights, converged)
+
+
+def _after(sums: CentroidSums, tolerance: float) -> tuple[Floats, bool]:
+    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance."""
+    assert sums.centers is not None
+    if not sums.n_rows:
+        return sums.centers, False
+    moved = _reseeded(sums, sums.centers)
+    return moved, float(((moved - sums.centers) ** 2).sum()) <= tolerance
 
 
 def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:
@@ -231,45 +265,3 @@ def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:
         far = seeding.distinct(sums.farthest_points)[: empty.size]
         moved[empty[: far.shape[0]]] = far
     return moved
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Labels of consecutive rows, and the sums that go with them."""
-
-    sums: CentroidSums
-    labels: NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class LabelBlock:
-    """Leaf of the labelling pass."""
-
-    description: CentroidSums
-
-    def __call__(self, block: Block) -> Labelled:
-        """Return the labels of one block's rows, -1 for those dropped, and their sums."""
-        nearest, sums = self.description.label_block(block.values, start=block.position, sample_weight=block.weight)
-        if block.kept is None:
-            return Labelled(sums, nearest)
-        labels = np.full(block.stop - block.start, -1, dtype=np.int32)
-        labels[block.kept - block.start] = nearest
-        return Labelled(sums, labels)
-
-
-def merge_labelled(left: Labelled, right: Labelled) -> Labelled:
-    """Return the labels of both, one behind the other, and their sums."""
-    return Labelled(left.sums.merge(right.sums), np.concatenate([left.labels, right.labels]))
-
-
-def label_rows(passes: Passes, centers: Floats) -> Labelled:
-    """Return every row's nearest centre and the sums of that assignment; one pass."""
-    description = CentroidSums(centers=centers)
-    width = passes.source.n_columns
-    return passes.fold(
-        LabelBlock(description),
-        merge_labelled,
-        "k-means: labels",
-        state_nbytes=description.projected_nbytes(width),
-        working_nbytes=description.working_nbytes(width),
-    )

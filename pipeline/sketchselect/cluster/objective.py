@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
 from sketchselect import readers
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Source
+from sketchselect.execution.block import Block, Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.engines import as_engine
+from sketchselect.execution.fitting import fitted_source
 from sketchselect.execution.progress import Progress
+from sketchselect.execution.reduce import PassStats, reduce_blocks
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.summaries import CentroidSums
 
 
 def kmeans_objective(
-    X: Any, labels: Any, n_clusters: int, prepare: Sequence[str] | None = None, *, client: Any = None
+    X: Any, labels: Any, n_clusters: int, prepare: Sequence[Any] | None = None, *, client: Any = None
 ) -> float:
     """Return the sum of squared distances of the rows to the mean of their cluster; one pass.
 
@@ -33,8 +39,8 @@ def kmeans_objective(
         Whole numbers below `n_clusters`; rows with a negative label are left out.
     n_clusters : int
         Number of clusters.
-    prepare : sequence of str, optional
-        Row steps applied first, such as ``["l2"]``.
+    prepare : sequence, optional
+        Steps applied first, such as ``["l2"]``; as in `summarize`.
     client : Client, str, Engine or None
         What runs the pass: threads of this process by default; see `summarize`.
 
@@ -59,11 +65,133 @@ def kmeans_objective(
     >>> kmeans_objective(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1]), 2)
     2.0
     """
-    checked = steps.check_steps(prepare)
+    source = _labelled(X, labels, prepare)
+    with as_engine(client) as engine:
+        return objective_source(fitted_source(source, engine=engine), n_clusters, engine=engine)
+
+
+@dataclass(frozen=True, eq=False)
+class Reassigned:
+    """A partition after one step of k-means in all columns.
+
+    Parameters
+    ----------
+    labels : int32 array of shape (n_rows,)
+        Cluster of each row; negative where the row was left out before, or dropped.
+    objective_before, objective : float
+        Exact within-cluster sum of squares of the given partition and of this one, each about its own means.
+    means : array of shape (n_clusters, n_features)
+        Means of the clusters now; zeros where a cluster is empty.
+    """
+
+    labels: NDArray[np.int32]
+    objective_before: float
+    objective: float
+    means: NDArray[np.float64]
+
+
+def reassign(
+    X: Any, labels: Any, n_clusters: int, prepare: Sequence[Any] | None = None, *, client: Any = None
+) -> Reassigned:
+    """Move every row to the nearest of the clusters' means in all columns, once; two passes.
+
+    The objective never rises, but for rounding: rows move to means that are no farther, and the new means are better.
+    For labels that were found in selected columns this is the cheapest improvement there is.
+
+    Parameters
+    ----------
+    X, labels, n_clusters, prepare, client
+        As in `kmeans_objective`.
+
+    Returns
+    -------
+    Reassigned
+
+    Raises
+    ------
+    SourceError, BadBlock
+        As `kmeans_objective`.
+
+    Notes
+    -----
+    Cost a row: 2 k d flops in float32 products and 13 d in float64.
+    Source: Lloyd 1982.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0], [1.0, 9.0]])
+    >>> found = reassign(X, np.array([0, 1, 1, 1]), 2)
+    >>> found.labels.tolist(), round(found.objective_before, 2), round(found.objective, 2)
+    ([0, 0, 1, 1], 96.67, 32.5)
+    """
+    source = _labelled(X, labels, prepare)
+    with as_engine(client) as engine:
+        rows = fitted_source(source, engine=engine)
+        sums = summarize_source(rows, CentroidSums(n_clusters), engine=engine, stage="k-means objective")
+        before = cast(CentroidSums, sums.value)
+        return reassign_source(rows, before, engine=engine)[0]
+
+
+def reassign_source(source: Source, before: CentroidSums, **options: Any) -> tuple[Reassigned, PassStats]:
+    """Return the rows of `source` moved to the nearest mean of `before`, and the account of the pass.
+
+    Parameters
+    ----------
+    source : Source
+        Its target is the labels that `before` was made with: rows with a negative one stay out.
+    before : CentroidSums
+        The clusters; empty ones stay empty.
+    **options
+        For `reduce_blocks`: engine, partition_bytes, progress, retries, stall_timeout.
+    """
+    there = np.flatnonzero(before.cluster_weights > 0)
+    if there.size == 0:
+        raise BadParameter("reassign: no row has a cluster, so there is nothing to move rows to")
+    description = CentroidSums(centers=before.cluster_means[there])
+    reduced = reduce_blocks(
+        replace(source, takes_sparse=description.accepts_sparse),
+        _Reassign(description),
+        _join,
+        state_nbytes=description.projected_nbytes(source.n_columns),
+        working_nbytes=description.working_nbytes(source.n_columns),
+        stage="reassign",
+        **options,
+    )
+    sums, nearest = reduced.value
+    labels = np.where(nearest < 0, nearest, there[nearest]).astype(np.int32)
+    means = np.zeros(before.cluster_means.shape)
+    means[there] = sums.cluster_means
+    return Reassigned(labels, before.objective, sums.objective, means), reduced.stats
+
+
+class _Reassign:
+    """Leaf of `reassign_source`: the nearest centre of every row that has a label, and the sums of the clusters."""
+
+    def __init__(self, description: CentroidSums) -> None:
+        self.description = description
+
+    def __call__(self, block: Block) -> tuple[CentroidSums, NDArray[np.int32]]:
+        out = np.asarray(block.target).reshape(-1) < 0
+        counts = None if not out.any() else (~out).astype(np.float64)
+        nearest, sums = self.description.label_block(block.values, start=block.position, sample_weight=counts)
+        nearest = np.where(out, -1, nearest).astype(np.int32)
+        labels = np.full(block.stop - block.start, -1, dtype=np.int32)
+        labels[slice(None) if block.kept is None else block.kept - block.start] = nearest
+        return sums, labels
+
+
+def _join(
+    left: tuple[CentroidSums, NDArray[np.int32]], right: tuple[CentroidSums, NDArray[np.int32]]
+) -> tuple[CentroidSums, NDArray[np.int32]]:
+    return left[0].merge(right[0]), np.concatenate([left[1], right[1]])
+
+
+def _labelled(X: Any, labels: Any, prepare: Sequence[Any] | None) -> Source:
+    checked = steps.resolve(prepare)
     matrix = readers.open_matrix(X)
     vector = readers.open_vector(labels, matrix.shape[0], matrix_address=matrix.address, name="labels")
-    with as_engine(client) as engine:
-        return objective_source(Source(matrix, vector, None, checked), n_clusters, engine=engine)
+    return Source(matrix, vector, None, checked)
 
 
 def objective_source(

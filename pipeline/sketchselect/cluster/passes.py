@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from sketchselect.execution.block import Block, Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
+from sketchselect.execution.held import HeldBlock, WorkerSource, hold_block, hold_source, join_held
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.reduce import reduce_blocks
+from sketchselect.execution.reduce import reduce_blocks, source_bands
 from sketchselect.execution.shipping import lives_on_cluster
-from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
+from sketchselect.execution.summarize import merge_summaries, summary_key
 from sketchselect.execution.threads_engine import ThreadEngine
-from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix
+from sketchselect.linalg.bounds import RowMemory, n_groups, worth_keeping
+from sketchselect.linalg.csr import is_csr
+from sketchselect.readers.bands import ENTRY_NBYTES
 from sketchselect.summaries import CentroidSums
+
+if TYPE_CHECKING:
+    from sketchselect.execution.dask_engine import DaskEngine
 
 T = TypeVar("T")
 
@@ -38,10 +43,13 @@ LOCAL_NBYTES = 512 << 20
 HELD_SHARE = 0.25
 """Share of this machine's memory (or of the engine's limit) that data held between iterations may take."""
 
+WORKER_SHARE = 0.35
+"""Share of its memory limit that a worker may be given to hold; a Dask worker begins to spill at 0.6."""
+
 
 @dataclass(frozen=True)
 class Passes:
-    """A source as k-means iterates over it.
+    """A source as k-means iterates over it; a context manager that lets go of what is held at the end.
 
     Parameters
     ----------
@@ -52,7 +60,7 @@ class Passes:
     partition_bytes : int
         Size of a partition in the measure of `row_bands`.
     checkpoint : Checkpoint or None
-        Where finished nodes are kept.
+        Where finished nodes are kept; None where the blocks are held.
     progress : Progress
         Told of every pass that reads the source again.
     retries, stall_timeout : int, float
@@ -67,10 +75,13 @@ class Passes:
     retries: int = 2
     stall_timeout: float = 300.0
 
-    @property
-    def held(self) -> bool:
-        """Whether the rows are held in this process, so that something may be remembered for each of them."""
-        return isinstance(self.source, HeldSource)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if isinstance(self.source, WorkerSource):
+            for future in self.source.futures.values():
+                future.release()
 
     def fold(
         self,
@@ -80,8 +91,9 @@ class Passes:
         *,
         state_nbytes: int,
         working_nbytes: int,
+        leaf_key: str | None = None,
     ) -> T:
-        """Return the fold of `leaf` over the blocks."""
+        """Return the fold of `leaf` over the blocks; nodes are kept where `leaf_key` tells the leaf from others."""
         return reduce_blocks(
             self.source,
             leaf,
@@ -91,6 +103,8 @@ class Passes:
             stage=stage,
             state_nbytes=state_nbytes,
             working_nbytes=working_nbytes,
+            checkpoint=None if leaf_key is None else self.checkpoint,
+            leaf_key=leaf_key,
             progress=self.progress,
             retries=self.retries,
             stall_timeout=self.stall_timeout,
@@ -101,22 +115,32 @@ class Passes:
         width = self.source.n_columns
         return cast(
             CentroidSums,
-            reduce_blocks(
-                self.source,
-                SummariseBlock(description),
+            self.fold(
+                SumBlock(description),
                 merge_summaries,
-                engine=self.engine,
-                partition_bytes=self.partition_bytes,
-                stage=stage,
+                stage,
                 state_nbytes=description.projected_nbytes(width),
                 working_nbytes=description.working_nbytes(width),
-                checkpoint=self.checkpoint,
                 leaf_key=summary_key(description) if self.checkpoint is not None else None,
-                progress=self.progress,
-                retries=self.retries,
-                stall_timeout=self.stall_timeout,
-            ).value,
+            ),
         )
+
+
+@dataclass(frozen=True)
+class SumBlock:
+    """Leaf of an iteration: the sums of one block."""
+
+    description: CentroidSums
+
+    def __call__(self, block: Block) -> CentroidSums:
+        """Return the summary of one block; what is held remembers which comparisons it can do without next time."""
+        n_rows, n_features = block.values.shape
+        row: dict[str, Any] = {"start": block.position, "sample_weight": block.weight}
+        worth = n_rows > 0 and worth_keeping(n_features, self.description.n_clusters)
+        if worth and isinstance(block, HeldBlock) and not is_csr(block.values):
+            memory = block.memory.setdefault("bounds", RowMemory(n_rows))
+            return self.description.label_block(block.values, memory=memory, **row)[1]
+        return self.description.from_block(block.values, **row)
 
 
 def open_passes(
@@ -129,42 +153,70 @@ def open_passes(
     retries: int = 2,
     stall_timeout: float = 300.0,
 ) -> Passes:
-    """Return the passes over `source`: partitions by size alone, held in this process's memory where that is fair.
+    """Return the passes over `source`: partitions by size alone, held in memory where that is fair.
 
-    The partitions, and so the bits of every result, depend neither on the engine nor on whether the data are held.
+    Small data are held in this process; larger ones by the workers of a Dask cluster, where they fit in
+    `WORKER_SHARE` of their memory; what fits nowhere is read in every pass. The partitions, and so the bits of every
+    result, depend neither on the engine nor on where the data are.
     """
-    nbytes = _prepared_nbytes(source)
+    told = progress or Silent()
+    source = replace(source, takes_sparse=True)
     partition = partition_nbytes(source, n_clusters)
     remote = engine.kind == "dask"
     local = ThreadEngine() if remote else engine
-    most = HELD_SHARE * (local.memory_limit or _memory_nbytes())
-    if nbytes > (min(most, LOCAL_NBYTES) if remote else most):
-        return Passes(source, engine, partition, checkpoint, progress or Silent(), retries, stall_timeout)
-    blocks = reduce_blocks(
-        source,
-        _hold,
-        _merge_held,
-        # Results that only the cluster can reach must be fetched by it.
-        engine=engine if remote and lives_on_cluster(source.matrix) else local,
-        partition_bytes=partition,
-        stage="load rows for k-means",
-        progress=progress,
-        retries=retries,
-        stall_timeout=stall_timeout,
-    ).value
-    held = HeldSource(
-        HeldMatrix(source.matrix), weight=source.weight, prepare=source.prepare, columns=source.columns, blocks=blocks
-    )
-    return Passes(held, local, partition)
+    place = placement(source, n_clusters, engine)
+    if place == "client":
+        blocks = reduce_blocks(
+            source,
+            hold_block,
+            join_held,
+            # Results that only the cluster can reach must be fetched by it.
+            engine=engine if remote and lives_on_cluster(source.matrix) else local,
+            partition_bytes=partition,
+            stage="load rows for k-means",
+            progress=progress,
+            retries=retries,
+            stall_timeout=stall_timeout,
+        ).value
+        return Passes(hold_source(source, blocks), local, partition)
+    if place == "workers":
+        from sketchselect.execution.resident import load_onto_workers
+
+        bands = source_bands(source, partition)
+        resident = load_onto_workers(source, bands, cast("DaskEngine", engine), retries=retries)
+        told.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(bands)} blocks")
+        return Passes(resident, engine, partition, None, told, retries, stall_timeout)
+    return Passes(source, engine, partition, checkpoint, told, retries, stall_timeout)
+
+
+def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["client", "workers", "source"]:
+    """Return where the rows of a source that takes sparse blocks stay between iterations: "source" if nowhere."""
+    nbytes = prepared_nbytes(source, n_clusters)
+    if engine.kind != "dask":
+        return "client" if nbytes <= HELD_SHARE * (engine.memory_limit or _memory_nbytes()) else "source"
+    if nbytes <= min(HELD_SHARE * _memory_nbytes(), LOCAL_NBYTES):
+        return "client"
+    return "workers" if _fits_workers(source, cast("DaskEngine", engine), nbytes) else "source"
+
+
+def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
+    from sketchselect.execution.resident import can_reside
+
+    if engine.memory_limit is None or not can_reside(source):
+        return False
+    return nbytes <= WORKER_SHARE * engine.memory_limit * engine.n_workers
 
 
 def partition_nbytes(source: Source, n_clusters: int) -> int:
     """Return the partition size for iterating over the chosen columns, in the measure of `row_bands` (all columns).
 
     A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 16 to 128 MiB of
-    chosen data, never less than a chunk is high, and large against the centres.
+    chosen data, never less than a chunk is high, and large against the centres. Of sparse rows, their stored entries.
     """
     row = 8 * max(1, source.n_columns)
+    if source.is_sparse and source.matrix.entry_offsets is not None:
+        entries = ENTRY_NBYTES * int(source.matrix.entry_offsets[-1])
+        return min(max(entries // N_PARTITIONS, LEAST_PARTITION_NBYTES), MOST_PARTITION_NBYTES)
     least = max(LEAST_PARTITION_NBYTES, CENTER_RATIO * n_clusters * row)
     wanted = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
     full_row = 8 * max(1, source.matrix.shape[1])
@@ -172,66 +224,16 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
     return max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row)
 
 
-class HeldMatrix(Matrix):
-    """Stands in for a matrix whose prepared blocks are held: same shape and chunks, nothing to read."""
-
-    in_memory = True
-
-    def __init__(self, matrix: Matrix) -> None:
-        for name in (
-            "shape",
-            "dtype",
-            "is_sparse",
-            "feature_names",
-            "address",
-            "nonfinite",
-            "chunk_rows",
-            "chunk_edges",
-        ):
-            setattr(self, name, getattr(matrix, name, None))
-
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Refuse: blocks come from the source that holds them."""
-        raise NotImplementedError("held blocks are read through their source")
-
-    def identity(self, start: int, stop: int) -> str | None:
-        """Return None: what is held is not checkpointed."""
-        return None
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return itself: it holds no rows."""
-        return self
-
-
-@dataclass(frozen=True)
-class HeldSource(Source):
-    """A source whose blocks have been read, screened and prepared.
-
-    Parameters
-    ----------
-    blocks : mapping of (start, stop) to Block
-        One per partition.
-    """
-
-    blocks: Mapping[tuple[int, int], Block] = field(default_factory=dict)
-
-    def block(self, start: int, stop: int) -> Block:
-        """Return the block of a partition."""
-        return self.blocks[start, stop]
-
-
-def _hold(block: Block) -> dict[tuple[int, int], Block]:
-    return {(block.start, block.stop): block}
-
-
-def _merge_held(left: Mapping[tuple[int, int], Block], right: Mapping[tuple[int, int], Block]) -> dict[Any, Block]:
-    return {**left, **right}
-
-
-def _prepared_nbytes(source: Source) -> int:
+def prepared_nbytes(source: Source, n_clusters: int) -> int:
+    """Return the bytes that the prepared, chosen rows take in memory, with weights and what is remembered of them."""
+    if source.is_sparse:
+        # Steps may make float64 of them; indices take 4 or 8 bytes.
+        offsets = source.matrix.entry_offsets
+        return ENTRY_NBYTES * (0 if offsets is None else int(offsets[-1])) + 16 * source.n_rows
+    remembered = 12 + 4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0
     dtype = source.matrix.dtype
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
-    return source.n_rows * (source.n_columns * itemsize + 8)
+    return source.n_rows * (source.n_columns * itemsize + 8 + remembered)
 
 
 def _memory_nbytes() -> float:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.execution.block import Block
+from sketchselect.execution.held import HeldBlock
 from sketchselect.linalg import lloyd
-from sketchselect.linalg.arrays import Array, Floats, as_weights, global_rows
+from sketchselect.linalg.arrays import Floats, as_weights, global_rows
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import uniforms
 from sketchselect.linalg.lloyd_kernels import Labels
-from sketchselect.summaries import CentroidSums
+from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]
 """Per row of a block: index of the nearest candidate and squared distance to it."""
+
+_NEAREST = "nearest candidates"
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,15 @@ class Sample:
 
 
 def smallest(
-    keys: Floats, rows: NDArray[np.int64], values: Array, weights: Floats, size: int | None, below: float = np.inf
+    keys: Floats, rows: NDArray[np.int64], values: Any, weights: Floats, size: int | None, below: float = np.inf
 ) -> Sample:
     """Return the `size` rows (None: all) of smallest key below a limit."""
     found = np.flatnonzero(keys < below)
     if size is not None and found.size > size:
         found = found[keys[found] <= np.partition(keys[found], size - 1)[size - 1]]
     found = found[np.lexsort((rows[found], keys[found]))][:size]
-    return Sample(keys[found], rows[found], values[found].astype(np.float64), weights[found])
+    points = densify(values[found]) if is_csr(values) else values[found]
+    return Sample(keys[found], rows[found], points.astype(np.float64), weights[found])
 
 
 def block_weights(block: Block) -> Floats:
@@ -148,34 +153,46 @@ class MergeSurveys:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidate centres, of which only the latest are new to blocks whose nearest candidate is remembered.
+    """Candidate centres. Blocks that are held remember their rows' nearest, so that only new candidates are compared.
 
     Parameters
     ----------
     points : array of shape (m, n_features)
-        All candidates, or only the latest.
-    first : int
-        Index of ``points[0]`` among all candidates.
-    known : mapping of int to (labels, distances)
-        Per block (by its start): nearest among the candidates before `first`.
+        All candidates so far; later ones are only ever appended.
+    seed : int
+        Tells them from the candidates of another start.
     """
 
     points: Floats
-    first: int = 0
-    known: Mapping[int, Nearest] = field(default_factory=dict)
+    seed: int
 
     def nearest(self, block: Block) -> Nearest:
-        """Return the nearest of all candidates for each row; ties go to the lowest index."""
-        before = self.known.get(block.start)
-        if before is not None and not self.points.shape[0]:
-            return before
-        labels, distances = lloyd.assign(block.values, self.points)
-        labels += np.int32(self.first)
-        if before is not None:
-            keep = before[1] <= distances
-            labels = np.where(keep, before[0], labels)
-            distances = np.where(keep, before[1], distances)
+        """Return the nearest candidate of each row; ties go to the lowest index."""
+        memory = block.memory if isinstance(block, HeldBlock) else {}
+        n_candidates = self.points.shape[0]
+        seed, known, labels, distances = memory.get(_NEAREST, (self.seed, 0, None, None))
+        if seed != self.seed or known > n_candidates:
+            # Of another start, or of a later round of a task that is run again.
+            known = 0
+        if known < n_candidates:
+            new_labels, new_distances = lloyd.assign(block.values, self.points[known:])
+            new_labels += np.int32(known)
+            if known:
+                keep = distances <= new_distances
+                new_labels, new_distances = (
+                    np.where(keep, labels, new_labels),
+                    np.where(keep, distances, new_distances),
+                )
+            labels, distances = new_labels, new_distances
+            memory[_NEAREST] = (self.seed, n_candidates, labels, distances)
         return labels, distances
+
+    def last_nearest(self, block: Block) -> Nearest:
+        """Return `nearest`, and let the block forget it."""
+        found = self.nearest(block)
+        if isinstance(block, HeldBlock):
+            block.memory.pop(_NEAREST, None)
+        return found
 
 
 @dataclass(frozen=True)
@@ -189,13 +206,10 @@ class Round:
     chosen : Sample
         Rows whose key is below ``factor / cost``: a superset of the round's choice that shrinks with every merge and
         ends as exactly that.
-    known : mapping
-        Nearest candidates, where they are to be remembered.
     """
 
     cost: float
     chosen: Sample
-    known: Mapping[int, Nearest]
 
 
 @dataclass(frozen=True)
@@ -205,11 +219,10 @@ class SampleBlock:
     candidates: Candidates
     seed: int
     factor: float
-    remember: bool
 
     def __call__(self, block: Block) -> Round:
         """Return the state of one block."""
-        labels, distances = self.candidates.nearest(block)
+        _, distances = self.candidates.nearest(block)
         weights = block_weights(block)
         pull = weights * distances
         cost = float(pull.sum())
@@ -219,7 +232,7 @@ class SampleBlock:
         with np.errstate(over="ignore"):
             keys[far] = uniforms(self.seed, rows[far]) / pull[far]
         chosen = smallest(keys, rows.astype(np.int64), block.values, weights, None, _limit(self.factor, cost))
-        return Round(cost, chosen, {block.start: (labels, distances)} if self.remember else {})
+        return Round(cost, chosen)
 
 
 @dataclass(frozen=True)
@@ -232,26 +245,41 @@ class MergeRounds:
         """Return the state of both."""
         cost = left.cost + right.cost
         chosen = left.chosen.merge(right.chosen, None, _limit(self.factor, cost))
-        return Round(cost, chosen, {**left.known, **right.known})
+        return Round(cost, chosen)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Weight of the rows nearest to each candidate, and a sample of the rows where one was asked for."""
+
+    weights: Floats
+    rows: RowSample | None
 
 
 @dataclass(frozen=True)
 class WeighBlock:
-    """Leaf of the last pass of k-means||: the weight of the rows nearest to each candidate."""
+    """Leaf of the last pass of k-means||: candidates are weighed, and rows sampled as `rows` describes."""
 
     candidates: Candidates
+    rows: RowSample | None = None
 
-    def __call__(self, block: Block) -> Floats:
-        """Return the weights of one block, shape (n_candidates,)."""
-        labels, _ = self.candidates.nearest(block)
-        n_candidates = self.candidates.first + self.candidates.points.shape[0]
+    def __call__(self, block: Block) -> Weighed:
+        """Return the weights of one block, shape (n_candidates,), and its sample."""
+        labels, _ = self.candidates.last_nearest(block)
+        n_candidates = self.candidates.points.shape[0]
         weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
-        return weights
+        rows = None
+        if self.rows is not None:
+            rows = self.rows.from_block(block.values, start=block.position, sample_weight=block.weight)
+        return Weighed(weights, rows)
 
 
-def add(left: Floats, right: Floats) -> Floats:
-    """Return the sum: merge of `WeighBlock`."""
-    return left + right
+def merge_weighed(left: Weighed, right: Weighed) -> Weighed:
+    """Return the weights and the sample of both: merge of `WeighBlock`."""
+    rows = left.rows
+    if rows is not None and right.rows is not None:
+        rows = rows.merge(right.rows)
+    return Weighed(left.weights + right.weights, rows)
 
 
 def _limit(factor: float, cost: float) -> float:

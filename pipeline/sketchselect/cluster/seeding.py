@@ -1,32 +1,33 @@
-"""Where k-means starts: k-means||, k-means++, random rows or given centres.
+"""Where k-means starts: k-means||, k-means++, random rows or given centres; several starts are compared on a coreset.
 
 Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
+from sketchselect.cluster.coreset import REFINEMENTS, best_start, coreset, points_of, refine
 from sketchselect.cluster.passes import Passes
 from sketchselect.cluster.rounds import (
     Candidates,
     MergeRounds,
     MergeSurveys,
-    Nearest,
     SampleBlock,
     Survey,
     SurveyBlock,
     WeighBlock,
-    add,
+    merge_weighed,
 )
 from sketchselect.errors import BadParameter
-from sketchselect.linalg import lloyd
+from sketchselect.execution.summarize import SummariseBlock, merge_summaries
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.distances import spread_out
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.summaries import CentroidSums
+from sketchselect.summaries import CentroidSums, RowSample
 
 METHODS = ("k-means||", "k-means++", "random")
 
@@ -34,28 +35,35 @@ ROUNDS = 5
 OVERSAMPLING = 2
 """k-means|| expects this many times k candidates a round."""
 
-TRIES = 10
-"""Seedings of the weighted candidates, each refined, of which the best is taken."""
+AUTO_STARTS = 10
+"""Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
 
-TRIES_FLOPS = 4e9
-REFINEMENTS = 25
-"""Most Lloyd iterations on the weighted candidates."""
+COMPARE_FLOPS = 4e10
 
 SAMPLE_ROWS = 1 << 16
 SAMPLE_NBYTES = 256 << 20
-"""k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
+"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
 
 
-def sample_size(init: str | Floats, n_clusters: int, n_features: int) -> int:
+def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
+    """Return how many starts are compared: a function of these alone."""
+    if not isinstance(n_init, str):
+        return n_init
+    rows = coreset(CentroidSums(1).empty(n_features), n_clusters, 0).size
+    flops = 2.0 * rows * n_clusters * n_features * REFINEMENTS
+    return int(np.clip(COMPARE_FLOPS // flops, 1, AUTO_STARTS))
+
+
+def sample_size(init: str | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
     """Return how many rows the survey samples: a function of these alone."""
     if isinstance(init, str) and init == "random":
-        return n_clusters
-    if isinstance(init, str) and init == "k-means++":
+        return n_clusters * starts
+    if isinstance(init, str) and init == "k-means++" and starts == 1:
         return max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * n_features)))
     return 1
 
 
-def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int) -> Survey:
+def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
     """Return size and spread of the rows, and the sample that `init` begins with; one pass.
 
     Raises
@@ -63,7 +71,7 @@ def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int) -> Su
     BadParameter
         If there are fewer rows (with a positive weight) than clusters.
     """
-    size = sample_size(init, n_clusters, passes.source.n_columns)
+    size = sample_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")
     nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
     found = passes.fold(
@@ -89,7 +97,9 @@ def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int) -> Su
     return found
 
 
-def initial_centers(passes: Passes, init: str | Floats, n_clusters: int, seed: int, found: Survey) -> Floats:
+def initial_centers(
+    passes: Passes, init: str | Floats, n_clusters: int, seed: int, found: Survey, starts: int = 1
+) -> Floats:
     """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
 
     Parameters
@@ -101,20 +111,53 @@ def initial_centers(passes: Passes, init: str | Floats, n_clusters: int, seed: i
     n_clusters : int
     seed : int
     found : Survey
-        Of the same data, method and seed.
+        Of the same data, method, seed and number of starts.
+    starts : int
+        Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is returned.
     """
     if not isinstance(init, str):
         return init
-    sample = found.sample
+    sample, several = found.sample, starts > 1
+    description = coreset(found.sums, n_clusters, seed) if several else None
+    own = derive_seed(seed, init)
     if init == "k-means||":
-        points, weights = _oversample(passes, sample.points, n_clusters, seed)
-        centers = _recluster(points, weights, n_clusters, seed)
+        points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
+        # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
+        made = _spread_starts(points, weights, n_clusters, own, starts - starts // 2)
+        made = [refine(points, weights, one)[1] for one in made]
     elif init == "k-means++":
-        chosen = spread_out(sample.points, sample.weights, n_clusters, derive_seed(seed, "k-means++"))
-        centers = sample.points[chosen]
+        rows = _sampled(passes, description)
+        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, own, 1)
     else:
-        centers = distinct(sample.points)
-    return fill(passes, centers, n_clusters)
+        rows = _sampled(passes, description)
+        made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
+        made = [one for one in made if one.shape[0]]
+    if rows is None:
+        return fill(passes, distinct(made[0]), n_clusters)
+    points, weights = points_of(rows)
+    if init != "random":
+        made += _spread_starts(points, weights, n_clusters, derive_seed(own, "coreset"), starts - len(made))
+    return fill(passes, distinct(best_start(points, weights, made)), n_clusters)
+
+
+def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, starts: int) -> list[Floats]:
+    return [points[spread_out(points, weights, n_clusters, derive_seed(seed, i))] for i in range(starts)]
+
+
+def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
+    if description is None:
+        return None
+    width = passes.source.n_columns
+    return cast(
+        RowSample,
+        passes.fold(
+            SummariseBlock(description),
+            merge_summaries,
+            "k-means: coreset",
+            state_nbytes=description.projected_nbytes(width),
+            working_nbytes=description.working_nbytes(width),
+        ),
+    )
 
 
 def distinct(points: Floats) -> Floats:
@@ -133,60 +176,41 @@ def fill(passes: Passes, centers: Floats, n_clusters: int) -> Floats:
     return centers
 
 
-def _oversample(passes: Passes, first: Floats, n_clusters: int, seed: int) -> tuple[Floats, Floats]:
-    """Return the candidates of k-means|| and the weight of the rows nearest to each; `ROUNDS` + 1 passes."""
+def _oversample(
+    passes: Passes, first: Floats, n_clusters: int, seed: int, rows: RowSample | None = None
+) -> tuple[Floats, Floats, RowSample | None]:
+    """Return the candidates of k-means||, the weight of the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
+
+    Candidates without weight are left out.
+    """
     factor = float(OVERSAMPLING * n_clusters)
-    remember = passes.held
-    points, fresh = first, first
-    known: Mapping[int, Nearest] = {}
+    candidates = Candidates(first, seed)
     width = passes.source.n_columns
     for step in range(ROUNDS):
-        candidates = Candidates(fresh, points.shape[0] - fresh.shape[0], known) if remember else Candidates(points)
         # A block offers about `factor` rows, and rarely more than twice that.
         nbytes = int(8 * (width + 3) * 2 * factor) + 64
         state = passes.fold(
-            SampleBlock(candidates, derive_seed(seed, "round", step), factor, remember),
+            SampleBlock(candidates, derive_seed(seed, "round", step), factor),
             MergeRounds(factor),
             f"k-means: seeding {step + 1} of {ROUNDS + 1}",
             state_nbytes=nbytes,
             working_nbytes=2 * nbytes + _assign_nbytes(candidates),
         )
-        known, fresh = state.known, state.chosen.points
+        fresh = state.chosen.points
         if fresh.shape[0] == 0 and state.cost == 0:
             break
-        points = np.concatenate([points, fresh])
-    candidates = Candidates(fresh, points.shape[0] - fresh.shape[0], known) if remember else Candidates(points)
-    weights = passes.fold(
-        WeighBlock(candidates),
-        add,
+        candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
+    sampled = 0 if rows is None else rows.projected_nbytes(width)
+    weighed = passes.fold(
+        WeighBlock(candidates, rows),
+        merge_weighed,
         f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
-        state_nbytes=8 * points.shape[0],
-        working_nbytes=_assign_nbytes(candidates),
+        state_nbytes=8 * candidates.points.shape[0] + sampled,
+        working_nbytes=_assign_nbytes(candidates) + 2 * sampled,
     )
-    return points, weights
+    heavy = weighed.weights > 0
+    return candidates.points[heavy], weighed.weights[heavy], weighed.rows
 
 
 def _assign_nbytes(candidates: Candidates) -> int:
     return 4 * candidates.points.nbytes + (4 << 20)
-
-
-def _recluster(points: Floats, weights: Floats, n_clusters: int, seed: int) -> Floats:
-    """Return the best of several k-means++ seedings of weighted points, each refined by Lloyd iterations."""
-    heavy = weights > 0
-    points, weights = points[heavy], weights[heavy]
-    flops = 3.0 * points.size * n_clusters * (2 + np.log(n_clusters))
-    best, centers = np.inf, points[:0]
-    for attempt in range(int(np.clip(TRIES_FLOPS // flops, 1, TRIES))):
-        chosen = spread_out(points, weights, n_clusters, derive_seed(seed, "recluster", attempt))
-        trial = points[chosen]
-        for _ in range(REFINEMENTS):
-            _, distances, sums = lloyd.assign_and_sum(points, trial, weights)
-            moved = np.where(sums.weight[:, None] > 0, sums.mean, trial)
-            if (moved == trial).all():
-                break
-            trial = moved
-        _, distances = lloyd.assign(points, trial)
-        cost = float((weights * distances).sum())
-        if cost < best:
-            best, centers = cost, trial
-    return distinct(centers)

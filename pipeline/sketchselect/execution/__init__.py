@@ -8,6 +8,7 @@ from sketchselect.execution.block import Block, Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine, SerialEngine
 from sketchselect.execution.engines import as_engine
+from sketchselect.execution.fitting import FittedSteps, fit_prepare, fit_steps, fitted_source
 from sketchselect.execution.memory import Projection, projection
 from sketchselect.execution.plan import Plan, make_plan
 from sketchselect.execution.progress import Progress, make_progress
@@ -24,6 +25,7 @@ __all__ = [
     "Checkpoint",
     "DaskEngine",
     "Engine",
+    "FittedSteps",
     "PassStats",
     "Plan",
     "Progress",
@@ -33,6 +35,9 @@ __all__ = [
     "Source",
     "ThreadEngine",
     "as_engine",
+    "fit_prepare",
+    "fit_steps",
+    "fitted_source",
     "local_cluster",
     "make_plan",
     "make_progress",

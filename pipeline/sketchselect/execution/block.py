@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sketchselect import prepare
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import Array, first_nonfinite
+from sketchselect.linalg.csr import densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
+from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 
@@ -21,8 +23,8 @@ class Block:
 
     Parameters
     ----------
-    values : array of shape (n_rows, n_columns)
-        The prepared rows (of the chosen columns).
+    values : array or csr_array of shape (n_rows, n_columns)
+        The prepared rows (of the chosen columns); CSR only where what works on the block takes it.
     target, weight : array or None
         The targets and weights of the same rows.
     start, stop : int
@@ -31,7 +33,7 @@ class Block:
         Global index of each row of `values` where rows were dropped; None where all were kept.
     """
 
-    values: Array
+    values: Any
     target: Any
     weight: Any
     start: int
@@ -59,20 +61,36 @@ class Source:
         Where the rows come from.
     target, weight : Vector or None
         One entry per row of the matrix.
-    prepare : tuple of str
-        Steps applied to every block, before columns are chosen.
+    prepare : tuple of Step
+        Steps applied to every block, before columns are chosen; entries as `prepare.resolve` takes them become steps.
     columns : tuple of int or None
         Columns kept after preparation, ascending; None keeps all.
     takes_missing : bool
         Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing".
+    takes_sparse : bool
+        Whether what works on the blocks takes CSR; otherwise a sparse matrix's blocks are made dense, and cut as such.
     """
 
     matrix: Matrix
     target: Vector | None = None
     weight: Vector | None = None
-    prepare: tuple[str, ...] = ()
+    prepare: tuple[Step, ...] = ()
     columns: tuple[int, ...] | None = None
     takes_missing: bool = False
+    takes_sparse: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
+
+    @property
+    def prepare_labels(self) -> tuple[str, ...]:
+        """Labels of the steps: what a summary of the blocks is labelled with."""
+        return prepare.labels(self.prepare)
+
+    @property
+    def n_prepared(self) -> int:
+        """Columns after the steps, before any are chosen."""
+        return prepare.columns_after(self.prepare, self.matrix.shape[1])
 
     @property
     def n_rows(self) -> int:
@@ -82,12 +100,17 @@ class Source:
     @property
     def n_columns(self) -> int:
         """Columns of a block."""
-        return self.matrix.shape[1] if self.columns is None else len(self.columns)
+        return self.n_prepared if self.columns is None else len(self.columns)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR all the way: read, prepared and handed on."""
+        return self.matrix.is_sparse and self.takes_sparse and all(step.keeps_sparsity for step in self.prepare)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the columns of a block."""
-        names = self.matrix.feature_names
+        names = prepare.names_after(self.prepare, self.matrix.feature_names, self.matrix.shape[1])
         if names is None or self.columns is None:
             return names
         return tuple(names[j] for j in self.columns)
@@ -109,12 +132,12 @@ class Source:
         target = None if self.target is None else self.target.read(start, stop)
         weight = None if self.weight is None else self.weight.read(start, stop)
         kept = None
-        found = first_nonfinite(values)
+        found = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
         if found is not None:
             if self.matrix.nonfinite != "drop_rows":
                 self._refuse(found, start, stop)
                 return self._finished(Block(values, target, weight, start, stop))
-            good = np.isfinite(values).all(axis=1)
+            good = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
             values = values[good]
             target = None if target is None else target[good]
             weight = None if weight is None else weight[good]
@@ -123,22 +146,31 @@ class Source:
 
     def _finished(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
-        values = prepare.apply(self.prepare, block.values)
+        values = prepare.apply_steps(self.prepare, block.values, position=block.position, address=self.matrix.address)
+        sparse = is_csr(values)
         if self.columns is not None:
-            values = np.ascontiguousarray(values[:, list(self.columns)])
+            if sparse:
+                values = take_columns(values, self.columns)
+            else:
+                values = np.ascontiguousarray(values[:, list(self.columns)])
+        if sparse and not self.takes_sparse:
+            values = densify(values)
         return replace(block, values=values)
 
     def _refuse(self, found: tuple[int, int, int, int], start: int, stop: int) -> None:
         """Raise `NotFinite`, unless all that was found are missing values, and welcome."""
         row, column, n_nan, n_inf = found
         allowed = self.matrix.nonfinite == "missing"
-        if allowed and self.takes_missing and not n_inf and not self.prepare:
+        undefined = next((step for step in self.prepare if not step.takes_missing), None)
+        if allowed and self.takes_missing and not n_inf and undefined is None:
             return
         cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
         if self.takes_missing and not allowed:
             cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
-            why = f"the step {self.prepare[0]!r} is" if self.takes_missing else "what is computed here is"
+            why = "what is computed here is"
+            if self.takes_missing and undefined is not None:
+                why = f"the step {undefined.name!r} is"
             cure = f'{why} not defined for rows with missing values; set nonfinite = "drop_rows" to leave them out'
         axis, other = self.matrix.axes
         if axis == "column":

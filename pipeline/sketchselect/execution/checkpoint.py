@@ -87,7 +87,7 @@ class Ledger:
         self._plan = plan
         self._common = digest(
             leaf_key,
-            source.prepare,
+            source.prepare_labels,
             source.columns,
             source.matrix.nonfinite,
             source.matrix.shape[1],
@@ -136,8 +136,7 @@ class Ledger:
         if named is None:
             return None
         start, stop = self._rows(node)
-        matrix = self._source.matrix
-        nbytes = (stop - start) * matrix.shape[1] * matrix.dtype.itemsize
+        nbytes = self._source.matrix.stored_nbytes(start, stop)
         rules = self._checkpoint
         always = nbytes >= rules.min_bytes and nbytes >= rules.state_ratio * self._state_nbytes
         return SaveOrder(rules.directory, named[0], always, rules.min_seconds, start, stop, named[1])

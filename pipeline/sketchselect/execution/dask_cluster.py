@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect.errors import BadCluster, BadParameter, WillNotFit
+from sketchselect.execution.cluster_probe import require_understood
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.threads_engine import available_cores
 from sketchselect.readers.units import format_bytes, parse_bytes
@@ -141,6 +142,7 @@ def connect(
     if not place:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
     with quiet_logs():
+        require_understood(place, security)
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
@@ -153,6 +155,14 @@ def connect(
         finally:
             with contextlib.suppress(Exception):
                 client.close(timeout=3)
+
+
+def local_memory_limit() -> int | None:
+    """Return the bytes that each worker of `local_cluster`, of one thread, may take where no limit is given."""
+    from distributed.worker_memory import parse_memory_limit
+
+    limit: int | None = parse_memory_limit("auto", 1, logger=logging.getLogger("distributed"))
+    return limit
 
 
 def _started(n_workers: int, threads: int, limit: int | str) -> Any:

@@ -12,6 +12,7 @@ from sketchselect.execution.cluster_checks import is_exposed, probe_folder, sche
 from sketchselect.execution.dask_pass import DaskPass
 from sketchselect.execution.engine import Ran, Work
 from sketchselect.execution.nodefiles import is_url
+from sketchselect.execution.process_memory import peak_nbytes
 
 T = TypeVar("T")
 
@@ -109,6 +110,13 @@ class DaskEngine:
     def can_write(self, directory: str) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
         return probe_folder(self.client, directory if is_url(directory) else os.path.abspath(directory))
+
+    def peak_nbytes(self) -> int | None:
+        """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
+        try:
+            return max(self.client.run(peak_nbytes).values(), default=None)
+        except Exception:  # the job is done: a cluster that is going away must not spoil it
+            return None
 
     def run(self, work: Work[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sketchselect.execution.plan import Node, Plan
 from sketchselect.execution.progress import Progress
 from sketchselect.execution.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers.base import Bands
+
+if TYPE_CHECKING:
+    from sketchselect.execution.memory import Projection
 
 T = TypeVar("T")
 
@@ -42,6 +45,8 @@ class Work(Generic[T]):
         Name of the pass.
     stall_timeout : float
         Seconds without any partition done after which the pass is given up (engines with other processes).
+    projected : Projection, optional
+        What a process will need at most; engines that run tasks have been checked against it.
     """
 
     plan: Plan
@@ -52,6 +57,7 @@ class Work(Generic[T]):
     order: Callable[[Node], SaveOrder | None] = never_saved
     stage: str = "pass"
     stall_timeout: float = 300.0
+    projected: Projection | None = None
 
     def rows(self, node: Node) -> tuple[int, int]:
         """Return the rows below a node."""

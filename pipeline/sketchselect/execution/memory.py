@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from sketchselect import prepare
 from sketchselect.errors import WillNotFit
 from sketchselect.execution.block import Source
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.plan import Plan
+from sketchselect.readers.bands import ENTRY_NBYTES
 from sketchselect.readers.base import Bands
 from sketchselect.readers.units import format_bytes
 
@@ -16,6 +20,10 @@ READ_FACTOR = 2.5
 
 PROCESS_NBYTES = 320 * 2**20
 """An idle process with Python and the libraries loaded."""
+
+SPLIT_FACTOR = 3.0
+"""What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are hardly sparse become
+dense (a quarter full at least), the others are sorted by column."""
 
 SENT_AHEAD = 4
 """Leaves per task whose rows, of a matrix in the client's memory, may be on a worker."""
@@ -72,6 +80,14 @@ def projection(
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
     matrix = source.matrix
+    if source.is_sparse:
+        return Projection(
+            process=PROCESS_NBYTES,
+            reading=int(engine.slots_per_process * _sparse_reading(source, bands, plan, engine)),
+            states=_states(plan, engine, state_nbytes),
+            working=int(engine.slots_per_process * working_nbytes) + _held_by_steps(source),
+            held=held_nbytes if engine.kind != "dask" else 0,
+        )
     n_columns = matrix.shape[1]
     rows = max(stop - start for start, stop in zip(bands.edges, bands.edges[1:], strict=False))
     # Whole chunks are decoded, whatever part of them a partition uses.
@@ -81,7 +97,7 @@ def projection(
     reading = READ_FACTOR * decoded_rows * n_columns * matrix.dtype.itemsize
     prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
     if source.prepare:
-        reading += 2 * rows * n_columns * prepared_itemsize
+        reading += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
     if source.columns is not None:
         reading += rows * len(source.columns) * prepared_itemsize
     if matrix.nonfinite == "drop_rows":
@@ -89,16 +105,40 @@ def projection(
     if matrix.in_memory and engine.kind == "dask":
         # Rows are sent for whole leaves, and for a few leaves ahead.
         reading += SENT_AHEAD * plan.chain * rows * n_columns * matrix.dtype.itemsize
-    tasks = engine.slots_per_process
-    # A task folds two states into a third; beside, the left siblings on every level wait.
-    waiting = min(plan.n_leaves, plan.depth * (plan.fan_in - 1) + engine.n_slots)
     return Projection(
         process=PROCESS_NBYTES,
-        reading=int(tasks * reading),
-        states=int((3 * tasks + waiting) * state_nbytes),
-        working=int(tasks * working_nbytes),
+        reading=int(engine.slots_per_process * reading),
+        states=_states(plan, engine, state_nbytes),
+        working=int(engine.slots_per_process * working_nbytes) + _held_by_steps(source),
         held=held_nbytes if engine.kind != "dask" else 0,
     )
+
+
+def _states(plan: Plan, engine: Engine, state_nbytes: int) -> int:
+    """Return the bytes of states: a task folds two into a third; beside, the left siblings on every level wait."""
+    waiting = min(plan.n_leaves, plan.depth * (plan.fan_in - 1) + engine.n_slots)
+    return int((3 * engine.slots_per_process + waiting) * state_nbytes)
+
+
+def _held_by_steps(source: Source) -> int:
+    """Return the bytes of what prepare steps hold in a process, once for all its tasks: statistics, random numbers."""
+    widths = prepare.widths(source.prepare, source.matrix.shape[1])
+    return sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
+
+
+def _sparse_reading(source: Source, bands: Bands, plan: Plan, engine: Engine) -> float:
+    """Return the bytes that one task needs for a block that stays sparse."""
+    offsets = source.matrix.entry_offsets
+    assert offsets is not None
+    entries = int(np.diff(offsets[list(bands.edges)]).max())
+    rows = int(np.diff(bands.edges).max())
+    # As read and decoded, prepared, and taken apart by column (`linalg.sparse_columns`).
+    nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
+    if source.columns is not None:
+        nbytes += 8 * rows * len(source.columns)
+    if source.matrix.in_memory and engine.kind == "dask":
+        nbytes += SENT_AHEAD * plan.chain * ENTRY_NBYTES * entries
+    return nbytes
 
 
 def require_fit(projected: Projection, limit: int | None, address: str) -> None:

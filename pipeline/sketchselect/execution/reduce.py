@@ -15,7 +15,7 @@ from sketchselect.execution.memory import projection, require_fit
 from sketchselect.execution.plan import Node, make_plan
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.tasks import Part, Recipe, kept
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Bands, row_bands
 from sketchselect.readers.units import parse_bytes
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ def reduce_blocks(
     *,
     engine: Engine,
     partition_bytes: int | str | None = None,
+    bands: Bands | None = None,
     stage: str = "pass",
     state_nbytes: int = 0,
     working_nbytes: int = 0,
@@ -93,7 +94,9 @@ def reduce_blocks(
     engine : Engine
         What runs the tasks.
     partition_bytes : int or text, optional
-        Size of a partition (rows x columns x 8 bytes); 32 MiB by default.
+        Size of a partition (rows x columns x 8 bytes; entries x 16 where blocks are sparse); 32 MiB by default.
+    bands : Bands, optional
+        The partitions themselves, where the caller has a reason of its own to cut them.
     stage : str
         Name of the pass, for progress and messages.
     state_nbytes, working_nbytes : int
@@ -123,8 +126,11 @@ def reduce_blocks(
         raise EmptyInput(f"{matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
     progress = progress or Silent()
     wanted = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
-    bands = row_bands(matrix, wanted)
-    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * n_features * 8, state_nbytes)
+    if bands is None:
+        bands = source_bands(source, wanted)
+    # Sparse partitions differ in height, and the plan must not depend on which of them is the first.
+    full = wanted if source.is_sparse else (bands.edges[1] - bands.edges[0]) * n_features * 8
+    plan = make_plan(len(bands), full, state_nbytes)
     projected = projection(
         source,
         bands,
@@ -160,11 +166,14 @@ def reduce_blocks(
             for note in ledger.notes:
                 progress.note(note)
 
-    work = Work(plan, bands, Recipe(source, leaf, merge, retries), progress, done, order, stage, stall_timeout)
-    resumed = sum(bands.edges[p.stop] - bands.edges[p.start] for p in map(plan.partitions, done))
+    recipe = Recipe(source, leaf, merge, retries)
+    work = Work(plan, bands, recipe, progress, done, order, stage, stall_timeout, projected)
+    spans = [(bands.edges[p.start], bands.edges[p.stop]) for p in map(plan.partitions, done)]
+    resumed = sum(stop - start for start, stop in spans)
+    to_read = matrix.stored_nbytes(0, n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
     if done:
         progress.note(f"{stage}: resuming, {resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
-    progress.start(stage, (n_rows - resumed) * n_features * matrix.dtype.itemsize, len(bands))
+    progress.start(stage, to_read, len(bands))
     try:
         ran = engine.run(work)
     except KeyboardInterrupt as error:
@@ -192,6 +201,12 @@ def reduce_blocks(
         projected_nbytes=projected.nbytes,
     )
     return Reduced(root.value, stats)
+
+
+def source_bands(source: Source, partition_bytes: int | str | None = None) -> Bands:
+    """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
+    n_chosen = 1 if source.columns is None else len(source.columns)
+    return row_bands(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
 
 
 def source_identities(source: Source) -> list[tuple[str, str | None]]:

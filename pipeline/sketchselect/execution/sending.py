@@ -10,6 +10,7 @@ from sketchselect.errors import ClusterLost
 from sketchselect.execution import shipping
 from sketchselect.execution.cluster_watch import ClusterWatch
 from sketchselect.execution.engine import Work
+from sketchselect.execution.held import WorkerSource
 from sketchselect.execution.plan import Node
 from sketchselect.execution.tasks import SaveOrder
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SEND_ATTEMPTS = 7
+
+
+def pack(value: Any) -> bytes:
+    """Return what travels to workers as bytes: packed once, for all tasks that need it."""
+    from cloudpickle import dumps
+
+    packed: bytes = dumps(value)
+    return packed
 
 
 class Sender(Generic[T]):
@@ -35,13 +44,11 @@ class Sender(Generic[T]):
 
     def recipe(self, run_id: str) -> Any:
         """Return the recipe as bytes, or as a future of them where it is too big to go with every task."""
-        from cloudpickle import dumps
-
         if self._recipe is None:
             recipe = self._work.recipe
             if self.carries:
                 recipe = replace(recipe, source=shipping.without_rows(recipe.source))
-            self._recipe = packed = dumps(recipe)
+            self._recipe = packed = pack(recipe)
             if len(packed) > shipping.SMALL_NBYTES // 4:
                 self._recipe = self._engine.client.submit(
                     shipping.hold, packed, key=f"sketchselect-recipe-{run_id}", pure=False, priority=2
@@ -52,9 +59,10 @@ class Sender(Generic[T]):
         """Return a leaf's piece of the source, as it is or as a future, and its rows where the cluster has them."""
         if not self.carries:
             return None, None
-        from cloudpickle import dumps
-
         source = self._work.recipe.source
+        if isinstance(source, WorkerSource):
+            # Already there; a task goes to where its blocks are.
+            return source.blocks_of(self._work.spans(node)), None
         start, stop = self._work.rows(node)
         held = self._parcels[node] = []
         values = None
@@ -66,7 +74,7 @@ class Sender(Generic[T]):
         # Whatever is pickled here to learn its size is small, or else described by a graph.
         row_nbytes = source.matrix.shape[1] * source.matrix.dtype.itemsize
         big = source.matrix.in_memory and (stop - start) * row_nbytes > shipping.SMALL_NBYTES
-        parcel = None if big else dumps(piece)
+        parcel = None if big else pack(piece)
         if parcel is None or len(parcel) > shipping.SMALL_NBYTES:
             parcel = self.send(piece)
             held.append(parcel)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.execution.block import Source
+from sketchselect.execution.held import HeldBlock, WorkerSource, hold_source
 from sketchselect.execution.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
 from sketchselect.linalg.arrays import Array, canonical
 from sketchselect.readers.base import Matrix
@@ -53,6 +54,8 @@ def _carried(part: Matrix | Vector) -> bool:
 
 def without_rows(source: Source) -> Source:
     """Return the source as tasks that get their rows separately know it."""
+    if isinstance(source, WorkerSource):
+        return source.described()
     return replace(source, matrix=RowsElsewhere(source.matrix), target=None, weight=None)
 
 
@@ -105,13 +108,19 @@ def leaf_task(
     values: Array | None,
     topic: tuple[str, str] | None,
 ) -> Part[Any]:
-    """Compute a leaf; `parcel` is its piece of the source (an object or its bytes), `values` its rows, where sent."""
+    """Compute a leaf; `parcel` is its piece of the source (an object or its bytes), `values` its rows, where sent.
+
+    Of a source whose blocks stay on the workers, `parcel` is the list of the leaf's blocks.
+    """
     from pickle import loads
 
     from distributed import get_worker
 
     recipe = _unpacked(packed)
-    if parcel is not None:
+    if isinstance(parcel, list):
+        blocks = {(block.start, block.stop): block.canonical() for block in parcel}
+        recipe = replace(recipe, source=hold_source(recipe.source, blocks))
+    elif parcel is not None:
         recipe = replace(recipe, source=loads(parcel) if isinstance(parcel, bytes) else parcel)
     if values is not None:
         moved = RowsElsewhere(recipe.source.matrix, spans[0][0], np.asarray(values))
@@ -125,6 +134,13 @@ def leaf_task(
         worker.log_event(topic[0], {"run": topic[1], "partition": next(left)})
 
     return run_leaf(recipe, first, spans, order, tick)
+
+
+def hold_task(packed: bytes, index: int, span: tuple[int, int], parcel: Any, values: Array | None) -> HeldBlock:
+    """Return the block of one partition, which stays where it was read."""
+    part = leaf_task(packed, index, [span], None, parcel, values, None)
+    block: HeldBlock = part.value[span]
+    return block
 
 
 def merge_task(packed: bytes, parts: list[Part[Any]], rows: tuple[int, int], order: SaveOrder | None) -> Part[Any]:

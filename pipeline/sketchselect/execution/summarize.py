@@ -76,7 +76,7 @@ def summarize_source(
         raise BadParameter(
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
-    source = replace(source, takes_missing=description.accepts_missing)
+    source = replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
     n_targets = _n_targets(source)
     plan = tiling(description, source.n_columns, n_targets)
     if plan is not None and partition_bytes is None:
@@ -101,7 +101,7 @@ def summarize_source(
         )
 
     reduced = run(description) if plan is None else summarize_in_panels(source, plan, n_targets, run)
-    labelled = reduced.value.with_context(prepare=source.prepare, feature_names=source.feature_names)
+    labelled = reduced.value.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
     return Reduced(labelled, reduced.stats)
 
 
@@ -110,7 +110,7 @@ def summarize(
     summary: Summary[Any] | Mapping[str, Summary[Any]],
     *,
     y: Any = None,
-    prepare: Sequence[str] | None = None,
+    prepare: Sequence[Any] | None = None,
     sample_weight: Any = None,
     partition_bytes: int | str | None = None,
     client: Any = None,
@@ -129,12 +129,14 @@ def summarize(
         What to compute; a mapping gives a `Bundle` computed in one pass.
     y : array or path, optional
         Targets of shape (n_rows,) or (n_rows, n_targets).
-    prepare : sequence of str, optional
-        Row steps, such as ``["l2"]``.
+    prepare : sequence of str, mapping or Step, optional
+        What is done to the rows first, in order, such as ``["l2"]``; see `fit_prepare`. A step that needs statistics
+        of all rows takes a pass of its own before.
     sample_weight : array or path of shape (n_rows,), optional
         Row weights.
     partition_bytes : int or text, optional
-        Size of a partition, counted as rows x columns x 8 bytes; 32 MiB by default.
+        Size of a partition, counted as rows x columns x 8 bytes, or as stored entries x 16 where a sparse source
+        stays sparse; 32 MiB by default.
     client : Client, str, Engine or None
         None: threads of this process; or "serial", "threads", the address of a scheduler, "env", a Dask client or an
         engine.
@@ -160,12 +162,15 @@ def summarize(
     >>> s.n_rows, s.n_features
     (6, 6)
     """
+    # Fitting is itself made of summaries.
+    from sketchselect.execution.fitting import fitted_source
+
     description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
     if not isinstance(description, Summary):
         raise BadParameter(
             f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
         )
-    checked = steps.check_steps(prepare)
+    checked = steps.resolve(prepare)
     kept = as_checkpoint(checkpoint)
     matrix = readers.open_matrix(source)
     n_rows = matrix.shape[0]
@@ -173,15 +178,14 @@ def summarize(
     weight = None
     if sample_weight is not None:
         weight = readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
+    options: dict[str, Any] = {
+        "partition_bytes": partition_bytes,
+        "checkpoint": kept,
+        "progress": make_progress(progress),
+    }
     with as_engine(client) as engine:
-        return summarize_source(
-            Source(matrix, target, weight, checked),
-            description,
-            engine=engine,
-            partition_bytes=partition_bytes,
-            checkpoint=kept,
-            progress=make_progress(progress),
-        ).value
+        rows = fitted_source(Source(matrix, target, weight, checked), engine=engine, **options)
+        return summarize_source(rows, description, engine=engine, **options).value
 
 
 def _n_targets(source: Source) -> int:

@@ -113,7 +113,6 @@ def run_leaf(
     """Return the state of consecutive partitions folded in order; `first` is the index of the first of them."""
     began = time.perf_counter()
     source = recipe.source
-    row_nbytes = source.matrix.shape[1] * source.matrix.dtype.itemsize
     state: T | None = None
     dropped = nbytes = 0
     with one_blas_thread():
@@ -125,9 +124,10 @@ def run_leaf(
                 del block
                 state = value if state is None else recipe.merge(state, value)
                 del value
-            nbytes += (stop - start) * row_nbytes
+            read = source.matrix.stored_nbytes(start, stop)
+            nbytes += read
             if tick is not None:
-                tick((stop - start) * row_nbytes)
+                tick(read)
     rows = spans[-1][1] - spans[0][0]
     assert state is not None
     part = Part(state, rows, dropped, nbytes, time.perf_counter() - began)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.distances import read_only
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,33 @@ def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     return total, (a - (total - back)) + (b - back)
 
 
-def farthest(distances: Floats, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the positions of the `count` largest positive distances, largest first, ties by lowest row index."""
-    found = np.flatnonzero(distances > 0)
-    if found.size > count:
-        cut = np.partition(distances[found], found.size - count)[found.size - count]
-        found = found[distances[found] >= cut]
-    order = np.lexsort((rows[found], -distances[found]))[:count]
+def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """Return the positions of the `count` largest positive distances, largest first, ties by lowest row index.
+
+    Without `rows` the positions are the rows.
+    """
+    found = np.flatnonzero(distances >= _cut(read_only(distances), count))
+    order = np.lexsort((found if rows is None else rows[found], -distances[found]))[:count]
     out: NDArray[np.int64] = found[order].astype(np.int64)
     return out
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _cut(values: Floats, count: int) -> float:
+    """Return the largest value of which `count` are at least as large, or the least positive number."""
+    heap = np.full(count, np.nextafter(0.0, 1.0))
+    for value in values:
+        if not value > heap[0]:
+            continue
+        # The smallest of those kept is at the root: let it go, and sift the new one down.
+        place = 0
+        while True:
+            child = 2 * place + 1
+            if child + 1 < count and heap[child + 1] < heap[child]:
+                child += 1
+            if child >= count or heap[child] >= value:
+                break
+            heap[place] = heap[child]
+            place = child
+        heap[place] = value
+    return heap[0]  # type: ignore[no-any-return]

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.bounds import NOTHING, RowMemory
 from sketchselect.linalg.cluster_sums import ClusterSums, two_sum
+from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.distances import as_float_rows, read_only
-from sketchselect.linalg.lloyd_kernels import Labels, accumulate, sweep
+from sketchselect.linalg.lloyd_kernels import Labels, first_rows, settle, sweep
+from sketchselect.linalg.lloyd_sparse import assign_rows
+from sketchselect.linalg.sparse_labels import sparse_label_sums
 
 _UNIT = 2.0**-24
 _PIECE_BYTES = 1 << 19
@@ -54,15 +57,22 @@ class _Shifted:
         floor = 2.5 * _UNIT * 4.0 * longest * longest
         # A centre beyond float32 makes the bound infinite, and then all centres are compared.
         with np.errstate(over="ignore"):
-            return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
+            return cls(
+                pilot,
+                scale,
+                np.ascontiguousarray((-2.0 * about).T, dtype=np.float32),
+                norms.astype(np.float32),
+                slope,
+                floor,
+            )
 
 
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
     """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
-    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1), 64, 2048))
+    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 8 * n_clusters + 1), 64, 2048))
 
 
-def assign(block: Array, centers: Floats) -> tuple[Labels, Floats]:
+def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
     """Return the nearest centre of every row, and the squared distance to it.
 
     Ties go to the lowest index. Both are those of float64 arithmetic whatever the block's type and offset: float32
@@ -70,7 +80,7 @@ def assign(block: Array, centers: Floats) -> tuple[Labels, Floats]:
 
     Parameters
     ----------
-    block : array of shape (n_rows, n_features)
+    block : array or canonical csr_array of shape (n_rows, n_features)
     centers : array of shape (n_clusters, n_features)
 
     Returns
@@ -90,40 +100,47 @@ def assign(block: Array, centers: Floats) -> tuple[Labels, Floats]:
     >>> labels.tolist(), distances.tolist()
     ([0, 1], [1.0, 1.0])
     """
+    if is_csr(block):
+        return assign_rows(block, centers)
     rows = as_float_rows(block)
-    return _nearest(rows, centers, np.empty(0), _Accumulator(0, 0), summing=False)
+    return _nearest(rows, centers, np.ones(rows.shape[0]), None, None)
 
 
 class _Accumulator:
-    """Cluster sums about the first row of each cluster.
+    """Cluster sums about one reference point per cluster, such as the centres that rows were assigned to.
 
-    About a member, the raw sum of squares exceeds the centred one by at most the ratio of the cluster's weight to
-    that row's; where that is much, the sums are taken once more about the means so found.
+    The raw sum of squares exceeds the centred one by the squared distance of the reference to the mean, times the
+    weight; where that is much, the sums are taken once more about the means so found.
     """
 
-    def __init__(self, n_clusters: int, n_features: int) -> None:
-        self.references = np.zeros((n_clusters, n_features))
-        self.has_reference = np.zeros(n_clusters, dtype=np.bool_)
-        self.weight = np.zeros(n_clusters)
-        self.sums = np.zeros((n_clusters, n_features))
-        self.squares = np.zeros(n_clusters)
+    def __init__(self, references: Floats) -> None:
+        self.references = read_only(references)
+        self.weight = np.zeros(references.shape[0])
+        self.sums = np.zeros(references.shape)
+        self.squares = np.zeros(references.shape[0])
 
     @property
-    def arrays(self) -> tuple[Floats, NDArray[np.bool_], Floats, Floats, Floats]:
-        return self.references, self.has_reference, self.weight, self.sums, self.squares
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        return self.weight, self.sums, self.squares
 
     def add(self, rows: Array, labels: Labels, weights: Floats) -> None:
-        accumulate(rows, labels, read_only(weights), *self.arrays)
+        settle(rows, labels, self.references, np.empty(rows.shape[0]), True, read_only(weights), *self.arrays)
 
     def result(self, rows: Array, labels: Labels, weights: Floats) -> ClusterSums:
         first = self._moments()
-        if not (self.squares > _CANCELLED * first.within).any():
+        poor = self.squares > _CANCELLED * first.within
+        if not poor.any():
             return first
-        again = _Accumulator(*self.references.shape)
-        again.references[:] = first.mean
-        again.has_reference[:] = True
-        again.add(rows, labels, weights)
-        return again._moments()
+        again = _Accumulator(first.mean)
+        again.add(rows, np.where((labels >= 0) & poor[labels], labels, np.int32(-1)), weights)
+        better = again._moments()
+        wide = poor[:, None]
+        return ClusterSums(
+            self.weight,
+            np.where(wide, better.mean, first.mean),
+            np.where(wide, better.rest, first.rest),
+            np.where(poor, better.within, first.within),
+        )
 
     def _moments(self) -> ClusterSums:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -134,39 +151,49 @@ class _Accumulator:
         return ClusterSums(self.weight, mean, rest, np.maximum(within, 0.0))
 
 
-def assign_and_sum(block: Array, centers: Floats, weights: Floats | None = None) -> tuple[Labels, Floats, ClusterSums]:
+def assign_and_sum(
+    block: Any, centers: Floats, weights: Floats | None = None, *, memory: RowMemory | None = None
+) -> tuple[Labels, Floats, ClusterSums]:
     """Return `assign` of the block and the cluster sums of that assignment, in one sweep over the rows.
 
     Parameters
     ----------
-    block : array of shape (n_rows, n_features)
+    block : array or canonical csr_array of shape (n_rows, n_features)
     centers : array of shape (n_clusters, n_features)
     weights : array of shape (n_rows,), optional
+    memory : RowMemory, optional
+        What was found for these same rows before; it saves products and changes no bit of the result. Only dense rows
+        have use for it.
 
     Returns
     -------
     labels : int32 array of shape (n_rows,)
+        With a memory, its own array, like the distances: the next call changes them.
     distances : float64 array of shape (n_rows,)
         Squared distance of each row to its centre, not weighted.
     sums : ClusterSums
         Exact to float64 rounding at any offset and separation.
     """
+    weights = np.ones(block.shape[0]) if weights is None else weights
+    if is_csr(block):
+        nearest, squares = assign_rows(block, centers)
+        return nearest, squares, sparse_label_sums(block, nearest, centers.shape[0], weights)
     rows = as_float_rows(block)
-    weights = np.ones(rows.shape[0]) if weights is None else weights
-    sums = _Accumulator(*centers.shape)
-    labels, distances = _nearest(rows, centers, weights, sums, summing=True)
+    sums = _Accumulator(centers)
+    labels, distances = _nearest(rows, centers, weights, sums, memory)
     return labels, distances, sums.result(rows, labels, weights)
 
 
 def _nearest(
-    rows: Array, centers: Floats, weights: Floats, into: _Accumulator, *, summing: bool
+    rows: Array, centers: Floats, weights: Floats, into: _Accumulator | None, memory: RowMemory | None
 ) -> tuple[Labels, Floats]:
-    labels = np.empty(rows.shape[0], dtype=np.int32)
-    distances = np.empty(rows.shape[0])
-    if not rows.shape[0]:
-        return labels, distances
+    n_rows = rows.shape[0]
+    kept = RowMemory(n_rows) if memory is None else memory
+    follow = NOTHING if memory is None else memory.follow(centers)
+    if not n_rows:
+        return kept.labels, kept.distances
     s = _Shifted.of(centers, rows.dtype)
-    sweep(
+    compared = sweep(
         rows,
         s.pilot,
         rows.dtype.type(s.scale),
@@ -176,13 +203,16 @@ def _nearest(
         s.floor,
         read_only(centers),
         piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
-        labels,
-        distances,
-        summing,
+        kept.labels,
+        kept.distances,
+        into is not None,
         read_only(weights),
-        *into.arrays,
+        *(_Accumulator(centers[:1]) if into is None else into).arrays,
+        *follow,
     )
-    return labels, distances
+    if memory is not None:
+        memory.swept(centers, compared)
+    return kept.labels, kept.distances
 
 
 def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | None = None) -> ClusterSums:
@@ -198,6 +228,8 @@ def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | 
     """
     rows = as_float_rows(block)
     weights = np.ones(rows.shape[0]) if weights is None else weights
-    sums = _Accumulator(n_clusters, rows.shape[1])
+    references = np.zeros((n_clusters, rows.shape[1]))
+    first_rows(rows, labels, read_only(weights), references)
+    sums = _Accumulator(references)
     sums.add(rows, labels, weights)
     return sums.result(rows, labels, weights)

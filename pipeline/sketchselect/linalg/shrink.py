@@ -23,7 +23,7 @@ SINGLE_SHRINK_FACTOR = 4
 """A block of at most this many times the sketch size is shrunk once: fewer shrinks lose less."""
 
 
-def _factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
+def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     """Return ``(M, kept, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, M K M' diagonal, and the loss.
 
     `lost` is what Delta grows by: lam_l and what rounding may add to it.
@@ -61,7 +61,7 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     """
     if rows.shape[0] < size:
         return rows, 0.0
-    matrix, _, lost = _factors(rows @ rows.T, size)
+    matrix, _, lost = shrink_factors(rows @ rows.T, size)
     return matrix @ rows, lost
 
 
@@ -105,7 +105,7 @@ def shrink_block(
         k[old:, old:] = new @ new.T
         # eigh reads the lower triangle only.
         np.matmul(new, buffer[:old].T, out=k[old:, :old])
-        matrix, kept, lost = _factors(k, size)
+        matrix, kept, lost = shrink_factors(k, size)
         np.matmul(matrix, buffer[:m], out=other[: kept.shape[0]])
         buffer, other = other, buffer
         delta += lost

@@ -32,3 +32,36 @@ def row_directions(rows: Floats) -> Directions:
         return Directions(np.zeros(0), np.zeros((0, rows.shape[1])))
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
     return Directions(s * s, vt)
+
+
+def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_columns: int) -> float | None:
+    """Return a bound of the sine of the angle between the top k directions of a sketch and those of the data.
+
+    ``sin(angle) <= Delta / (s_k^2 - s_{k+1}^2 - Delta)`` where that is positive (at most 1), else None.
+
+    Parameters
+    ----------
+    squares : array of shape (m,)
+        Squared singular values of the sketch, descending.
+    n_components : int
+        k.
+    shrinkage : float
+        Delta: what the sketch may lose in any direction; it gains in none.
+    n_columns : int
+        Rounding, n_columns units in the last place of s_1^2, is counted in Delta: equal values have no angle.
+
+    Notes
+    -----
+    Source: Davis and Kahan 1970 (sin theta theorem).
+
+    Examples
+    --------
+    >>> subspace_angle(np.array([9.0, 4.0, 1.0]), 2, 0.5, 3), subspace_angle(np.array([9.0, 4.0, 4.0]), 2, 0.5, 3)
+    (0.2..., None)
+    """
+    if squares.size < n_components:
+        return None
+    error = shrinkage + n_columns * float(np.finfo(np.float64).eps) * float(squares.max(initial=0.0))
+    following = float(squares[n_components]) if squares.size > n_components else 0.0
+    gap = float(squares[n_components - 1]) - following - error
+    return min(error / gap, 1.0) if gap > 0 else None

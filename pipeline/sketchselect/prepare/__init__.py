@@ -1,5 +1,32 @@
-"""Per-block transforms of rows, named in a job file: pure, local to a row, so they commute with any chunking."""
+"""What is done to every block before anything else looks at it: steps of rows and of columns, named in a job file."""
 
-from sketchselect.prepare.rows import ROW_STEPS, apply, check_steps
+from sketchselect.prepare.entries import (
+    COLUMN_STEPS,
+    ROW_STEPS,
+    STEPS,
+    apply,
+    apply_steps,
+    check_steps,
+    columns_after,
+    labels,
+    names_after,
+    resolve,
+    widths,
+)
+from sketchselect.prepare.steps import Need, Step
 
-__all__ = ["ROW_STEPS", "apply", "check_steps"]
+__all__ = [
+    "COLUMN_STEPS",
+    "ROW_STEPS",
+    "STEPS",
+    "Need",
+    "Step",
+    "apply",
+    "apply_steps",
+    "check_steps",
+    "columns_after",
+    "labels",
+    "names_after",
+    "resolve",
+    "widths",
+]

@@ -1,15 +1,16 @@
-"""Row steps: each maps a block to a block of the same shape and looks at one row at a time."""
+"""Unit length: every row divided by its Euclidean norm."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.row_norms import row_norms
+from sketchselect.prepare.steps import Block, Step, as_floats, stored, with_stored
 
 
 def unit_l2(block: Array) -> Array:
@@ -38,26 +39,35 @@ def unit_l2(block: Array) -> Array:
     return scaled.astype(values.dtype, copy=False)
 
 
-ROW_STEPS: dict[str, Callable[[Array], Array]] = {"l2": unit_l2}
-"""Name in a job file -> step."""
+def unit_l2_sparse(block: Block) -> Block:
+    """Scale every row of a CSR block to unit Euclidean length, as `unit_l2` does, to rounding."""
+    values = as_floats(stored(block))
+    top = row_reduced(np.maximum, block, np.abs(values))
+    exponent = np.frexp(np.where(top > 0, top, 1.0))[1]
+    exponent = np.where(np.abs(exponent) < 40, 0, exponent)
+    entries = np.diff(block.indptr)
+    scaled = np.ldexp(values.astype(np.float64), -np.repeat(exponent, entries))
+    norms = np.sqrt(row_reduced(np.add, block, scaled * scaled))
+    norms[norms == 0] = 1.0
+    return with_stored(block, (scaled / np.repeat(norms, entries)).astype(values.dtype, copy=False))
 
 
-def check_steps(steps: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the steps as a tuple, or raise `BadParameter` naming the unknown one and the closest known one."""
-    if steps is None:
-        return ()
-    if isinstance(steps, str):
-        raise BadParameter(f"prepare must be a list of steps, got the text {steps!r}; write [{steps!r}]")
-    for step in steps:
-        if step not in ROW_STEPS:
-            close = difflib.get_close_matches(str(step), ROW_STEPS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known steps: {', '.join(sorted(ROW_STEPS))}"
-            raise BadParameter(f"unknown prepare step {step!r}{hint}")
-    return tuple(steps)
+def row_reduced(reduce: np.ufunc, block: Block, entries: Array) -> Floats:
+    """Return what `reduce` makes of the entries of every row of a CSR block, 0 of none; each from its own row alone."""
+    out = np.zeros(block.shape[0])
+    there = np.flatnonzero(np.diff(block.indptr))
+    if there.size:
+        out[there] = reduce.reduceat(entries.astype(np.float64, copy=False), block.indptr[there])
+    return out
 
 
-def apply(steps: Sequence[str], block: Array) -> Array:
-    """Return the block after the named steps, in order; the input is not changed."""
-    for step in steps:
-        block = ROW_STEPS[step](block)
-    return block
+@dataclass(frozen=True, eq=False)
+class UnitRows(Step):
+    """``x / ||x||``; rows of zeros stay as they are."""
+
+    name: ClassVar[str] = "l2"
+    acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+
+    def apply(self, block: Block) -> Block:
+        """Return the block with rows of unit length."""
+        return unit_l2_sparse(block) if is_csr(block) else unit_l2(block)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sketchselect.errors import BadParameter
 from sketchselect.readers.base import Bands, Matrix
 from sketchselect.readers.units import format_bytes, parse_bytes
@@ -15,18 +18,30 @@ MAX_READ_AMPLIFICATION = 4.0
 _LEAST_CHUNK_VALUES = 2**15
 
 
-def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands:
+ENTRY_NBYTES = 16
+"""Bytes that a stored entry of a sparse matrix counts as: a value and an index, both of 8."""
+
+
+def row_bands(
+    matrix: Matrix, partition_bytes: int | str | None = None, *, sparse: bool = False, dense_columns: int = 1
+) -> Bands:
     """Cut the rows of a matrix into partitions of at most `partition_bytes`, each a run of whole chunks.
 
     All partitions have the same number of rows except the last; where chunks differ in height (Dask arrays) every
-    edge is a chunk edge. A pure function of shape, chunk heights and size: the same for any number of workers.
+    edge is a chunk edge. With `sparse` a partition is as many rows as fit by their stored entries, taken greedily from
+    the first row, so that rows appended behind never move an earlier edge. A pure function of shape, chunk heights,
+    entries in each row and size: the same for any number of workers.
 
     Parameters
     ----------
     matrix : Matrix
         The source.
     partition_bytes : int or str, default 32 MiB
-        Counted as rows x columns x 8 bytes, whatever the type as stored.
+        Counted as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
+    sparse : bool
+        Whether blocks stay sparse; only for a matrix with `entry_offsets`.
+    dense_columns : int
+        With `sparse`, dense numbers that come with each row (chosen columns, say): they, too, fit in a partition.
 
     Returns
     -------
@@ -40,6 +55,8 @@ def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands
     """
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     n_rows, n_columns = matrix.shape
+    if sparse and matrix.entry_offsets is not None:
+        return Bands(_greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns)))))
     fitting = max(1, size // (8 * max(1, n_columns)))
     bands = (
         _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
@@ -54,6 +71,33 @@ def row_bands(matrix: Matrix, partition_bytes: int | str | None = None) -> Bands
             f"{format_bytes(needed)}"
         )
     return bands
+
+
+def even_bands(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Bands:
+    """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array beside it need.
+
+    The height is the largest that fits by `dense_columns` numbers a row, halved until the entries of every partition
+    fit too.
+    """
+    size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    offsets = matrix.entry_offsets
+    assert offsets is not None
+    n_rows = matrix.shape[0]
+    step = min(n_rows, max(1, size // (8 * max(1, dense_columns))))
+    while step > 1 and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES:
+        step = -(-step // 2)
+    return Bands((*range(0, n_rows, step), n_rows))
+
+
+def _greedy(offsets: NDArray[np.int64], entries: int, rows: int) -> tuple[int, ...]:
+    """Return edges of runs of at most so many entries and rows; a row that is longer than that is a run of its own."""
+    n_rows = offsets.shape[0] - 1
+    edges = [0]
+    while edges[-1] < n_rows:
+        first = edges[-1]
+        stop = int(np.searchsorted(offsets, offsets[first] + entries, side="right")) - 1
+        edges.append(min(max(stop, first + 1), first + rows, n_rows))
+    return tuple(edges)
 
 
 def _mend(matrix: Matrix, fitting: int, size: int) -> str:

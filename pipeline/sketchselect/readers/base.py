@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.csr import densify, is_csr, take_columns
 
 _PIECE_NBYTES = 32 << 20
+_INDEX_NBYTES = 4
 
 Nonfinite = Literal["error", "drop_rows", "missing"]
 
@@ -48,7 +51,9 @@ class Matrix(ABC):
     dtype : numpy.dtype
         Type of the values as stored.
     is_sparse : bool
-        Whether `read_rows` hands out CSR blocks.
+        Whether `read_rows` hands out CSR blocks: canonical `scipy.sparse.csr_array` (see `linalg.csr.as_csr`).
+    entry_offsets : array of int64, shape (n_rows + 1,), or None
+        Stored entries before each row, and in all, where `is_sparse`; what bands of rows are cut by.
     feature_names : tuple of str or None
         Names of the columns, where the store has them.
     address : str
@@ -68,11 +73,14 @@ class Matrix(ABC):
         What messages call its rows and columns: the other way round where columns are handed out as rows.
     chunk_columns : int or None
         Columns that one read of columns decodes at least; None where it reads whole rows.
+    row_names : object with ``read(start, stop)``, or None
+        Names of the rows, where the store has them.
     """
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     is_sparse: bool = False
+    entry_offsets: NDArray[np.int64] | None = None
     feature_names: tuple[str, ...] | None = None
     address: str = "array"
     nonfinite: Nonfinite = "error"
@@ -82,10 +90,14 @@ class Matrix(ABC):
     notes: tuple[str, ...] = ()
     axes: tuple[str, str] = ("row", "column")
     chunk_columns: int | None = None
+    row_names: Any = None
 
     @abstractmethod
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk."""
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk.
+
+        An array, or a `scipy.sparse.csr_array` where `is_sparse`.
+        """
 
     @abstractmethod
     def identity(self, start: int, stop: int) -> str | None:
@@ -100,7 +112,10 @@ class Matrix(ABC):
         if not 0 <= start <= stop <= n_columns:
             raise BadParameter(f"{self.address}: columns {start} to {stop} are outside 0 to {n_columns}")
         step = max(1, _PIECE_NBYTES // (8 * n_columns * self.chunk_rows)) * self.chunk_rows
-        pieces = [self.read_rows(a, min(a + step, n_rows))[:, start:stop] for a in range(0, n_rows, step)]
+        pieces = []
+        for a in range(0, n_rows, step):
+            rows = self.read_rows(a, min(a + step, n_rows))
+            pieces.append(densify(take_columns(rows, range(start, stop))) if is_csr(rows) else rows[:, start:stop])
         return np.concatenate(pieces)
 
     def column_identity(self, start: int, stop: int) -> str | None:
@@ -120,6 +135,12 @@ class Matrix(ABC):
         This is what a task in another process is sent: data in memory is cut to these rows, a graph to their tasks.
         """
         return self
+
+    def stored_nbytes(self, start: int, stop: int) -> int:
+        """Return the bytes of these rows as stored: values, and the column indices of sparse ones."""
+        if self.entry_offsets is not None:
+            return int(self.entry_offsets[stop] - self.entry_offsets[start]) * (self.dtype.itemsize + _INDEX_NBYTES)
+        return (stop - start) * self.shape[1] * self.dtype.itemsize
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest says of this source."""

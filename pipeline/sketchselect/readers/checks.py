@@ -56,14 +56,19 @@ def require_policy(nonfinite: str) -> Nonfinite:
 def finish(block: Any, address: str) -> Array:
     """Return a block as it leaves a reader: canonical, native, and with a warning where float64 cannot hold it."""
     out = as_block(block)
-    if (
-        out.dtype.kind in "iu"
-        and out.dtype.itemsize == 8
-        and out.size
-        and (int(out.max()) > _EXACT or int(out.min()) < -_EXACT)
-    ):
-        warnings.warn(f"{address}: whole numbers beyond 2^53 are rounded to float64", stacklevel=2)
+    warn_beyond_double(out, address)
     return out
+
+
+def warn_beyond_double(values: Array, address: str) -> None:
+    """Warn where there are whole numbers that float64 cannot hold."""
+    if (
+        values.dtype.kind in "iu"
+        and values.dtype.itemsize == 8
+        and values.size
+        and (int(values.max()) > _EXACT or int(values.min()) < -_EXACT)
+    ):
+        warnings.warn(f"{address}: whole numbers beyond 2^53 are rounded to float64", stacklevel=3)
 
 
 def check_range(start: int, stop: int, n: int, address: str, axis: str = "row") -> None:

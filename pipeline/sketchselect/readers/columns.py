@@ -102,6 +102,7 @@ class InDouble(Matrix):
         self.shape = matrix.shape
         self.dtype = matrix.dtype  # as stored: bytes read are counted by it
         self.is_sparse = matrix.is_sparse
+        self.entry_offsets = matrix.entry_offsets
         self.feature_names = matrix.feature_names
         self.address = matrix.address
         self.nonfinite = matrix.nonfinite
@@ -112,9 +113,9 @@ class InDouble(Matrix):
         self.notes = matrix.notes
         self.axes = matrix.axes
 
-    def read_rows(self, start: int, stop: int) -> Array:
+    def read_rows(self, start: int, stop: int) -> Any:
         """Return these rows as float64."""
-        rows: Array = self._matrix.read_rows(start, stop).astype(np.float64)
+        rows = self._matrix.read_rows(start, stop).astype(np.float64)
         return rows
 
     def identity(self, start: int, stop: int) -> str | None:

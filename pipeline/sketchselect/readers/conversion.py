@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, SourceError
+from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
-from sketchselect.readers.location import Location, locate
-from sketchselect.readers.memory import ArrayMatrix, SparseMatrix
+from sketchselect.readers.location import locate
 from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.sparse_writing import write_csr
 from sketchselect.readers.text import CsvRows
 from sketchselect.readers.writing import create_array, put_in_place
 from sketchselect.readers.zarr_metadata import MAX_CHUNK_BYTES
@@ -31,7 +32,6 @@ BAND_BYTES = 64 << 20
 
 _CHUNKS = re.compile(r"\s*(\d+)\s*[xX,]\s*(\d+)\s*")
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
-_MARKET = (".mtx", ".mtx.gz")
 
 Progress = Callable[[int, int], None]
 
@@ -48,6 +48,8 @@ def convert(
 ) -> Path:
     """Write a matrix as a Zarr v3 array that is quick to read, checks itself, and has a file for every chunk.
 
+    Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
+
     Chunks are compressed with zstd and carry a checksum; the type is kept (in native byte order; text becomes float64).
     The array is written beside its destination and renamed when complete, so an interrupted run leaves nothing under
     the final name. Needs memory for a few chunk rows; archives and Matrix Market files are read whole.
@@ -61,7 +63,7 @@ def convert(
     destination : path
         Local folder; a store that `convert` wrote before is replaced, anything else is left alone.
     chunks : "ROWSxCOLS" or (rows, columns), default whole rows
-        Shape of a chunk. By default whole rows up to 2^21 values (16 MiB of float64).
+        Shape of a chunk, and a dense array in any case. By default whole rows up to 2^21 values (16 MiB of float64).
     key : str or None
         The array inside an ``.npz`` archive or Zarr group.
     feature_names : sequence of str or None
@@ -96,6 +98,7 @@ def convert(
         names = as_names(feature_names, n_columns)
         if names is None:
             raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
+    sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
     where = getattr(rows, "folder", None)
     if where is not None and target.resolve() in (where.resolve(), *where.resolve().parents):
@@ -103,6 +106,9 @@ def convert(
     step = _band_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
     attributes = {} if names is None else {ATTRIBUTE: list(names)}
     with put_in_place(target) as temporary:
+        if sparse:
+            write_csr(temporary, rows.matrix, names, progress)
+            return target
         array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
         done = 0
         for block in _aligned(rows.bands(step), step):
@@ -124,12 +130,13 @@ class MatrixRows:
         self.names = matrix.feature_names
         self.chunk_rows = matrix.chunk_rows
         self.folder = folder
-        self._matrix = matrix
+        self.matrix = matrix
 
     def bands(self, n_rows: int) -> Iterator[Array]:
         """Yield blocks of `n_rows` rows, in order; the last may be shorter."""
         for start in range(0, self.n_rows, n_rows):
-            yield self._matrix.read_rows(start, min(start + n_rows, self.n_rows))
+            block = self.matrix.read_rows(start, min(start + n_rows, self.n_rows))
+            yield densify(block) if is_csr(block) else block
 
 
 def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:
@@ -137,34 +144,12 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
         return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), None)
     place = locate(source, storage_options)
     name = place.url.lower()
-    if name.endswith((*_TEXT, *_MARKET)) and key is not None:
+    if name.endswith(_TEXT) and key is not None:
         raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
     if name.endswith(_TEXT):
         return CsvRows(place)
     folder = Path(place.url) if place.is_local else None
-    if name.endswith(_MARKET):
-        return MatrixRows(_market(place), folder)
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), folder)
-
-
-def _market(place: Location) -> Matrix:
-    import inspect
-
-    import scipy.io
-
-    if not place.is_local:
-        raise SourceError(f"{place.address}: Matrix Market files are converted from local disks only; copy it first")
-    if place.version() is None:
-        raise place.not_found()
-    try:
-        # Releases that know the choice warn about its default; either kind of result is welcome here.
-        known = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
-        values = scipy.io.mmread(place.url, **({"spmatrix": False} if known else {}))
-    except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
-        raise SourceError(f"{place.address}: not a Matrix Market file, or it is damaged; write it again") from error
-    if isinstance(values, np.ndarray):
-        return ArrayMatrix(values, address=place.address)
-    return SparseMatrix(values, address=place.address)
 
 
 def _destination(destination: str | os.PathLike[str]) -> Path:

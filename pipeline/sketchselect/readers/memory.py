@@ -6,11 +6,13 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from sketchselect.errors import SourceError
+from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import ALLOWED, as_names, check_range, finish, require_matrix
+from sketchselect.readers.checks import ALLOWED, as_names, check_range, finish, require_matrix, warn_beyond_double
 
 
 class ArrayMatrix(Matrix):
@@ -82,17 +84,23 @@ class ArrayMatrix(Matrix):
 
 
 class SparseMatrix(Matrix):
-    """A SciPy sparse matrix in memory, handed out as dense blocks.
+    """A SciPy sparse matrix in memory, handed out as CSR blocks.
 
     Parameters
     ----------
     values : scipy sparse matrix or array of shape (n_rows, n_features)
-        In any format; kept as CSR, sharing memory where it is CSR already.
+        In any format; kept as canonical CSR, sharing memory where it is that already.
     feature_names, nonfinite, address
         As for `ArrayMatrix`.
+
+    Raises
+    ------
+    SourceError
+        If its index arrays do not describe a matrix; the message names the row.
     """
 
     in_memory = True
+    is_sparse = True
 
     def __init__(
         self,
@@ -102,34 +110,40 @@ class SparseMatrix(Matrix):
         address: str = "sparse matrix",
     ) -> None:
         require_matrix(values.shape, values.dtype, address)
-        rows = values.tocsr()
-        require_valid_csr(rows.data, rows.indices, rows.indptr, rows.shape, address)
+        try:
+            rows = as_csr(values, address)
+        except BadBlock as error:
+            raise SourceError(f"{error}; write it again") from error
+        warn_beyond_double(rows.data, address)
         self._rows = rows
         self._first = 0
+        self.entry_offsets = rows.indptr.astype(np.int64)
         self.shape = (int(rows.shape[0]), int(rows.shape[1]))
-        self.dtype = np.dtype(rows.dtype)
+        self.dtype = np.dtype(values.dtype)
         self.feature_names = feature_names
         self.nonfinite = nonfinite
         self.address = address
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`, dense; entries stored twice are added up."""
-        return finish(self._slice(start, stop).toarray(), self.address)
+    def read_rows(self, start: int, stop: int) -> csr_array:
+        """Return rows `start` to `stop`."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
+        return take_rows(self._rows, start - self._first, stop - self._first)
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`, dense."""
         check_range(start, stop, self.shape[1], self.address, self.axes[1])
-        return finish(self._slice(0, self.shape[0])[:, start:stop].toarray(), self.address)
+        return densify(take_columns(self.read_rows(0, self.shape[0]), range(start, stop)))
 
     def transposed(self) -> Matrix:
         """Return a copy, in CSR again, whose rows are the columns."""
-        out = SparseMatrix(self._slice(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
         out.axes = (self.axes[1], self.axes[0])
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the stored entries of these rows."""
-        rows = self._slice(start, stop)
+        rows = self.read_rows(start, stop)
         digest = hashlib.blake2b(f"csr {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
         for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), canonical(rows.data)):
             digest.update(part.data if part.size else b"")
@@ -137,35 +151,30 @@ class SparseMatrix(Matrix):
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix that holds these rows only."""
+        rows = self.read_rows(start, stop)
         out = SparseMatrix.__new__(SparseMatrix)
-        out.__dict__.update(self.__dict__, _rows=self._slice(start, stop), _first=start, feature_names=None)
+        # Row ends travel with the rows; those of all rows stay behind.
+        out.__dict__.update(self.__dict__, _rows=rows, _first=start, feature_names=None, entry_offsets=None)
         return out
 
-    def _slice(self, start: int, stop: int) -> Any:
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
-        return self._rows[start - self._first : stop - self._first]
+    def stored_nbytes(self, start: int, stop: int) -> int:
+        """Return the bytes of these rows: values and column indices."""
+        ends = self._rows.indptr
+        n_entries = int(ends[stop - self._first]) - int(ends[start - self._first])
+        return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
 
 
 def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
     """Raise `SourceError` unless these arrays are a CSR matrix: reading a damaged one would reach beyond them."""
-    wrong = None
-    if (
-        indptr.ndim != 1
-        or indices.ndim != 1
-        or data.ndim != 1
-        or indptr.dtype.kind not in "iu"
-        or indices.dtype.kind not in "iu"
-    ):
-        wrong = "data, indices and indptr must be one-dimensional, the last two of whole numbers"
-    elif indptr.shape[0] != shape[0] + 1:
-        wrong = f"indptr has {indptr.shape[0]} entries for {shape[0]} rows"
-    elif int(indptr[0]) != 0 or (np.diff(indptr.astype(np.int64)) < 0).any():
-        wrong = "indptr must begin with 0 and never decrease"
-    elif int(indptr[-1]) > min(len(data), len(indices)):
-        wrong = f"indptr ends at {int(indptr[-1])}, there are {len(data)} values and {len(indices)} indices"
-    elif len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= shape[1]):
-        wrong = f"an index is outside the {shape[1]} columns"
+    wrong = structure_fault(data, indices, indptr, shape)
+    if wrong is None and len(indices):
+        outside = (indices[: int(indptr[-1])] < 0) | (indices[: int(indptr[-1])] >= shape[1])
+        if outside.any():
+            place = int(outside.argmax())
+            wrong = (
+                f"row {row_of(indptr, place)} has an entry in column {int(indices[place])}, and there are {shape[1]} "
+                "columns"
+            )
     if wrong is not None:
         raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
 

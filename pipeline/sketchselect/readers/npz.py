@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.errors import SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
@@ -119,11 +120,17 @@ class NpzMatrix(Matrix):
     def __post_init__(self) -> None:
         loaded = self._load()
         self.shape, self.dtype, self.address = loaded.shape, loaded.dtype, loaded.address
+        self.is_sparse = loaded.is_sparse
         self.feature_names = loaded.feature_names
         self.nonfinite = self.policy
 
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop`."""
+    @property
+    def entry_offsets(self) -> NDArray[np.int64] | None:  # type: ignore[override]
+        """Stored entries before each row; they stay with the loaded archive, so that this pickles as an address."""
+        return self._load().entry_offsets
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop`, CSR where the archive is."""
         return self._load().read_rows(start, stop)
 
     def read_columns(self, start: int, stop: int) -> Array:

@@ -9,12 +9,16 @@ from typing import Any
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import require_policy
-from sketchselect.readers.dask_array import DaskMatrix, is_dask, unwrapped
+from sketchselect.readers.dask_array import DaskMatrix, is_dask
+from sketchselect.readers.labelled import anndata_matrix, is_anndata, is_xarray, xarray_matrix
 from sketchselect.readers.location import Location, locate
+from sketchselect.readers.market import ENDINGS as MARKET
+from sketchselect.readers.market import open_market_matrix
 from sketchselect.readers.memory import SparseMatrix, array_matrix, frame_matrix
+from sketchselect.readers.parquet import is_parquet, open_parquet_matrix
 from sketchselect.readers.zarr_array import MissingPolicy, require_missing_policy
 
-CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz", ".mtx", ".mtx.gz")
+CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz")
 """Endings of text files that `convert` turns into Zarr; they are not read in place."""
 
 
@@ -35,11 +39,14 @@ def open_matrix(
     Parameters
     ----------
     source : path, URL, array or Matrix
-        A Zarr v2 or v3 array (folder, or URL ``file:// memory:// s3:// gs:// az:// abfs://``), a local ``.npy`` or
-        ``.npz`` file, a NumPy array or anything array-like, a pandas DataFrame, a SciPy sparse matrix, a Dask array
-        with known chunks, a `zarr.Array` on a local disk. A `Matrix` is returned as it is.
+        A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
+        ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file or a folder of them; a local ``.npy``,
+        ``.npz`` or Matrix Market file; a NumPy array or anything array-like, a pandas DataFrame, a SciPy sparse
+        matrix, an AnnData object, an xarray DataArray, a Dask array with known chunks, a `zarr.Array` on a local disk.
+        A `Matrix` is returned as it is.
     key : str or None
-        The array inside a Zarr group or ``.npz`` archive.
+        The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
+        of Parquet the columns, "a,b,c", or with a leading "-" those to leave out.
     storage_options : mapping or None
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
@@ -78,6 +85,9 @@ def open_matrix(
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
         return _open_path(locate(source, storage_options), key, missing, policy)
+    if is_anndata(source):
+        values, names = anndata_matrix(source, key)
+        return _named(open_matrix(values, nonfinite=nonfinite, source_id=source_id), names)
     if key is not None or storage_options:
         raise BadParameter("key and storage_options go with a path or URL, not with an object in memory")
     if isinstance(source, Matrix):
@@ -86,7 +96,9 @@ def open_matrix(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open it anew to change that'
             )
         return source
-    source = unwrapped(source)
+    if is_xarray(source):
+        values, names = xarray_matrix(source)
+        return _named(open_matrix(values, nonfinite=nonfinite, source_id=source_id), names)
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if source_id is not None:
@@ -102,6 +114,12 @@ def open_matrix(
     return array_matrix(source, policy)
 
 
+def _named(matrix: Matrix, names: tuple[str, ...] | None) -> Matrix:
+    """Return a matrix of our own making with the names that the object around it has for the columns."""
+    matrix.feature_names = names
+    return matrix
+
+
 def _open_path(place: Location, key: str | None, missing: MissingPolicy, policy: Nonfinite) -> Matrix:
     name = place.url.lower()
     if name.endswith(".npz"):
@@ -114,6 +132,12 @@ def _open_path(place: Location, key: str | None, missing: MissingPolicy, policy:
         if key is not None:
             raise BadParameter(f"{place.address}: an .npy file holds one array, so key names nothing; leave key out")
         return open_npy_matrix(place, policy)
+    if name.endswith(MARKET):
+        if key is not None:
+            raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
+        return open_market_matrix(place, policy)
+    if is_parquet(place):
+        return open_parquet_matrix(place, key, policy)
     if name.endswith(CONVERTIBLE):
         if place.is_local and place.version() is None:
             raise place.not_found()

@@ -51,7 +51,7 @@ class Vector(ABC):
 
 def open_vector(
     source: Any,
-    n_rows: int,
+    n_rows: int | None,
     *,
     matrix_address: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -65,8 +65,8 @@ def open_vector(
     source : path, URL, array or Vector
         An ``.npy`` file; an ``.npz`` archive (its array `name`, else ``y``, else the only one of `n_rows` entries);
         a Zarr array; the name of an array in the store of the matrix; a NumPy array, pandas Series or Dask array.
-    n_rows : int
-        Rows of the matrix.
+    n_rows : int or None
+        Rows of the matrix; None where there is no matrix to compare with.
     matrix_address : str or None
         Where the matrix is; arrays in the same store can then be named alone.
     storage_options : mapping or None

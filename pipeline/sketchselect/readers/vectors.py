@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +12,14 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.readers.anndata_layout import encoding, find_group
 from sketchselect.readers.checks import check_range
 from sketchselect.readers.dask_array import is_dask, unwrapped
+from sketchselect.readers.kept import kept
 from sketchselect.readers.location import Location, locate
 from sketchselect.readers.npy import NpyArray
 from sketchselect.readers.npz import Archive
+from sketchselect.readers.parquet import ParquetVector, has_column, is_parquet, open_parquet_vector
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr_array import MissingPolicy, ZarrArray, read_document
 from sketchselect.readers.zarr_matrix import find_array
@@ -27,10 +28,6 @@ from sketchselect.readers.zarr_scan import scan
 
 KEPT_WHOLE = 64 << 20
 """Vectors up to this size are read once per process, whatever their chunks."""
-
-_KEPT = 8
-_loaded: OrderedDict[tuple[Any, ...], Array] = OrderedDict()
-_lock = threading.Lock()
 
 
 class ArrayVector(Vector):
@@ -99,7 +96,7 @@ class NpzVector(Vector):
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
         where = (os.getpid(), self.archive.path, self.archive.version, self.key)
-        return _kept(where, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
+        return kept(where, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return the fingerprint of the file and the name of the array."""
@@ -125,11 +122,39 @@ class ZarrVector(Vector):
         if int(np.prod(self.shape)) * max(8, self.dtype.itemsize) > KEPT_WHOLE:
             return as_entries(self.source.read(start, stop), self.address)
         where = (os.getpid(), self.address, self.identity())
-        return _kept(where, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
+        return kept(where, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return a fingerprint from the metadata and the chunks' versions."""
         return self.source.identity(0, self.n_rows)
+
+
+@dataclass(eq=False)
+class CategoricalVector(Vector):
+    """Entries that AnnData stores as codes of categories; an entry without a category is "nan"."""
+
+    codes: ZarrVector
+    categories: ZarrVector
+    place: str
+
+    def __post_init__(self) -> None:
+        self.shape, self.address = self.codes.shape, self.place
+        self.dtype = self.read(0, 0).dtype
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        codes = self.codes.read(start, stop)
+        names = self.categories.read(0, self.categories.n_rows)
+        if codes.size and not (int(codes.min()) >= -1 and int(codes.max()) < names.shape[0]):
+            raise SourceError(f"{self.address}: a code is outside the {names.shape[0]} categories; write it again")
+        if names.dtype.kind == "U":
+            return canonical(np.append(names, "nan")[codes])
+        return canonical(np.append(names.astype(np.float64), np.nan)[codes])
+
+    def identity(self) -> str | None:
+        """Return a fingerprint of codes and categories."""
+        parts = self.codes.identity(), self.categories.identity()
+        return None if None in parts else "/".join(map(str, parts))
 
 
 class DaskVector(Vector):
@@ -164,7 +189,7 @@ class DaskVector(Vector):
 
 def make_vector(
     source: Any,
-    n_rows: int,
+    n_rows: int | None,
     matrix_address: str | None,
     storage_options: Mapping[str, Any] | None,
     missing_chunks: MissingPolicy,
@@ -176,7 +201,7 @@ def make_vector(
         raise SourceError(
             f"{name} {vector.address}: has {len(vector.shape)} dimensions; give one entry (or one row) per row"
         )
-    if vector.shape[0] != n_rows:
+    if n_rows is not None and vector.shape[0] != n_rows:
         raise SourceError(
             f"{name} {vector.address}: has shape {vector.shape}, the matrix has {n_rows} rows; "
             "both must have the same number of rows"
@@ -204,7 +229,7 @@ def as_entries(values: Any, address: str) -> Array:
 
 def _make(
     source: Any,
-    n_rows: int,
+    n_rows: int | None,
     matrix_address: str | None,
     storage_options: Mapping[str, Any] | None,
     missing_chunks: MissingPolicy,
@@ -229,7 +254,7 @@ def _make(
 
 def _from_path(
     source: str | os.PathLike[str],
-    n_rows: int,
+    n_rows: int | None,
     matrix_address: str | None,
     storage_options: Mapping[str, Any] | None,
     missing_chunks: MissingPolicy,
@@ -245,28 +270,57 @@ def _from_path(
     elif exists and lower.endswith(".npz"):
         vector = _from_archive(Archive.open(place), n_rows, name)
     elif exists:
-        vector = _from_zarr(find_array(place, None), missing_chunks)
+        vector = _from_store(place, missing_chunks) if not is_parquet(place) else open_parquet_vector(place, None, name)
     else:
+        column = _parquet_beside(text, matrix_address, storage_options)
+        if column is not None:
+            return column
         inside = _beside(text, matrix_address, storage_options)
         if inside is None:
             error = place.not_found()
             where = f"; nor is there such an array in the store of {matrix_address}" if matrix_address else ""
             raise SourceError(f"{name}: {error}{where}")
-        vector = _from_zarr(inside, missing_chunks)
+        vector = _from_store(inside, missing_chunks)
     return vector
 
 
-def _from_archive(archive: Archive, n_rows: int, name: str) -> NpzVector:
+def _from_archive(archive: Archive, n_rows: int | None, name: str) -> NpzVector:
     for key in (name, "y"):
         if key in archive.headers:
             return NpzVector(archive, key)
-    fitting = [key for key, header in archive.headers.items() if header.shape == (n_rows,)]
+    shapes = {key: header.shape for key, header in archive.headers.items()}
+    fitting = [key for key, shape in shapes.items() if len(shape) == 1 and n_rows in (None, shape[0])]
     if len(fitting) != 1:
+        entries = "one-dimensional" if n_rows is None else f"of {n_rows} entries"
         raise SourceError(
-            f"{name}: {archive.path} has no array {name!r} or 'y', and not exactly one of {n_rows} entries; "
+            f"{name}: {archive.path} has no array {name!r} or 'y', and not exactly one {entries}; "
             f"there are: {archive.listed()}"
         )
     return NpzVector(archive, fitting[0])
+
+
+def _from_store(place: Location, missing_chunks: MissingPolicy) -> Vector:
+    group = find_group(place, None, frozenset(("categorical",)))
+    if group is None:
+        return _from_zarr(find_array(place, None), missing_chunks)
+    codes = _from_zarr(find_array(place, "codes"), missing_chunks)
+    categories = _from_zarr(find_array(place, "categories"), missing_chunks)
+    return CategoricalVector(codes, categories, place.address)
+
+
+def _parquet_beside(
+    column: str, matrix_address: str | None, storage_options: Mapping[str, Any] | None
+) -> ParquetVector | None:
+    """Return the column of this name in the Parquet files that hold the matrix."""
+    if matrix_address is None:
+        return None
+    try:
+        place = locate(matrix_address, storage_options if "://" in matrix_address else None)
+    except SourceError:
+        return None  # the matrix is no file, its address only a description
+    if not is_parquet(place) or not has_column(place, column):
+        return None
+    return open_parquet_vector(place, column, column)
 
 
 def _from_zarr(found: tuple[Location, dict[str, Any]], missing_chunks: MissingPolicy) -> ZarrVector:
@@ -285,10 +339,8 @@ def _is_text(type_name: str) -> bool:
     return type_name in ("string", "object") or "utf" in type_name or type_name.startswith(("<U", "|S", ">U"))
 
 
-def _beside(
-    key: str, matrix_address: str | None, storage_options: Mapping[str, Any] | None
-) -> tuple[Location, dict[str, Any]] | None:
-    """Return the array `key` in the group that holds the matrix, or in one of the groups around it."""
+def _beside(key: str, matrix_address: str | None, storage_options: Mapping[str, Any] | None) -> Location | None:
+    """Return where the array (or AnnData's categories) `key` is: in a group that holds the matrix, near or far."""
     if matrix_address is None or key.startswith(("/", ".")):
         return None
     try:
@@ -301,17 +353,7 @@ def _beside(
             return None
         if found[0] == "group":
             inside = read_document(place.join(key))
-            if inside is not None and inside[0] == "array":
-                return place.join(key), inside[1]
+            if inside is not None and (inside[0] == "array" or encoding(inside[1]) == "categorical"):
+                return place.join(key)
         place = place.parent()
     return None
-
-
-def _kept(where: tuple[Any, ...], load: Callable[[], Array]) -> Array:
-    with _lock:
-        if where not in _loaded:
-            _loaded[where] = load()
-            while len(_loaded) > _KEPT:
-                _loaded.popitem(last=False)
-        _loaded.move_to_end(where)
-        return _loaded[where]

@@ -10,6 +10,7 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.readers.anndata_layout import axis_names, column_names, encoding, find_group
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import check_range, finish, require_matrix
 from sketchselect.readers.location import Location
@@ -17,6 +18,7 @@ from sketchselect.readers.zarr_array import MissingPolicy, ZarrArray, read_docum
 from sketchselect.readers.zarr_metadata import ArrayMetadata, parse_metadata
 from sketchselect.readers.zarr_names import feature_names
 from sketchselect.readers.zarr_scan import scan
+from sketchselect.readers.zarr_sparse import SPARSE, open_zarr_sparse
 
 _LISTED = 12
 
@@ -96,8 +98,16 @@ class ZarrMatrix(Matrix):
 
 def open_zarr_matrix(
     location: Location, key: str | None, missing_chunks: MissingPolicy, nonfinite: Nonfinite
-) -> ZarrMatrix:
-    """Open, check and scan the array at `location` (at `key` in it)."""
+) -> Matrix:
+    """Open, check and scan the array, or the group of a CSR matrix, at `location` (at `key` in it).
+
+    Of a store that AnnData wrote, ``X`` is opened where no key is given; its names are those of ``var`` and ``obs``.
+    """
+    group = find_group(location, key, SPARSE)
+    if group is not None:
+        return open_zarr_sparse(group, missing_chunks, nonfinite)
+    if key is None and (found := read_document(location)) is not None and encoding(found[1]) == "anndata":
+        key = "X"
     place, document = find_array(location, key)
     metadata = parse_metadata(document, place.address)
     require_readable(metadata, place.address)
@@ -105,8 +115,11 @@ def open_zarr_matrix(
     attributes = document.get("attributes") or {}
     notes = scan(source, attributes)
     source.open()
-    matrix = ZarrMatrix(source, feature_names(place, document, metadata.shape[1]), nonfinite)
+    names = feature_names(place, document, metadata.shape[1]) or column_names(place, metadata.shape[1])
+    matrix = ZarrMatrix(source, names, nonfinite)
     matrix.notes += notes
+    rows = axis_names(place, "obs")
+    matrix.row_names = rows if rows is not None and rows.metadata.shape == metadata.shape[:1] else None
     return matrix
 
 

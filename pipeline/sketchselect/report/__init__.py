@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from sketchselect.report.cluster_count_record import ClusterCountRecord
 from sketchselect.report.model_record import ModelRecord
 from sketchselect.report.record import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report.timeline_record import TimelineRecord
 
 __all__ = [
     "CertificateRecord",
+    "ClusterCountRecord",
     "ComparedRecord",
     "KnownLabels",
     "ModelRecord",
     "RunRecord",
     "StageRecord",
+    "TimelineRecord",
     "render",
 ]
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from sketchselect.report import drawing
+from sketchselect.report.cluster_count import cluster_count_section
 from sketchselect.report.headline import headline, summary_sentence
 from sketchselect.report.model import model_section
 from sketchselect.report.pixels import draw_pixels
@@ -35,6 +36,7 @@ from sketchselect.report.text import (
     size,
     words,
 )
+from sketchselect.report.timeline import timeline_section
 
 _MAX_NOTES = 100
 
@@ -55,6 +57,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "headline": headline(record),
         "facts": _facts(record),
         "certificates": _certificates(record),
+        "statements": [clean(text, NOTE_LENGTH) for text in record.statements],
         "spectrum": _spectrum(record),
         "scores": None,
         "pixels": None,
@@ -64,6 +67,8 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "has_weights": record.weights is not None,
         "clusters": None,
         "model": None if record.model is None else model_section(record.model),
+        "timeline": None if record.timeline is None else timeline_section(record.timeline),
+        "cluster_count": None if record.cluster_count is None else cluster_count_section(record.cluster_count),
         "diagnostics": _diagnostics(record),
         "promise": _promise(record),
         "compared": _compared(record),
@@ -223,6 +228,11 @@ def _known(record: RunRecord) -> Mapping[str, Any] | None:
         "measures": [
             ("NMI (normalised mutual information)", shown(known.nmi), shown(known.nmi_all_columns)),
             ("ARI (adjusted Rand index)", shown(known.ari), shown(known.ari_all_columns)),
+            *(
+                [("Accuracy (best matching)", shown(known.accuracy), shown(known.accuracy_all_columns))]
+                if known.accuracy is not None
+                else []
+            ),
         ],
         "compared": known.nmi_all_columns is not None or known.ari_all_columns is not None,
         "r": count(len(np.asarray(record.support))),

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.cluster_count_record import ClusterCountRecord
 from sketchselect.report.model_record import ModelRecord
+from sketchselect.report.timeline_record import TimelineRecord
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class KnownLabels:
         Normalised mutual information and adjusted Rand index of the clusters with the classes.
     nmi_all_columns, ari_all_columns : float or None
         The same for a clustering on all columns, where the run made one to compare with.
+    accuracy, accuracy_all_columns : float or None
+        Share of rows in their class's cluster under the best matching; None in records that did not keep it.
     """
 
     table: ArrayLike
@@ -95,6 +99,8 @@ class KnownLabels:
     ari: float
     nmi_all_columns: float | None = None
     ari_all_columns: float | None = None
+    accuracy: float | None = None
+    accuracy_all_columns: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -131,6 +137,10 @@ class RunRecord:
         What the method says of its own answer: numbers and texts.
     model : ModelRecord or None
         What a method with a target fitted.
+    timeline : TimelineRecord or None
+        How the selection changed along the rows.
+    cluster_count : ClusterCountRecord or None
+        What is known of a range of numbers of clusters.
     singular_values : array (m,) or None
         Singular values of the sketch (of the matrix itself where it was kept exactly), descending.
     shrinkage : float
@@ -153,6 +163,8 @@ class RunRecord:
         Where a row is an image: columns in C order.
     certificates : sequence of CertificateRecord
         The guarantees, any order.
+    statements : sequence of str
+        What else is proved, a sentence each: of the selected columns before and after clustering.
     known_labels : KnownLabels or None
         Agreement with labels known beforehand.
     compared : sequence of ComparedRecord
@@ -184,6 +196,8 @@ class RunRecord:
     weights: ArrayLike | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     model: ModelRecord | None = None
+    timeline: TimelineRecord | None = None
+    cluster_count: ClusterCountRecord | None = None
     singular_values: ArrayLike | None = None
     shrinkage: float = 0.0
     squared_norm: float | None = None
@@ -195,6 +209,7 @@ class RunRecord:
     centres_2d: ArrayLike | None = None
     image_shape: Sequence[int] | None = None
     certificates: Sequence[CertificateRecord] = ()
+    statements: Sequence[str] = ()
     known_labels: KnownLabels | None = None
     compared: Sequence[ComparedRecord] = ()
     stages: Sequence[StageRecord] = ()

@@ -10,6 +10,7 @@ from sketchselect.selectors.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.deterministic import DeterministicSelector
 from sketchselect.selectors.greedy import GreedySelector
+from sketchselect.selectors.highly_variable import HighlyVariableGenes
 from sketchselect.selectors.hybrid import HybridSelector
 from sketchselect.selectors.leverage import LeverageSelector
 from sketchselect.selectors.online_leverage import OnlineLeverageSelector
@@ -17,9 +18,12 @@ from sketchselect.selectors.penalized_concave import MCPPath, SCADPath
 from sketchselect.selectors.penalized_convex import ElasticNetPath, LassoPath
 from sketchselect.selectors.pivoted_qr import PivotedQRSelector
 from sketchselect.selectors.randomized import RandomizedSelector
+from sketchselect.selectors.sampled_graph import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.selection import Selection, rank
+from sketchselect.selectors.sketched_lasso import SketchedLassoSelector
 from sketchselect.selectors.sketched_ridge import SketchedRidgeSelector
 from sketchselect.selectors.stability import StabilitySelector
+from sketchselect.selectors.stored_stream import StoredStream
 from sketchselect.selectors.thresholded import ThresholdedOLS
 from sketchselect.selectors.variance import VarianceSelector
 
@@ -29,16 +33,20 @@ METHODS: dict[str, type[BaseSelector]] = {
         ElasticNetPath,
         FeatureSelectionAnnealing,
         GreedySelector,
+        LaplacianScoreSelector,
         LassoPath,
         LeverageSelector,
+        MCFSSelector,
         MCPPath,
         OnlineLeverageSelector,
         PivotedQRSelector,
         SCADPath,
+        SketchedLassoSelector,
         SketchedRidgeSelector,
         ThresholdedOLS,
         VarianceSelector,
         DeterministicSelector,
+        HighlyVariableGenes,
         HybridSelector,
         RandomizedSelector,
     )
@@ -75,17 +83,22 @@ __all__ = [
     "ElasticNetPath",
     "FeatureSelectionAnnealing",
     "GreedySelector",
+    "HighlyVariableGenes",
     "HybridSelector",
+    "LaplacianScoreSelector",
     "LassoPath",
     "LeverageSelector",
+    "MCFSSelector",
     "MCPPath",
     "OnlineLeverageSelector",
     "PivotedQRSelector",
     "RandomizedSelector",
     "SCADPath",
     "Selection",
+    "SketchedLassoSelector",
     "SketchedRidgeSelector",
     "StabilitySelector",
+    "StoredStream",
     "ThresholdedOLS",
     "VarianceSelector",
     "make",

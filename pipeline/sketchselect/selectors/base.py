@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import vstack
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
+from sketchselect.linalg.csr import take_columns
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_bands
 from sketchselect.readers.base import Nonfinite
 from sketchselect.selectors.selection import Selection
@@ -60,6 +62,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the selection of `n_select` columns; pure."""
 
     # --- derived -----------------------------------------------------------------------------------------------
+
+    @property
+    def uses_target(self) -> bool:
+        """Whether this selector, with its parameters, looks at y."""
+        return type(self).needs_target
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
@@ -124,7 +131,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
-        source = Source(matrix, target, weight, self.prepare_steps())
+        source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
         with as_engine(client) as engine:
             self.summary_ = self.collect(source, engine)
         return self._finish(matrix.feature_names)
@@ -156,8 +163,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
         else:
             summary = before
+            _require_names(before.feature_names, matrix)
         weights = None if sample_weight is None else np.asarray(sample_weight)
-        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
+        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         for a, b in zip(bands.edges, bands.edges[1:], strict=False):
             rows = prepare.apply(steps, matrix.read_rows(a, b))
             labels = None if target is None else target.read(a, b)
@@ -218,7 +226,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Open the target of a selector that uses one."""
-        if not self.needs_target:
+        if not self.uses_target:
             return None
         if y is None:
             raise BadParameter(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -270,7 +278,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return mask
 
     def transform(self, X: Any) -> Any:
-        """Return the selected columns: of the same type for arrays and data frames, an array for stores.
+        """Return the selected columns: of the same type for arrays and data frames, an array (or CSR) for stores.
 
         A store's bands are read one after the other and only the selected columns are kept. A Dask array stays lazy.
         """
@@ -281,15 +289,29 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self._require_width(X.shape[-1])
             return X[:, self.support_]
         matrix = self._open(X, reset=False)
-        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
-        parts = [matrix.read_rows(a, b)[:, self.support_] for a, b in zip(bands.edges, bands.edges[1:], strict=False)]
-        return np.concatenate(parts)
+        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse)
+        blocks = (matrix.read_rows(a, b) for a, b in zip(bands.edges, bands.edges[1:], strict=False))
+        if matrix.is_sparse:
+            return vstack([take_columns(rows, self.support_) for rows in blocks], format="csr")
+        return np.concatenate([rows[:, self.support_] for rows in blocks])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = getattr(self, "missing", None) is not None
         return tags
+
+
+def _require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
+    """Raise `Incompatible`, naming the column, where a batch's columns are named otherwise than those seen so far."""
+    names = matrix.feature_names
+    if seen is None or names is None or seen == names:
+        return
+    j = next(i for i, (a, b) in enumerate(zip(seen, names, strict=True)) if a != b)
+    raise Incompatible(
+        f"{matrix.address}: column {j} is named {names[j]!r}, in the rows seen so far it is {seen[j]!r}; bring the "
+        "columns into the same order"
+    )
 
 
 def _is_array_like(X: Any) -> bool:

@@ -132,7 +132,9 @@ class ColumnSelector(BaseSelector):
             weights=np.sqrt(squares[support]),
             feature_names=summary.feature_names,
             parameters=parameters | self._own_parameters(summary),
-            diagnostics={"shrinkage": subspace.shrinkage} | self.certificate_.to_dict() | told,
+            diagnostics={"shrinkage": subspace.shrinkage, "subspace_angle": subspace.angle}
+            | self.certificate_.to_dict()
+            | told,
         )
 
 

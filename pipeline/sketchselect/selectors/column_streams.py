@@ -24,8 +24,8 @@ def column_source(source: Source, method: str) -> Source:
     """
     if source.prepare:
         raise BadParameter(
-            f"{method}: the step {source.prepare[0]!r} needs whole rows, and columns are read here; convert the data "
-            "first, or use a method that reads rows"
+            f"{method}: the step {source.prepare[0].name!r} needs whole rows, and columns are read here; convert the "
+            "data first, or use a method that reads rows"
         )
     if source.weight is not None:
         raise BadParameter(f"{method}: weights of rows are not used where columns are read; leave sample_weight out")

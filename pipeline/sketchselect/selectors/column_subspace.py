@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import Incompatible
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.spectrum import Directions
+from sketchselect.linalg.spectrum import Directions, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import FrequentDirections, Moments
 
@@ -40,6 +40,8 @@ class ColumnSubspace:
         What rounding may have added to sums of squares of the whole matrix.
     single_rounding : float
         What products in float32 may have added to a squared singular value; see `Moments.single_rounding`.
+    angle : float or None
+        Bound of the sine of the angle between Z and the top directions of the rows; None where none follows.
     """
 
     vectors: Floats
@@ -50,6 +52,7 @@ class ColumnSubspace:
     shrinkage: float
     rounding: float
     single_rounding: float = 0.0
+    angle: float | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -134,6 +137,9 @@ def column_subspace(
         unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt(delta * leverage)) ** 2)
     # The spectrum is that of a matrix within some units of the largest eigenvalue.
     single = summary.single_rounding if isinstance(summary, Moments) else 0.0
+    angle = None
+    if width and not (svd == "fast" and width < rank):
+        angle = subspace_angle(found.squares, width, delta + single, scatter.size)
     spectral = 4.0 * scatter.size * _EPS * top + single * (1.0 - leverage)
     residuals = left_squares + unseen + spectral + slack
     return ColumnSubspace(
@@ -145,6 +151,7 @@ def column_subspace(
         delta,
         rounding,
         single,
+        angle,
     )
 
 

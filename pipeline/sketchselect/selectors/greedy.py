@@ -40,6 +40,8 @@ class GreedySelector(DirectionsSelector):
         the directions, the choice goes on in a new round among the columns that are left.
     normalize : "l2" or None, default "l2"
         Scale every row to unit length first.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
 
     Notes
     -----
@@ -69,12 +71,14 @@ class GreedySelector(DirectionsSelector):
         sketch_size: int | None = None,
         noise: Literal["residual"] | None = "residual",
         normalize: str | None = "l2",
+        half_life: float | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
         self.sketch_size = sketch_size
         self.noise = noise
         self.normalize = normalize
+        self.half_life = half_life
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for parameters out of range."""

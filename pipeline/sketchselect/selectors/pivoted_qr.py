@@ -29,6 +29,8 @@ class PivotedQRSelector(DirectionsSelector):
         Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
     normalize : "l2" or None, default "l2"
         Scale every row to unit length first.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
 
     Notes
     -----
@@ -57,11 +59,13 @@ class PivotedQRSelector(DirectionsSelector):
         n_components: int | None = None,
         sketch_size: int | None = None,
         normalize: str | None = "l2",
+        half_life: float | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
         self.sketch_size = sketch_size
         self.normalize = normalize
+        self.half_life = half_life
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.summaries import FrequentDirections, Summary
+from sketchselect.selectors.sketched import SketchedSelector, n_significant, scored_squares
+from sketchselect.summaries import FrequentDirections
 
 Alpha = float | Literal["auto", "paper"]
 
@@ -39,10 +40,7 @@ def ridge_weights(
     -----
     Source: Huang et al. 2015, Algorithm 2 steps 5-7 and Lemma 3.3.
     """
-    top = float(squares[0]) if squares.size else 0.0
-    # Directions at rounding level are noise: a ridge of their size would blow their weights up.
-    significant = squares > vectors.shape[1] * np.finfo(np.float64).eps * top
-    k = min(n_components, int(np.count_nonzero(significant)))
+    k = n_significant(squares, vectors.shape[1], n_components)
     if k == 0:
         return np.zeros(vectors.shape[1]), 0.0
     s2 = squares[:k]
@@ -57,7 +55,7 @@ def ridge_weights(
     return scores, ridge
 
 
-class SketchedRidgeSelector(BaseSelector):
+class SketchedRidgeSelector(SketchedSelector):
     """Select the columns that carry the top directions of the data, from a Frequent Directions sketch (FSDS).
 
     One pass, memory of the sketch alone. The scores equal those of an exact singular value decomposition up to the
@@ -83,6 +81,9 @@ class SketchedRidgeSelector(BaseSelector):
     compensate : bool, default True
         Add Delta back to every s_i^2 before scoring: shrinking makes weak directions look weaker still, and the scores
         are not monotone in s_i. False scores the shrunk values, as printed.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream; Delta fades alike. By
+        default all rows count the same, as in the paper.
 
     Notes
     -----
@@ -100,7 +101,6 @@ class SketchedRidgeSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "sketched-ridge"
-    requires: ClassVar[tuple[str, ...]] = ("frequent-directions",)
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class SketchedRidgeSelector(BaseSelector):
         normalize: str | None = "l2",
         score: str = "max",
         compensate: bool = True,
+        half_life: float | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -119,26 +120,7 @@ class SketchedRidgeSelector(BaseSelector):
         self.normalize = normalize
         self.score = score
         self.compensate = compensate
-
-    def _components(self, n_features: int) -> int:
-        k = self.n_components
-        if k is None:
-            return max(min(10, n_features - 1), 1)
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise BadParameter(f"n_components must be a whole number of at least 1, got {k!r}")
-        return int(k)
-
-    def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the sketch of the size asked for; the default is min(n_features, max(8 k, 64)), at least k + 1."""
-        k = self._components(n_features)
-        if self.sketch_size is None:
-            return FrequentDirections(size=max(min(n_features, max(8 * k, 64)), k + 1, 2))
-        sketch = FrequentDirections(size=self.sketch_size)
-        if sketch.size <= k:
-            raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
-            )
-        return sketch
+        self.half_life = half_life
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a score or alpha out of range."""
@@ -152,21 +134,11 @@ class SketchedRidgeSelector(BaseSelector):
 
     def _select(self, summary: FrequentDirections, n_select: int) -> Selection:
         self.check_parameters()
-        k = self._components(summary.n_features)
-        if summary.size <= k:
-            raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
-                "lower n_components, or make the sketch larger"
-            )
+        k = self._resolved_components(summary)
         found = summary.directions
-        delta = summary.shrinkage
-        squares = np.where(found.squares > 0, found.squares + delta, 0.0) if self.compensate else found.squares
+        squares = scored_squares(summary, self.compensate)
         scores, ridge = ridge_weights(squares, found.vectors, k, self.alpha, self.score)
         support = np.sort(rank(scores)[:n_select])
-        s2 = found.squares
-        # Equal singular values are told apart by rounding only.
-        error = delta + summary.n_features * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0))
-        gap = float(s2[k - 1] - (s2[k] if s2.size > k else 0.0) - error) if s2.size >= k else 0.0
         return Selection(
             method=self.method,
             support=support,
@@ -180,10 +152,11 @@ class SketchedRidgeSelector(BaseSelector):
                 "normalize": self._normalized(summary),
                 "score": self.score,
                 "compensate": bool(self.compensate),
+                "half_life": getattr(summary, "half_life", None),
             },
             diagnostics={
                 "ridge": ridge,
-                "shrinkage": delta,
-                "subspace_angle": min(error / gap, 1.0) if gap > 0 else None,
+                "shrinkage": summary.shrinkage,
+                "subspace_angle": subspace_angle(found.squares, k, summary.shrinkage, summary.n_features),
             },
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, require_finite
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_vector, row_bands
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.supervised_moments import Expansion
@@ -86,12 +88,51 @@ class LinearPredictor(BaseSelector):
     def _bands(self, X: Any) -> Any:
         """Yield the prepared rows, band after band."""
         matrix = self._open(X, reset=False)
-        steps = self.summary_.prepare
+        steps = self._steps()
         edges = row_bands(matrix, DEFAULT_PARTITION_BYTES).edges
         for a, b in pairwise(edges):
             rows = matrix.read_rows(a, b)
+            rows = densify(rows) if is_csr(rows) else rows
             require_finite(rows, a)
-            yield prepare.apply(steps, rows)
+            yield prepare.apply_steps(steps, rows, position=a, address=matrix.address)
+
+    def set_prepare(self, steps: Sequence[Any]) -> Self:
+        """Give the fitted steps that the rows of the fit were prepared with: what is predicted is prepared alike.
+
+        Only for models of a summary whose rows went through steps with statistics of all rows (tf-idf, standardise).
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            `fit_prepare(...).steps`.
+
+        Raises
+        ------
+        Incompatible
+            If their labels are not those of the summary; the message names both.
+        """
+        check_is_fitted(self, "coef_")
+        given = prepare.resolve(steps)
+        if prepare.labels(given) != self.summary_.prepare:
+            raise Incompatible(
+                f"the rows of the fit were prepared by {list(self.summary_.prepare)}, the steps given are "
+                f"{list(prepare.labels(given))}"
+            )
+        self.steps_ = given
+        return self
+
+    def _steps(self) -> tuple[prepare.Step, ...]:
+        """Return the steps that the rows of the fit were prepared with."""
+        given: tuple[prepare.Step, ...] = getattr(self, "steps_", ())
+        wanted: tuple[str, ...] = self.summary_.prepare
+        steps = given if prepare.labels(given) == wanted else prepare.resolve(wanted)
+        waiting = next((step for step in steps if not step.is_fitted), None)
+        if waiting is not None:
+            raise BadParameter(
+                f"the rows of the fit were prepared by {waiting.label!r}, whose statistics a summary does not hold; "
+                "give them with set_prepare(sketchselect.fit_prepare(source, steps, fitted=...).steps)"
+            )
+        return steps
 
     def _columns(self, rows: Array) -> Any:
         """Return the design's selected columns of a band."""

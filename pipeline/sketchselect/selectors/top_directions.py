@@ -10,9 +10,9 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.column_pivoting import Pivots
-from sketchselect.linalg.spectrum import Directions, symmetric_directions
+from sketchselect.linalg.spectrum import Directions, subspace_angle, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.decaying import DecayingSelector
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import FrequentDirections, Moments, Summary
 
@@ -32,11 +32,14 @@ class Factor:
         Exact squared norms of the columns of A.
     shrinkage : float
         Delta: how far C'C may be below the top of A'A; 0 for exact summaries.
+    angle : float or None
+        Bound of the sine of the angle between the directions and those of A; None where none follows.
     """
 
     columns: Floats
     squared_norms: Floats
     shrinkage: float
+    angle: float | None = None
 
     @property
     def unexplained(self) -> Floats:
@@ -65,7 +68,8 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     columns = s[:, None] * found.vectors[:m]
     # A column of zeros is one exactly; eigenvectors hold rounding there.
     columns[:, squared_norms == 0] = 0.0
-    return Factor(columns, squared_norms, shrinkage)
+    angle = subspace_angle(found.squares, m, shrinkage, summary.n_features) if m else None
+    return Factor(columns, squared_norms, shrinkage, angle)
 
 
 def scores_of(order: Pivots, squared_norms: Floats, n_select: int) -> Floats:
@@ -80,10 +84,10 @@ def scores_of(order: Pivots, squared_norms: Floats, n_select: int) -> Floats:
     return scores
 
 
-class DirectionsSelector(BaseSelector):
+class DirectionsSelector(DecayingSelector):
     """Base of the selectors that choose columns one by one on the top directions of a sketch or of moments."""
 
-    requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments")
+    requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments", "decayed-directions")
 
     n_features_to_select: int | None
     n_components: int | None
@@ -113,9 +117,9 @@ class DirectionsSelector(BaseSelector):
         """Return the sketch of the size asked for; the default is min(n_features, max(4 n_components, 160))."""
         self.check_parameters()
         if self.sketch_size is not None:
-            return FrequentDirections(size=self.sketch_size)
+            return self._sketch(self.sketch_size)
         k = self._asked_components() or 1
-        return FrequentDirections(size=max(min(n_features, max(4 * k, DEFAULT_SIZE)), k + 1, 2))
+        return self._sketch(max(min(n_features, max(4 * k, DEFAULT_SIZE)), k + 1, 2))
 
     @staticmethod
     def _resolved(summary: FrequentDirections | Moments, wanted: int) -> int:
@@ -147,12 +151,14 @@ class DirectionsSelector(BaseSelector):
                 "n_features_to_select": n_select,
                 "sketch_size": summary.size if isinstance(summary, FrequentDirections) else None,
                 "normalize": self._normalized(summary),
+                "half_life": getattr(summary, "half_life", None),
                 **parameters,
             },
             diagnostics={
                 "n_directions": int(factor.columns.shape[0]),
                 "n_rounds": int(found.rounds.max(initial=-1)) + 1,
                 "shrinkage": factor.shrinkage,
+                "subspace_angle": factor.angle,
                 "captured_energy": min(kept / total, 1.0) if total > 0 else 0.0,
             },
         )

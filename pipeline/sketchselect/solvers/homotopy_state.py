@@ -12,7 +12,7 @@ from sketchselect.solvers.path import Ints
 # Residual covariances are in units of the target's spread; two strengths closer than this are one breakpoint.
 _TIE = 1e-11
 # Of a column's unit variance, what has to be left after regressing it on the columns inside.
-_DEPENDENT = 1e-11
+DEPENDENT = 1e-11
 _FALLING = 1e-9
 
 
@@ -100,19 +100,26 @@ class HomotopyState:
 
     def _append(self, j: int, sign: float) -> bool:
         k = self.size
+        self._make_room(k)
+        column = self._gram[j][np.array(self._inside, dtype=np.int64)]
+        if not append_row(self._factor, k, column, self._gram[j, j] + self._l2, DEPENDENT):
+            return False
+        self._take_in(j, sign)
+        return True
+
+    def _make_room(self, k: int) -> None:
+        """Double the factor where k rows fill it."""
         if k == self._factor.shape[0]:
             larger = np.zeros((2 * k, 2 * k))
             larger[:k, :k] = self._factor
             self._factor = larger
-        column = self._gram[j][np.array(self._inside, dtype=np.int64)]
-        if not append_row(self._factor, k, column, self._gram[j, j] + self._l2, _DEPENDENT):
-            return False
+
+    def _take_in(self, j: int, sign: float) -> None:
         self._inside.append(j)
         self._signs.append(sign)
         self._fresh.append(True)
         self._outside[j] = False
         self._pair = np.hstack([self._pair, np.zeros((2, 1))])
-        return True
 
     def _remove(self, i: int) -> None:
         remove_row(self._factor, self.size, i)

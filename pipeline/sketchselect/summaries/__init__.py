@@ -7,13 +7,20 @@ from sketchselect.summaries.centroids import CentroidSums
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
 from sketchselect.summaries.comoment_panel import ComomentPanel
+from sketchselect.summaries.contingency import Contingency
 from sketchselect.summaries.decayed import DecayedMoments
+from sketchselect.summaries.decayed_sketch import DecayedDirections
 from sketchselect.summaries.folds import Folds
 from sketchselect.summaries.frequent_directions import FrequentDirections
+from sketchselect.summaries.groups import Groups
 from sketchselect.summaries.leverage_sample import LeverageSample
 from sketchselect.summaries.leverage_scores import LeverageScores
 from sketchselect.summaries.moments import Moments
 from sketchselect.summaries.registry import KINDS, register
+from sketchselect.summaries.row_sample import RowSample
+from sketchselect.summaries.step_statistics import StepStatistics
+from sketchselect.summaries.top_values import TopValues
+from sketchselect.summaries.window import SlidingWindow
 
 __all__ = [
     "KINDS",
@@ -23,13 +30,20 @@ __all__ = [
     "ColumnStats",
     "ComomentPanel",
     "Context",
+    "Contingency",
+    "DecayedDirections",
     "DecayedMoments",
     "Folds",
     "FrequentDirections",
+    "Groups",
     "LeverageSample",
     "LeverageScores",
     "Moments",
+    "RowSample",
+    "SlidingWindow",
+    "StepStatistics",
     "Summary",
+    "TopValues",
     "decode",
     "encode",
     "load",

@@ -15,9 +15,15 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
+from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.sparse_columns import stays_sparse
+
+SPARSE_LIMIT = 0.05
+"""Share of stored entries above which dense kernels are faster than those for sparse rows."""
 
 R = TypeVar("R")
 
@@ -65,8 +71,8 @@ class Summary(ABC, Generic[R]):
         """Return the record of zero rows."""
 
     @abstractmethod
-    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> R:
-        """Return the record of a block of at least one row (canonical, any real dtype)."""
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> R:
+        """Return the record of a block of at least one row (canonical, any real dtype; CSR where accepted)."""
 
     @abstractmethod
     def _combine(self, left: R, right: R) -> R:
@@ -79,6 +85,16 @@ class Summary(ABC, Generic[R]):
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return an upper bound of the extra bytes that `from_block` and `merge` need beside block and states."""
         return self.projected_nbytes(n_features, n_targets)
+
+    @property
+    def accepts_sparse(self) -> bool:
+        """Whether `_summarise` takes CSR blocks (below `sparse_limit`); all others get them made dense."""
+        return False
+
+    @property
+    def sparse_limit(self) -> float:
+        """Density above which a CSR block is made dense, some rows at a time, where CSR is accepted."""
+        return SPARSE_LIMIT
 
     @property
     def accepts_missing(self) -> bool:
@@ -152,7 +168,7 @@ class Summary(ABC, Generic[R]):
 
         Parameters
         ----------
-        X : array of shape (n_rows, n_features)
+        X : array or SciPy sparse matrix of shape (n_rows, n_features)
             Finite real numbers below 1e150 in magnitude.
         y : array of shape (n_rows,) or (n_rows, n_targets), optional
             Targets; used by the summaries that keep them, ignored by the others.
@@ -166,13 +182,32 @@ class Summary(ABC, Generic[R]):
         BadBlock, NotFinite
             For a block of another shape or type, or with NaN or infinity.
         """
-        block = as_block(X)
+        block = as_csr(X) if issparse(X) else as_block(X)
         targets = self._targets(y, block.shape[0])
         weights = as_weights(sample_weight, block.shape[0])
         if block.shape[0] == 0:
             n_targets = targets.shape[1] if isinstance(targets, np.ndarray) and targets.ndim == 2 else 0
             return self._with(self._empty(block.shape[1], n_targets), self.context)
+        if is_csr(block):
+            return self._with(self._summarise_sparse(block, targets, start, weights), self.context)
         return self._with(self._summarise(block, targets, start, weights), self.context)
+
+    def _summarise_sparse(self, block: csr_array, targets: Any, start: int | Array, weights: Floats | None) -> R:
+        """Return the record of a CSR block; how it is made depends on the block alone, so bits do too."""
+        if not self.accepts_sparse:
+            return self._summarise(densify(block), targets, start, weights)
+        if stays_sparse(block, weights, self.sparse_limit):
+            return self._summarise(block, targets, start, weights)
+        record: R | None = None
+        for a, b in row_pieces(block):
+            rows = densify(take_rows(block, a, b))
+            here = start[a:b] if isinstance(start, np.ndarray) else start + a
+            piece = self._summarise(
+                rows, None if targets is None else targets[a:b], here, None if weights is None else weights[a:b]
+            )
+            record = piece if record is None else self._combine(canonical_record(record), canonical_record(piece))
+        assert record is not None  # a block of no rows never comes here
+        return record
 
     def merge(self, other: Self) -> Self:
         """Return the summary of the rows of both, those of `self` first; neither is changed.

@@ -81,6 +81,16 @@ class Bundle(Summary[BundleRecord], Mapping[str, Summary[Any]]):
         return {"members": self.members}
 
     @property
+    def accepts_sparse(self) -> bool:
+        """Whether every member does; each then decides about density for itself."""
+        return all(m.accepts_sparse for m in self.members.values())
+
+    @property
+    def sparse_limit(self) -> float:
+        """No limit of its own."""
+        return 1.0
+
+    @property
     def accepts_missing(self) -> bool:
         """Whether every member does."""
         return all(m.accepts_missing for m in self.members.values())

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, global_rows
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
+from sketchselect.linalg.bounds import RowMemory
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.cluster_sums import ClusterSums, farthest, merge_sums
+from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.sparse_columns import require_ordinary, stays_sparse
+from sketchselect.linalg.sparse_labels import sparse_label_sums
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register
 
@@ -109,6 +115,11 @@ class CentroidSums(Summary[CentroidRecord]):
         """Return the extra bytes of one `from_block` (beside 24 a row) or `merge`."""
         return 8 * self.n_clusters * (8 * n_features + 8) + (1 << 20)
 
+    @property
+    def accepts_sparse(self) -> bool:
+        """Sparse rows are compared with the centres, and summed, entry by entry."""
+        return True
+
     def _targets(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
         if self.centers is not None:
             return None
@@ -135,41 +146,40 @@ class CentroidSums(Summary[CentroidRecord]):
         zeros = np.zeros((k, n_features))
         return CentroidRecord(0, np.zeros(k), zeros, zeros, np.zeros(k), np.zeros(0), none, np.zeros((0, n_features)))
 
-    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> CentroidRecord:
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> CentroidRecord:
         if self.centers is None:
             from sketchselect.linalg import lloyd
 
-            sums = lloyd.label_sums(block, targets, self.n_clusters, weights)
             none = np.zeros(0, dtype=np.int64)
-            return self._record_of(block, sums, none, np.zeros(0), none, start)
+            if is_csr(block):
+                sums = sparse_label_sums(block, targets, self.n_clusters, weights, start)
+            else:
+                sums = lloyd.label_sums(block, targets, self.n_clusters, weights)
+            return self._record_of(block, sums, none, np.zeros(0), start)
         return self._assigned(block, start, weights)[1]
 
     def _assigned(
-        self, block: Array, start: int | Array, weights: Floats | None
+        self, block: Any, start: int | Array, weights: Floats | None, memory: RowMemory | None = None
     ) -> tuple[NDArray[np.int32], CentroidRecord]:
         from sketchselect.linalg import lloyd
 
         assert self.centers is not None
         self._require_width(block.shape[1])
-        labels, distances, sums = lloyd.assign_and_sum(block, self.centers, weights)
-        rows = global_rows(start, block.shape[0]).astype(np.int64)
+        if is_csr(block):
+            require_ordinary(block, start)
+        labels, distances, sums = lloyd.assign_and_sum(block, self.centers, weights, memory=memory)
+        rows = start.astype(np.int64) if isinstance(start, np.ndarray) else None
         far = farthest(distances if weights is None else distances * (weights > 0), rows, self.n_clusters)
-        return labels, self._record_of(block, sums, far, distances, rows, start)
+        return labels, self._record_of(block, sums, far, distances[far], start)
 
     def _record_of(
-        self,
-        block: Array,
-        sums: ClusterSums,
-        far: NDArray[np.int64],
-        distances: Floats,
-        rows: NDArray[np.int64],
-        start: int | Array,
+        self, block: Any, sums: ClusterSums, far: NDArray[np.int64], distances: Floats, start: int | Array
     ) -> CentroidRecord:
-        check_squares(sums.within, block, start)
-        points = block[far].astype(np.float64)
-        return CentroidRecord(
-            block.shape[0], sums.weight, sums.mean, sums.rest, sums.within, distances[far], rows[far], points
-        )
+        if not is_csr(block):
+            check_squares(sums.within, block, start)
+        rows = (start[far] if isinstance(start, np.ndarray) else start + far).astype(np.int64)
+        points = densify(as_csr(block[far]), np.float64) if is_csr(block) else block[far].astype(np.float64)
+        return CentroidRecord(block.shape[0], sums.weight, sums.mean, sums.rest, sums.within, distances, rows, points)
 
     def _combine(self, left: CentroidRecord, right: CentroidRecord) -> CentroidRecord:
         sums = merge_sums(_sums(left), _sums(right))
@@ -185,16 +195,34 @@ class CentroidSums(Summary[CentroidRecord]):
             raise BadBlock(f"the centres have {self.centers.shape[1]} columns, the block has {n_features}")
 
     def label_block(
-        self, X: ArrayLike, *, start: int | Array = 0, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        *,
+        start: int | Array = 0,
+        sample_weight: ArrayLike | None = None,
+        memory: RowMemory | None = None,
     ) -> tuple[NDArray[np.int32], CentroidSums]:
-        """Return each row's nearest centre (int32, ties to the lowest index) and ``from_block`` of the same rows."""
+        """Return each row's nearest centre (int32, ties to the lowest index) and ``from_block`` of the same rows.
+
+        With a `memory` of the same (dense) rows, most of them need no comparison; the result is the same to the bit.
+        """
         if self.centers is None:
             raise BadParameter("label_block needs centers")
-        block = as_block(X)
+        block = as_csr(X) if issparse(X) else as_block(X)
+        weights = as_weights(sample_weight, block.shape[0])
         if block.shape[0] == 0:
             return np.zeros(0, dtype=np.int32), self._with(self._empty(block.shape[1], 0), self.context)
-        labels, record = self._assigned(block, start, as_weights(sample_weight, block.shape[0]))
-        return labels, self._with(record, self.context)
+        if is_csr(block) and not stays_sparse(block, weights, self.sparse_limit):
+            found = []
+            for a, b in row_pieces(block):
+                at = start[a:b] if isinstance(start, np.ndarray) else start + a
+                found.append(
+                    self._assigned(densify(take_rows(block, a, b)), at, None if weights is None else weights[a:b])
+                )
+            record = reduce(self._combine, (record for _, record in found))
+            return np.concatenate([labels for labels, _ in found]), self._with(record, self.context)
+        labels, record = self._assigned(block, start, weights, memory)
+        return labels.copy() if memory is not None else labels, self._with(record, self.context)
 
     # --- answers -----------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.bundle import Bundle, BundleRecord
-from sketchselect.summaries.folds import Folds, FoldsRecord
+from sketchselect.summaries.parts import Parts, PartsRecord
 from sketchselect.summaries.registry import KINDS
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
@@ -68,7 +68,7 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     names = summary.context.feature_names
     header["feature_names"] = None if names is None else list(names)
     record = summary.record
-    if isinstance(record, (BundleRecord, FoldsRecord)):
+    if isinstance(record, (BundleRecord, PartsRecord)):
         # The members carry the same names; they are stored once. So are the descriptions: the members give them.
         header["members"] = {
             name: _describe(member.with_context(prepare=member.prepare, feature_names=None), writer)
@@ -165,12 +165,12 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         )
     names = header["feature_names"]
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
-    if issubclass(cls, (Bundle, Folds)):
+    if issubclass(cls, (Bundle, Parts)):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
         }
-        whole = Bundle.of(members) if issubclass(cls, Bundle) else Folds.of_members(members, header["parameters"])
+        whole = cls.of(members) if issubclass(cls, Bundle) else cls.of_members(members, header["parameters"])
         return cast(Summary[Any], whole)._with(whole.record, context)
     arguments = {
         key: _array(value["array"], body, name) if isinstance(value, dict) else value

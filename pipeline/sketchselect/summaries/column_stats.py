@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.arrays import Array, Floats, pieces
 from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.sparse_columns import columns_dense, split_columns, without_columns
+from sketchselect.linalg.sparse_sweep import entry_range
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
@@ -68,6 +72,11 @@ class ColumnStats(Summary[ColumnRecord]):
         """NaN are counted as missing."""
         return True
 
+    @property
+    def accepts_sparse(self) -> bool:
+        """CSR blocks are summarised as they are."""
+        return True
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
         return 64 * n_features + 64
@@ -83,9 +92,11 @@ class ColumnStats(Summary[ColumnRecord]):
             0, zeros, counts, counts, np.full(n_features, np.inf), np.full(n_features, -np.inf), zeros, zeros
         )
 
-    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
         from sketchselect.linalg.column_sweep import column_sweep
 
+        if is_csr(block):
+            return self._of_sparse(block, start, weights)
         n = block.shape[0]
         w = np.ones(n) if weights is None else weights
         shift = np.nan_to_num(block[0].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
@@ -108,6 +119,34 @@ class ColumnStats(Summary[ColumnRecord]):
             record = piece if record is None else self._combine(record, piece)
         assert record is not None  # the base class never passes an empty block
         return record
+
+    def _of_sparse(self, block: csr_array, start: int | Array, weights: Floats | None) -> ColumnRecord:
+        """Return the record of CSR rows: full columns, and those with missing values, are looked at dense."""
+        n, p = block.shape
+        gaps = np.zeros(p, dtype=bool)
+        if block.data.dtype.kind == "f":
+            gaps[block.indices[np.isnan(block.data)]] = True
+        whole = without_columns(block, gaps) if gaps.any() else block
+        split = split_columns(whole, weights, start)
+        nonzero, low, high = entry_range(split.sparse)
+        seen = np.full(p, split.weight)
+        missing = np.zeros(p, dtype=np.int64)
+        mean, scatter = split.mean, split.squares
+        gaps[split.full] = True
+        columns = np.flatnonzero(gaps)
+        if columns.size:
+            dense = self._summarise(columns_dense(block, columns), None, start, weights)
+            for own, found in (
+                (seen, dense.weight),
+                (missing, dense.missing),
+                (nonzero, dense.nonzero),
+                (low, dense.low),
+                (high, dense.high),
+                (mean, dense.mean),
+                (scatter, dense.scatter),
+            ):
+                own[columns] = found
+        return ColumnRecord(n, seen, missing, nonzero, low, high, mean, scatter)
 
     def _combine(self, left: ColumnRecord, right: ColumnRecord) -> ColumnRecord:
         weight = left.weight + right.weight

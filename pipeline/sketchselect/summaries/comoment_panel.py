@@ -12,6 +12,8 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, as_targets
 from sketchselect.linalg.comoment_panel import comoment_panel, piece_rows
 from sketchselect.linalg.comoments import merge_means
+from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.sparse_comoments import sparse_panel
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.moments import Moments
 from sketchselect.summaries.moments_classes import as_classes, encode_labels, n_class_targets
@@ -78,6 +80,11 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
         """Return the constructor's arguments."""
         return {"first": self.first, "stop": self.stop, "classes": self.classes}
 
+    @property
+    def accepts_sparse(self) -> bool:
+        """CSR blocks are summarised as they are."""
+        return True
+
     def _rows(self, width: int) -> slice:
         return slice(min(self.first, width), min(self.stop, width))
 
@@ -108,10 +115,15 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
         return ComomentPanelRecord(0, d - n_features, 0.0, 0.0, np.zeros(d), np.zeros(self._shape(d)))
 
     def _summarise(
-        self, block: Array, targets: Floats, start: int | Array, weights: Floats | None
+        self, block: Any, targets: Floats, start: int | Array, weights: Floats | None
     ) -> ComomentPanelRecord:
         rows = self._rows(block.shape[1] + targets.shape[1])
-        weight, mean, comoment = comoment_panel(block, targets, rows, weights, start)
+        if is_csr(block):
+            weight, mean, _, comoment = sparse_panel(block, weights, start, targets, rows.start, rows.stop)
+            square = comoment[:, : comoment.shape[0]]
+            square[...] = np.triu(square) + np.triu(square, 1).T
+        else:
+            weight, mean, comoment = comoment_panel(block, targets, rows, weights, start)
         squared = float(block.shape[0]) if weights is None else float(weights @ weights)
         return ComomentPanelRecord(block.shape[0], targets.shape[1], weight, squared, mean, comoment)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
-
-from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, global_rows
+from sketchselect.errors import Incompatible
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.summaries.base import require_positive
+from sketchselect.summaries.decay import check_decay, decay_factors, row_weights
 from sketchselect.summaries.moments_base import JointMoments
 from sketchselect.summaries.moments_classes import as_classes
 from sketchselect.summaries.moments_forms import Comoment, MomentsRecord
@@ -85,19 +85,17 @@ class DecayedMoments(JointMoments[DecayedRecord]):
         decay: float | None = None,
         classes: Sequence[Any] | Array | None = None,
     ) -> None:
-        if (half_life is None) == (decay is None):
-            raise BadParameter("DecayedMoments needs either half_life (in rows) or decay (a factor for each row)")
-        self.half_life = None if half_life is None else _number("half_life", half_life)
-        self.decay = None if decay is None else _number("decay", decay)
-        if self.half_life is not None and not 0 < self.half_life < np.inf:
-            raise BadParameter(f"half_life must be a positive number of rows, got {half_life!r}")
-        if self.decay is not None and not 0 < self.decay <= 1:
-            raise BadParameter(f"decay must be above 0 and at most 1, got {decay!r}")
+        self.half_life, self.decay = check_decay("DecayedMoments", half_life, decay)
         self.classes = as_classes(classes)
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"half_life": self.half_life, "decay": self.decay, "classes": self.classes}
+
+    @property
+    def accepts_sparse(self) -> bool:
+        """CSR blocks are summarised as they are."""
+        return True
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
@@ -113,23 +111,18 @@ class DecayedMoments(JointMoments[DecayedRecord]):
         """Global index after the last row."""
         return self.record.end
 
+    def later(self, rows: int) -> Self:
+        """Return the same rows numbered so many later: those of a second file, whose own numbers begin at 0 again."""
+        return self._with(replace(self.record, end=self.end + require_positive("rows", rows, 0)), self.context)
+
     def _next_start(self) -> int:
         return self.end
-
-    def _factors(self, ages: Any) -> Any:
-        """Return g to the power of these ages in rows."""
-        ages = np.asarray(ages, dtype=np.float64)
-        return np.exp2(-ages / self.half_life) if self.decay is None else np.power(self.decay, ages)
 
     def _empty(self, n_features: int, n_targets: int) -> DecayedRecord:
         return _stamped(_FORM.empty(*self._n_joint(n_features, n_targets)), 0)
 
     def _summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> DecayedRecord:
-        rows = global_rows(start, block.shape[0]).astype(np.int64)
-        end = int(rows.max()) + 1
-        decayed = self._factors(end - 1 - rows)
-        if weights is not None:
-            decayed = decayed * weights
+        end, decayed = row_weights(start, block.shape[0], weights, self.half_life, self.decay)
         return _stamped(_FORM.summarise(block, targets, start, decayed), end)
 
     def _combine(self, left: DecayedRecord, right: DecayedRecord) -> DecayedRecord:
@@ -138,7 +131,7 @@ class DecayedMoments(JointMoments[DecayedRecord]):
 
     def _at(self, record: DecayedRecord, end: int) -> MomentsRecord:
         """Return the moments as they are at a later time."""
-        factor = float(self._factors(end - record.end))
+        factor = float(decay_factors(end - record.end, self.half_life, self.decay))
         return MomentsRecord(
             record.n_rows,
             record.n_targets,
@@ -189,9 +182,3 @@ def _stamped(record: MomentsRecord, end: int) -> DecayedRecord:
         end,
         record.single_scatter,
     )
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise BadParameter(f"{name} must be a number, got {type(value).__name__}")
-    return float(value)

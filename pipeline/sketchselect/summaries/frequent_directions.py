@@ -11,7 +11,10 @@ import numpy as np
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.centering import block_mean
 from sketchselect.linalg.comoments import centered_gram, merge_means
+from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.shrink import shrink, shrink_block
+from sketchselect.linalg.sparse_comoments import sparse_gram
+from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary, require_positive
@@ -59,7 +62,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     Notes
     -----
-    Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact). Bytes: at most 16 l p, or 8 p^2.
+    Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see `linalg.sparse_shrink`.
+    Bytes: at most 16 l p, or 8 p^2.
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
 
     Examples
@@ -88,6 +92,11 @@ class FrequentDirections(Summary[DirectionsRecord]):
         """Return whether data of this width are kept exactly: a function of width and size alone."""
         return n_features <= min(EXACT_COLUMNS_PER_ROW * self.size, EXACT_COLUMNS)
 
+    @property
+    def accepts_sparse(self) -> bool:
+        """CSR blocks are sketched as they are."""
+        return True
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the most bytes one state can have."""
         second = n_features * n_features if self.keeps_gram(n_features) else 2 * self.size * n_features
@@ -98,7 +107,10 @@ class FrequentDirections(Summary[DirectionsRecord]):
         if self.keeps_gram(n_features):
             return 8 * (2 * n_features * n_features + 2048 * n_features)
         rows = 4 * self.size + 1
-        return 8 * (2 * rows * n_features + 4 * rows * rows)
+        # Sparse rows: three times B, and as many matrices of the order of a buffer as LAPACK and we keep of it.
+        order = (BUFFER_FACTOR + 1) * self.size
+        sparse = 8 * (4 * self.size * n_features + 6 * order * order)
+        return max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
 
     def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
         width = n_features if self.keeps_gram(n_features) else 0
@@ -112,11 +124,18 @@ class FrequentDirections(Summary[DirectionsRecord]):
             gram=np.zeros((width, width)),
         )
 
-    def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> DirectionsRecord:
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> DirectionsRecord:
         n, p = block.shape
         if self.keeps_gram(p):
-            weight, mean, gram, squares = centered_gram(block, weights, start)
+            exact = sparse_gram if is_csr(block) else centered_gram
+            weight, mean, gram, squares = exact(block, weights, start)
             return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram)
+        if is_csr(block):
+            if n > 2 * self.size:
+                sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
+                return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)))
+            # So few rows are kept as they are, about their mean, and that is dense.
+            block = densify(block)
         weight, mean = block_mean(block, weights, start)
         w = np.ones(n) if weights is None else weights
         rows, delta, sums, squares = shrink_block(block, self.size, mean, w, start)

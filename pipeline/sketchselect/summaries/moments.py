@@ -98,6 +98,11 @@ class Moments(JointMoments[MomentsRecord]):
         return Products() if self.degree == 2 else Comoment()
 
     @property
+    def accepts_sparse(self) -> bool:
+        """Whether CSR blocks are summarised as they are: in the plain form."""
+        return isinstance(self._form, Comoment)
+
+    @property
     def accepts_missing(self) -> bool:
         """Whether NaN are taken as missing values."""
         return self.missing is not None

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import Incompatible
 from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.comoments import centered_gram, merge_means, unmerge_means
+from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.single_precision import single_gram, suits_single
+from sketchselect.linalg.sparse_comoments import sparse_gram
 from sketchselect.linalg.triangular import centered_factor, merge_factors
 
 
@@ -100,10 +103,10 @@ class Comoment(Form):
         """Return the record of no rows."""
         return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), np.zeros((p + q, p + q)))
 
-    def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
-        """Return the record of a block; products of float32 columns are made in float32."""
-        single = suits_single(block)
-        gram = single_gram if single else centered_gram
+    def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block, dense or CSR; products of dense float32 columns are made in float32."""
+        single = not is_csr(block) and suits_single(block)
+        gram = sparse_gram if is_csr(block) else single_gram if single else centered_gram
         weight, mean, comoment, squares = gram(block, weights, start, targets)
         return MomentsRecord(
             block.shape[0],

@@ -11,12 +11,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, csr_matrix
 
 from sketchselect.errors import Incompatible
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.csr import densify
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.codec import decode, encode
-from sketchselect.testing.nasty import nasty_matrices
+from sketchselect.testing.nasty import nasty_matrices, nasty_sparse_matrices
 
 Case = tuple[Array, Any, Array]
 
@@ -37,6 +39,8 @@ class SummaryLaws:
         The same kind with other parameters; merging the two must be refused.
     matrices : mapping of name to array, optional
         Defaults to `nasty_matrices`.
+    sparse : mapping of name to csr_array, optional
+        Defaults to `nasty_sparse_matrices`; `check` gets them dense.
     """
 
     def __init__(
@@ -47,26 +51,28 @@ class SummaryLaws:
         targets: Callable[[Array], Any] | None = None,
         other: Summary[Any] | None = None,
         matrices: dict[str, Array] | None = None,
+        sparse: dict[str, csr_array] | None = None,
     ) -> None:
         self.description = description
         self.check = check
         self.targets = targets
         self.other = other
         self.matrices = nasty_matrices() if matrices is None else matrices
+        self.sparse = nasty_sparse_matrices() if sparse is None else sparse
 
     def verify(self, name: str, seed: int = 0) -> None:
         """Check every law on one matrix; raises AssertionError naming the law."""
         X = self.matrices[name]
         y = None if self.targets is None else self.targets(X)
         rng = np.random.default_rng(seed)
-        for weights in (None, np.floor(4 * rng.random(X.shape[0]))):
+        for weights, partitions in ((None, (2, 7)), (np.floor(4 * rng.random(X.shape[0])), (3, 7))):
             w = np.ones(X.shape[0]) if weights is None else weights
             whole = self.description.from_block(X, y, sample_weight=weights)
             self.check(whole, X, y, w)
             self.identity(whole)
             self.purity(whole)
             self.round_trip(whole)
-            for n_parts in (2, 3, 7):
+            for n_parts in partitions:
                 parts = [
                     self.description.from_block(
                         X[a:b],
@@ -81,6 +87,34 @@ class SummaryLaws:
                     self.check(merged, X, y, w)
         self.layout(X, y)
         self.refusal(X, y)
+
+    def verify_sparse(self, name: str, seed: int = 0) -> None:
+        """Check that CSR rows are summarised as dense rows are: alone, merged with dense parts, in any representation.
+
+        What is right is told by `check`, on the rows made dense.
+        """
+        X = self.sparse[name]
+        dense = densify(X)
+        y = None if self.targets is None else self.targets(dense)
+        rng = np.random.default_rng(seed)
+        for weights in (None, np.floor(4 * rng.random(X.shape[0]))):
+            w = np.ones(X.shape[0]) if weights is None else weights
+            whole = self.description.from_block(X, y, sample_weight=weights)
+            self.check(whole, dense, y, w)
+            self.purity(whole)
+            self.round_trip(whole)
+            parts = []
+            for i, (a, b) in enumerate(_cuts(X.shape[0], 4, rng)):
+                rows = X[a:b] if i % 2 == 0 else dense[a:b]
+                part_y, part_w = None if y is None else y[a:b], None if weights is None else weights[a:b]
+                parts.append(self.description.from_block(rows, part_y, start=a, sample_weight=part_w))
+            for merged in list(_trees(parts, rng))[::2]:
+                assert merged.n_rows == X.shape[0], "rows are lost or counted twice"
+                self.check(merged, dense, y, w)
+        reference = self.description.from_block(X, y)
+        for variant in sparse_variants(X):
+            got = self.description.from_block(variant, y)
+            assert got == reference, f"another representation of the same rows gave other bits: {variant!r}"
 
     def identity(self, summary: Summary[Any]) -> None:
         """Merging with no rows, on either side, changes no bit."""
@@ -139,15 +173,19 @@ def _cuts(n: int, n_parts: int, rng: np.random.Generator) -> list[tuple[int, int
 
 
 def _trees(parts: list[Summary[Any]], rng: np.random.Generator) -> Iterator[Summary[Any]]:
-    """Yield the merge of all parts, in order, over a left-deep, a right-deep and a random tree."""
+    """Yield the merge of all parts, in order, over a left-deep, a right-deep and a random tree, where these differ."""
     left = parts[0]
     for part in parts[1:]:
         left = left.merge(part)
     yield left
+    if len(parts) < 3:
+        return
     right = parts[-1]
     for part in parts[-2::-1]:
         right = part.merge(right)
     yield right
+    if len(parts) < 4:
+        return
     rest = list(parts)
     while len(rest) > 1:
         i = int(rng.integers(len(rest) - 1))
@@ -167,3 +205,23 @@ def _layouts(X: Array) -> Iterator[Array]:
     unaligned = raw[1:].view(X.dtype).reshape(X.shape)
     unaligned[...] = X
     yield unaligned
+
+
+def sparse_variants(X: csr_array) -> Iterator[Any]:
+    """Yield the same matrix with unsorted indices, stored zeros, entries in two halves, long indices, and no CSR."""
+    swapped = X.copy()
+    for i in range(X.shape[0]):
+        row = slice(X.indptr[i], X.indptr[i + 1])
+        swapped.indices[row], swapped.data[row] = X.indices[row][::-1], X.data[row][::-1]
+    yield csr_array((swapped.data, swapped.indices, X.indptr), shape=X.shape)
+    zeros = csr_array((np.zeros_like(X.data), (X.indices + 1) % X.shape[1], X.indptr), shape=X.shape)
+    entries = [(m.data, m.indices, np.repeat(np.arange(X.shape[0]), np.diff(m.indptr))) for m in (X, zeros)]
+    data, columns, rows = (np.concatenate(both) for both in zip(*entries, strict=True))
+    order = np.argsort(rows, kind="stable")
+    yield csr_array((data[order], columns[order], 2 * X.indptr), shape=X.shape)
+    yield csr_array((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), shape=X.shape)
+    if X.dtype.kind == "f":
+        ends = 2 * X.indptr
+        yield csr_array((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), ends), shape=X.shape)
+    yield X.tocsc()
+    yield csr_matrix(X)

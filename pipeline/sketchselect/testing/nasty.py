@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.csr import as_csr
 
 
 def nasty_matrices() -> dict[str, Array]:
@@ -38,10 +42,55 @@ def nasty_matrices() -> dict[str, Array]:
         "constant column 0.1": np.hstack([np.full((64, 1), 0.1), normal((64, 3))]),
         "zero rows and columns": holes,
         "all zero": np.zeros((30, 10)),
-        "wide": normal((20, 200)),
+        "wide": normal((20, 200))[:, :80],
         "column scales 1e-30..1e30": normal((100, 9)) * 10.0 ** np.linspace(-30, 30, 9),
         "float32": normal((120, 17)).astype(np.float32) + np.float32(1000),
         "int8": rng.integers(-128, 128, (90, 11)).astype(np.int8),
         "uint16 counts": rng.poisson(0.3, (80, 25)).astype(np.uint16) * 40000,
         "bool": rng.random((40, 8)) < 0.3,
     }
+
+
+def nasty_sparse_matrices() -> dict[str, csr_array]:
+    """Return name -> small canonical CSR matrix of 40 columns: empty and full rows and columns, far and rare values.
+
+    Examples
+    --------
+    >>> matrices = nasty_sparse_matrices()
+    >>> {m.shape[1] for m in matrices.values()}, matrices["one full row"].nnz > 40
+    ({40}, True)
+    """
+    rng = np.random.default_rng(20260102)
+    shape = (240, 40)
+
+    def spread(share: float, values: Any = rng.standard_normal) -> Array:
+        out: Array = np.where(rng.random(shape) < share, values(shape), 0)
+        return out
+
+    full_row, full_column, far, heavy = spread(0.02), spread(0.01), spread(0.005), spread(0.03)
+    full_row[100] = rng.standard_normal(40)
+    full_column[:, 7] = 1e8 + rng.standard_normal(240)
+    far[:50, 3] = 1e8 + rng.standard_normal(50)
+    far[50:, 9] = 1e8
+    heavy[200] *= 1e6
+    holes = spread(0.04)
+    holes[::4] = 0
+    holes[:, ::3] = 0
+    found = {
+        "counts": rng.poisson(0.03, shape).astype(np.int8),
+        "uint16 counts": rng.poisson(0.02, shape).astype(np.uint16) * 40000,
+        "one full row": full_row,
+        "one full column, offset 1e8": full_column,
+        "columns part far away": far,
+        "one huge row": heavy,
+        "empty rows and columns": holes,
+        "no entries": np.zeros(shape),
+        "two rows again and again": np.repeat(spread(0.03)[:2], 120, axis=0),
+        "all the energy in the last rows": np.vstack([1e-6 * spread(0.03)[:230], 100 * spread(0.2)[:10]]),
+        "column scales 1e-30..1e30": spread(0.04) * 10.0 ** np.linspace(-30, 30, 40),
+        "hardly sparse": spread(0.5),
+        "float32": spread(0.04).astype(np.float32),
+        "bool": rng.random(shape) < 0.03,
+        "one row": spread(0.05)[:1],
+    }
+    return {name: as_csr(csr_array(values)) for name, values in found.items()}

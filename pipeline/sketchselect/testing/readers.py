@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, as_block
+from sketchselect.linalg.csr import arrays_of, as_csr, densify, is_csr
 from sketchselect.readers import Matrix, row_bands
 
 
@@ -61,11 +64,29 @@ class MatrixConformance:
         """A run of rows has the values of the data in the canonical layout, and the same bits when read again."""
         block = matrix.read_rows(start, stop)
         wanted = as_block(self.expected[start:stop])
+        if matrix.is_sparse:
+            self.sparse_rows(matrix, block, start, stop)
+            return
         assert type(block) is np.ndarray, "a block is a plain array"
         assert block.flags.c_contiguous and block.flags.aligned and block.dtype.isnative, "layout"
         assert block.dtype == wanted.dtype, "the reader must not change the type"
         assert np.array_equal(block, wanted, equal_nan=True), f"values of rows {start} to {stop}"
         assert matrix.read_rows(start, stop).tobytes() == block.tobytes(), "the same rows twice"
+
+    def sparse_rows(self, matrix: Matrix, block: Any, start: int, stop: int) -> None:
+        """A run of sparse rows is canonical CSR, with the values of the data, and as long as the offsets say."""
+        wanted = as_block(self.expected[start:stop])
+        assert isinstance(block, csr_array), "a sparse block is a csr_array"
+        again = as_csr(block)
+        assert block.dtype == wanted.dtype, "the reader must not change the type"
+        assert np.array_equal(block.toarray(), wanted, equal_nan=True), f"values of rows {start} to {stop}"
+        for found in (again, as_csr(matrix.read_rows(start, stop))):
+            for mine, other in zip(arrays_of(block), arrays_of(found), strict=True):
+                assert mine.dtype == other.dtype and np.array_equal(mine, other), "not canonical, or not the same twice"
+        offsets = self.matrix.entry_offsets
+        assert offsets is not None and offsets.dtype == np.int64, "a sparse matrix says how long its rows are"
+        assert offsets.shape == (self.matrix.shape[0] + 1,), "one offset for each row, and the end"
+        assert block.nnz <= offsets[stop] - offsets[start], "more entries than the offsets say"
 
     def outside(self) -> None:
         """Rows that do not exist are refused."""
@@ -84,7 +105,8 @@ class MatrixConformance:
             bands = row_bands(self.matrix, size)
             assert bands.edges[0] == 0 and bands.edges[-1] == self.expected.shape[0], "bands reach from end to end"
             assert all(a < b for a, b in (bands[i] for i in range(len(bands)))), "bands are not empty"
-            whole = np.concatenate([self.matrix.read_rows(*bands[i]) for i in range(len(bands))])
+            parts = [self.matrix.read_rows(*bands[i]) for i in range(len(bands))]
+            whole = np.concatenate([densify(part) if is_csr(part) else part for part in parts])
             assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "bands together are the data"
 
     def pickles(self) -> None:

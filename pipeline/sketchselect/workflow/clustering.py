@@ -60,6 +60,8 @@ class Clustering:
 def cluster(session: Session, features: Source | None, selection: Selection) -> list[Clustering]:
     """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
 
+    What is to be reassigned is kept under a name of its own, too: a resumed job must find what k-means left.
+
     Raises
     ------
     ConfigError
@@ -73,16 +75,17 @@ def cluster(session: Session, features: Source | None, selection: Selection) -> 
             "columns, or leave [cluster] out"
         )
     both = settings.weighted == "both"
-    session.folder.discard(() if both else (*_names("weighted"), *_names("unweighted")))
+    apart = both or settings.reassign
+    session.folder.discard(() if apart else (*_names("weighted"), *_names("unweighted")))
     variants: list[Variant] = ["unweighted"] if settings.weighted is False else ["weighted"]
     if both:
         variants = ["unweighted", "weighted"]
-    return [_cluster(session, features, selection, variant, both) for variant in variants]
+    return [_cluster(session, features, selection, variant, apart) for variant in variants]
 
 
 def discard(session: Session) -> None:
     """Delete the clusterings of earlier runs."""
-    session.folder.discard(("labels.zarr", "centers.zarr", *_names("weighted"), *_names("unweighted")))
+    session.folder.discard(("labels.zarr", "labels.csv", "centers.zarr", *_names("weighted"), *_names("unweighted")))
 
 
 def publish(session: Session, chosen: Clustering) -> Clustering:
@@ -90,6 +93,14 @@ def publish(session: Session, chosen: Clustering) -> Clustering:
     tables.write_zarr(session.folder, "labels.zarr", chosen.labels, ("row",))
     tables.write_zarr(session.folder, "centers.zarr", chosen.centers, ("cluster", "column"))
     return replace(chosen, labels_file="labels.zarr")
+
+
+def name_rows(session: Session, found: Clustering) -> None:
+    """Publish ``labels.csv`` where the source names its rows."""
+    if session.matrix.row_names is None:
+        session.folder.discard(("labels.csv",))
+    else:
+        tables.write_labels_csv(session.folder, session.matrix.row_names, found.labels)
 
 
 def _names(variant: str) -> tuple[str, str]:
@@ -105,7 +116,7 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
         "version": version(),
         "files": [labels_file, centers_file],
         "features": tree_digest(folder.path / "features.zarr"),
-        "settings": settings.model_dump(exclude={"certificate", "compare_all_columns", "weighted"}),
+        "settings": settings.model_dump(exclude={"certificate", "compare_all_columns", "weighted", "reassign"}),
         "weights": None if weights is None else [float(w).hex() for w in weights],
     }
     stage = "k-means" if weights is None else "k-means, weighted"
@@ -120,7 +131,7 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
         else:
             found = k_means(session, Source(WeightedColumns(features.matrix, weights)))
             tables.write_zarr(folder, labels_file, found.labels, ("row",))
-            sums = _sums(session, features, labels_file, found.centers.shape[0])
+            sums = sums_in_selected(session, features, labels_file, found.centers.shape[0])
             found = replace(
                 found, centers=sums.cluster_means, inertia=float(sums.objective), weighted_inertia=found.inertia
             )
@@ -133,8 +144,8 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
     return replace(found, variant=variant, labels_file=labels_file)
 
 
-def _sums(session: Session, features: Source, labels_file: str, n_clusters: int) -> CentroidSums:
-    """Return the sums of clusters found with weights, in the selected columns without them."""
+def sums_in_selected(session: Session, features: Source, labels_file: str, n_clusters: int) -> CentroidSums:
+    """Return the sums of published clusters in the selected columns, without weights."""
     labels = open_vector(str(session.folder.path / labels_file), features.n_rows, name="labels")
     source = Source(features.matrix, labels)
     options = {**session.pass_options, "engine": session.iterating_engine(8 * source.n_rows * (source.n_columns + 1))}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,11 +55,15 @@ def library_logs(path: Path | None) -> Iterator[None]:
         handler.close()
 
 
-def peak_process_nbytes(in_children: bool) -> int:
-    """Return the largest resident memory of this process, or of its finished children, in bytes."""
-    who = resource.RUSAGE_CHILDREN if in_children else resource.RUSAGE_SELF
-    peak = resource.getrusage(who).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def peak_process_nbytes(engine: Engine) -> int | None:
+    """Return the largest resident memory of a process that ran tasks; None where no worker can be asked any more.
+
+    Workers that died are not there to be asked.
+    """
+    from sketchselect.execution.process_memory import peak_nbytes
+
+    asked = getattr(engine, "peak_nbytes", None)
+    return peak_nbytes() if asked is None else asked()
 
 
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:

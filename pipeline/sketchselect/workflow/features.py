@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.reduce import Reduced
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.readers import row_bands
+from sketchselect.readers.bands import even_bands
 
 SAMPLE_ROWS = 2000
 _HASH_PIECE = 1 << 20
@@ -37,8 +39,11 @@ class View:
     mean: Floats
     axes: Floats
 
-    def project(self, rows: Array) -> Floats:
-        """Return the coordinates of some rows in the plane, shape (n_rows, 2)."""
+    def project(self, rows: Any) -> Floats:
+        """Return the coordinates of some rows, dense or CSR, in the plane, shape (n_rows, 2)."""
+        if is_csr(rows):
+            parts = [self.project(densify(take_rows(rows, a, b))) for a, b in row_pieces(rows)]
+            return np.concatenate([np.empty((0, 2)), *parts])
         points: Floats = (rows.astype(np.float64) - self.mean) @ self.axes
         return points
 
@@ -77,7 +82,7 @@ class WriteColumns:
         import zarr
 
         array: Any = zarr.open_array(self.path, mode="r+")
-        chosen = block.values[:, list(self.columns)].astype(array.dtype)
+        chosen = _columns(block.values, self.columns).astype(array.dtype)
         if block.kept is not None:
             whole = np.full((block.stop - block.start, len(self.columns)), np.nan, dtype=array.dtype)
             whole[block.kept - block.start] = chosen
@@ -89,6 +94,14 @@ class WriteColumns:
         rows = np.arange(block.start, block.stop) if block.kept is None else np.asarray(block.kept)
         here = np.flatnonzero(np.isin(rows, self.sample))
         return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
+
+
+def _columns(rows: Any, columns: tuple[int, ...]) -> Array:
+    """Return the chosen columns of dense or CSR rows, dense."""
+    if is_csr(rows):
+        return densify(take_columns(rows, columns))
+    out: Array = rows[:, list(columns)]
+    return out
 
 
 def join_samples(left: Sampled, right: Sampled) -> Sampled:
@@ -148,19 +161,8 @@ def write_features(
     SketchSelectError
         If tasks wrote where this process cannot see it.
     """
-    edges = row_bands(source.matrix, options.get("partition_bytes")).edges
-    array = _create(path, source, support, edges[1] - edges[0])
-    sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
-    leaf = WriteColumns(str(path), tuple(map(int, support)), view, sample)
-    reduced = reduce_blocks(
-        source,
-        leaf,
-        join_samples,
-        stage="write features",
-        state_nbytes=24 * SAMPLE_ROWS,
-        working_nbytes=3 * 8 * (edges[1] - edges[0]) * len(support),
-        **options,
-    )
+    array, described = feature_pass(source, support, path, view, seed, options.pop("partition_bytes", None))
+    reduced: Reduced[Sampled] = reduce_blocks(**described, **options)
     if array.nchunks_initialized < array.nchunks:
         raise SketchSelectError(
             f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
@@ -169,12 +171,34 @@ def write_features(
     return reduced
 
 
+def feature_pass(
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, size: int | str | None
+) -> tuple[Any, dict[str, Any]]:
+    """Make the array that `write_features` fills; return it, and what `reduce_blocks` takes to fill it."""
+    source = replace(source, takes_sparse=True)
+    # Chunks are of one height, and begin where partitions do.
+    bands = even_bands(source.matrix, size, len(support)) if source.is_sparse else row_bands(source.matrix, size)
+    height = bands.edges[1] - bands.edges[0]
+    array = _create(path, source, support, height)
+    sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
+    return array, {
+        "source": source,
+        "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
+        "merge": join_samples,
+        "bands": bands,
+        "partition_bytes": size,
+        "stage": "write features",
+        "state_nbytes": 24 * SAMPLE_ROWS,
+        "working_nbytes": 3 * 8 * height * len(support),
+    }
+
+
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:
     import zarr
     from zarr.codecs import ZstdCodec
 
     names = source.feature_names
-    attributes = {"columns": [int(j) for j in support], "prepare": list(source.prepare)}
+    attributes = {"columns": [int(j) for j in support], "prepare": list(source.prepare_labels)}
     if names is not None:
         attributes["feature_names"] = [names[j] for j in support]
     return zarr.create_array(

@@ -38,7 +38,8 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     from sketchselect.summaries import Bundle, FrequentDirections
 
     if isinstance(summary, Bundle):
-        yield f"{indent}bundle of {len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        size = f"{len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        yield f"{indent}{summary.kind.replace('-', ' ')} of {size}"
         for name, member in summary.items():
             yield f"{indent}  {name}:"
             yield from _summary_lines(member, indent + "    ")
@@ -139,11 +140,16 @@ def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
     matrix = open_matrix(target, key=key)
     nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
     yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
-    yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
+    if matrix.entry_offsets is not None:
+        entries = int(matrix.entry_offsets[-1])
+        share = f"{100 * entries / max(1, matrix.shape[0] * matrix.shape[1]):.3g} % of all values"
+        yield f"  sparse: {entries} entries, {share}; {format_bytes(matrix.stored_nbytes(0, matrix.shape[0]))}"
+    else:
+        yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
     if min(matrix.shape):
-        bands = row_bands(matrix)
+        bands = row_bands(matrix, sparse=matrix.is_sparse)
         again = f", every byte decoded {bands.read_amplification:.1f} times" if bands.read_amplification > 1 else ""
-        yield f"  {len(bands)} partitions of {bands.edges[1]} rows{again}"
+        yield f"  {len(bands)} partition{'s' * (len(bands) > 1)} of {bands.edges[1]} rows{again}"
     yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:

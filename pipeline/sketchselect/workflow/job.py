@@ -18,7 +18,8 @@ from sketchselect.errors import ConfigError
 from sketchselect.jobfile import load_job
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
-from sketchselect.workflow import clustering, stages
+from sketchselect.workflow import clustering, preparing, stages
+from sketchselect.workflow.cluster_count import cluster_count
 from sketchselect.workflow.clustering import Clustering
 from sketchselect.workflow.engines import peak_process_nbytes
 from sketchselect.workflow.evaluate import Evaluation, evaluate
@@ -29,6 +30,7 @@ from sketchselect.workflow.pages import publish_report
 from sketchselect.workflow.record import run_record
 from sketchselect.workflow.session import Session, open_session
 from sketchselect.workflow.tables import plain_value
+from sketchselect.workflow.timeline import timeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ class RunResult:
 
     def summary(self) -> str:
         """Return what a person wants to know first, in a few lines."""
-        columns, support = self.manifest["source"]["shape"][1], self.selection.support
+        columns, support = self.manifest["prepared_columns"], self.selection.support
         lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
         if self.model is not None:
             lines.append(self.model.sentence())
@@ -94,9 +96,21 @@ class RunResult:
         for other in self.manifest.get("compared", ()):
             mark = " (published)" if other["published"] else ""
             lines.append(f"objective in all columns: {other['objective']:.6g}, clustered on {other['columns']}{mark}")
+        if (moved := self.manifest.get("reassigned")) is not None:
+            lines.append(
+                f"one reassignment in all columns moved {moved['n_rows']} rows: "
+                f"objective {moved['objective_before']:.6g} before, {self.objective:.6g} after"
+            )
+        lines.extend(
+            self.manifest[name]["sentence"]
+            for name in ("selection_bound", "certificate_selected_columns")
+            if self.manifest.get(name) is not None
+        )
         if self.certificates:
             # The others are in the manifest and on the page: side by side, two factors look like a contradiction.
             lines.append(self.certificate.sentence())
+        if (counted := self.manifest.get("range_of_clusters")) is not None:
+            lines.append(counted["sentence"])
         spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in self.manifest["stages"])
         lines.append(f"time: {self.manifest['seconds']:.1f} s ({spent})")
         report = self.folder / "report.html"
@@ -157,28 +171,34 @@ def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, p
     began = time.perf_counter()
     require_weights(config, given)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
-        if given is not None and given.scores.size != session.matrix.shape[1]:
-            here = f"{session.matrix.address} has {session.matrix.shape[1]}"
+        if given is not None and given.scores.size != session.n_columns:
+            here = f"{session.matrix.address} has {session.n_columns}"
             raise ConfigError(f"--selection: it is of {given.scores.size} columns, {here}")
         session.columns_given = given is not None
+        preparing.prepare(session)
         summary = stages.summarize(session)
         selection, model = stages.select(session, stages.collect(session, summary), given)
+        along = timeline(session)
         features, sample = stages.write_selected(session, summary, selection)
+        counted = cluster_count(session, features)
         found: Clustering | None = None
         evaluation: Evaluation | None = None
         if config.cluster is not None:
             candidates = clustering.cluster(session, features, selection)
-            found, evaluation = evaluate(session, summary, selection, candidates)
+            assert features is not None  # `cluster` refuses to work without
+            found, evaluation = evaluate(session, summary, selection, features, candidates)
+            clustering.name_rows(session, found)
         else:
             clustering.discard(session)
-        return _publish(session, Findings(summary, selection, model, sample, found, evaluation), began)
+        return _publish(session, Findings(summary, selection, model, sample, found, evaluation, along, counted), began)
 
 
 def _publish(session: Session, found: Findings, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
-    in_children = session.engine_description is not None and session.engine_description.get("kind") == "dask"
+    peak = peak_process_nbytes(session.engine) if session.engine_description else None
     session.close_engine()
-    peak = peak_process_nbytes(in_children) if session.engine_description else None
+    # What `certify` had added was of the labels before.
+    session.folder.discard(("certificate.json",))
     content = manifest(session, found, peak)
     if session.config.output.report:
         with session.stage("report"):

@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from sketchselect.linalg.threads import blas_builds
+from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
 from sketchselect.workflow.clustering import Clustering, described
@@ -39,6 +40,10 @@ class Findings:
         The published one.
     evaluation : Evaluation or None
         What is known of it.
+    timeline : TimelineRecord or None
+        How the selection changed along the rows.
+    cluster_count : ClusterCountRecord or None
+        What is known of a range of numbers of clusters.
     """
 
     summary: Summary[Any]
@@ -47,6 +52,8 @@ class Findings:
     sample: dict[str, Any] | None = None
     clustering: Clustering | None = None
     evaluation: Evaluation | None = None
+    timeline: TimelineRecord | None = None
+    cluster_count: ClusterCountRecord | None = None
 
 
 def versions() -> dict[str, str]:
@@ -70,6 +77,7 @@ def manifest(session: Session, found: Findings, peak_nbytes: int | None) -> dict
         "job": job,
         "source": {**session.matrix.describe(), "identity": session.identity},
         "prepare": list(session.prepare),
+        "prepared_columns": session.n_columns,
         "selection": {
             "method": selection.method,
             "n_selected": len(selection.support),
@@ -92,17 +100,30 @@ def manifest(session: Session, found: Findings, peak_nbytes: int | None) -> dict
         content["model"] = found.model.outline()
     if found.clustering is not None:
         content["clustering"] = described(found.clustering)
+    if found.cluster_count is not None:
+        content["range_of_clusters"] = {
+            "recommended": found.cluster_count.recommended,
+            "sentence": found.cluster_count.sentence,
+        }
     if evaluation is not None:
         content["objective"] = evaluation.objective
         content["objective_all_columns"] = evaluation.objective_all_columns
         content["compared"] = [asdict(one) for one in evaluation.compared]
         content["certificates"] = [plain_value(c.to_dict()) for c in evaluation.certificates]
+        if evaluation.selection_bound is not None:
+            content["selection_bound"] = plain_value(evaluation.selection_bound.to_dict())
+        if evaluation.selected_certificate is not None:
+            content["certificate_selected_columns"] = plain_value(evaluation.selected_certificate.to_dict())
+        if evaluation.moved is not None:
+            content["reassigned"] = asdict(evaluation.moved)
         if (agreement := evaluation.agreement) is not None:
             content["agreement"] = {
                 "nmi": agreement.nmi,
                 "ari": agreement.ari,
+                "accuracy": agreement.accuracy,
                 "nmi_all_columns": agreement.nmi_all_columns,
                 "ari_all_columns": agreement.ari_all_columns,
+                "accuracy_all_columns": agreement.accuracy_all_columns,
             }
     wanted = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
     content["files"] = [n for n in PUBLISHED if n in wanted or (session.folder.path / n).exists()]

@@ -25,7 +25,7 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
     chosen = config.select
     try:
         selector = make_selector(chosen.method, chosen.n_features, with_clusters(config))
-        if target is not None and selector.needs_target:
+        if target is not None and selector.uses_target:
             selector.look_at_target(target)
     except (BadParameter, TypeError) as error:
         raise ConfigError(f"select: {_in_words_of_job(error)}") from None
@@ -63,15 +63,19 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     return Bundle(members)
 
 
-def check_against_source(config: JobConfig, matrix: Matrix) -> None:
-    """Raise `ConfigError` with a line for everything in the job that this matrix makes impossible."""
-    n_rows, n_columns = matrix.shape
+def check_against_source(config: JobConfig, matrix: Matrix, n_columns: int | None = None) -> None:
+    """Raise `ConfigError` with a line for everything in the job that this matrix makes impossible.
+
+    `n_columns` is the number of columns after preparation, where it is another one.
+    """
+    n_rows = matrix.shape[0]
+    n_columns = matrix.shape[1] if n_columns is None else n_columns
     address, select, problems = matrix.address, config.select, []
     if select.n_features is not None and select.n_features > (most := n_choices(select.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} wanted, {address} has {most} {what}")
     rank = select.parameters.get("n_components")
-    if select.method == "sketched-ridge" and isinstance(rank, int) and rank >= n_columns > 1:
+    if select.method in ("sketched-ridge", "sketched-lasso") and isinstance(rank, int) and rank >= n_columns > 1:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
     if config.cluster is not None and config.cluster.n_clusters > n_rows:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
@@ -94,9 +98,9 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
     matrix = source.matrix
     try:
         selector.check_parameters()
-        selector.summary_description(matrix.shape[1])
+        selector.summary_description(source.n_columns)
     except BadParameter as error:
-        where = f"{matrix.address} has {matrix.shape[1]} columns"
+        where = f"{matrix.address} has {source.n_columns} columns"
         raise ConfigError(f"select: {_in_words_of_job(error)} ({where})") from None
     if reads_columns(selector):
         from sketchselect.readers import row_bands

@@ -32,7 +32,7 @@ def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o
 def job_of(
     source: str,
     options: Mapping[str, Any],
-    prepare: Sequence[str],
+    prepare: Sequence[str] | Mapping[str, Any],
     execution: Mapping[str, Any],
     select: Mapping[str, Any],
     **sections: Mapping[str, Any],
@@ -41,7 +41,7 @@ def job_of(
     return load_job(
         {
             "input": {"url": source, **{k: v for k, v in options.items() if v is not None}},
-            "prepare": {"rows": list(prepare)},
+            "prepare": dict(prepare) if isinstance(prepare, Mapping) else {"steps": list(prepare)},
             "select": dict(select),
             "execution": {k: v for k, v in execution.items() if v is not None},
             **sections,

@@ -14,11 +14,13 @@ import numpy as np
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
 from sketchselect.report import (
     CertificateRecord,
+    ClusterCountRecord,
     ComparedRecord,
     KnownLabels,
     ModelRecord,
     RunRecord,
     StageRecord,
+    TimelineRecord,
     render,
 )
 from sketchselect.workflow.folder import MARKER, OutputFolder, open_folder
@@ -72,6 +74,10 @@ def record_of(content: Mapping[str, Any]) -> RunRecord:
     values["compared"] = [ComparedRecord(**entry) for entry in values.get("compared", ())]
     if values.get("model") is not None:
         values["model"] = ModelRecord(**values["model"])
+    if values.get("cluster_count") is not None:
+        values["cluster_count"] = ClusterCountRecord(**values["cluster_count"])
+    if values.get("timeline") is not None:
+        values["timeline"] = TimelineRecord(**values["timeline"])
     if values["known_labels"] is not None:
         values["known_labels"] = KnownLabels(**values["known_labels"])
     return RunRecord(**values)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect.cluster import Certificate
 from sketchselect.jobfile import job_toml
 from sketchselect.report import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
 from sketchselect.summaries import ColumnStats, pick
@@ -17,6 +18,14 @@ from sketchselect.workflow.stages import sketch_of, view_of
 from sketchselect.workflow.tables import plain_value
 
 GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+
+
+def certificate_record(found: Certificate) -> CertificateRecord:
+    """Return a certificate as the report page shows it."""
+    confidence = None if found.confidence == 1 else found.confidence
+    return CertificateRecord(
+        found.method, found.factor, found.lower_bound, found.objective, confidence, found.sentence()
+    )
 
 
 def run_record(session: Session, found: Findings, content: dict[str, Any]) -> RunRecord:
@@ -33,17 +42,19 @@ def run_record(session: Session, found: Findings, content: dict[str, Any]) -> Ru
     return RunRecord(
         title=session.matrix.address,
         n_rows=session.matrix.shape[0],
-        n_columns=session.matrix.shape[1],
+        n_columns=session.n_columns,
         n_dropped=session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows,
         method=selection.method,
         method_parameters=content["selection"]["parameters"],
-        prepare=session.prepare,
+        prepare=[step.description for step in session.steps],
         scores=selection.scores,
         support=selection.support,
         feature_names=selection.feature_names,
         weights=selection.weights,
         diagnostics=plain_value(selection.diagnostics),
         model=None if found.model is None else found.model.record(),
+        timeline=found.timeline,
+        cluster_count=found.cluster_count,
         singular_values=None if sketch is None else np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]),
         shrinkage=0.0 if sketch is None else float(sketch.shrinkage),
         squared_norm=None if sketch is None else float(sketch.centered_squared_norm),
@@ -52,16 +63,11 @@ def run_record(session: Session, found: Findings, content: dict[str, Any]) -> Ru
         point_labels=labels,
         centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
         image_shape=session.config.output.image_shape,
-        certificates=[
-            CertificateRecord(
-                c.method,
-                c.factor,
-                c.lower_bound,
-                c.objective,
-                None if c.confidence == 1 else c.confidence,
-                c.sentence(),
-            )
-            for c in certificates
+        certificates=[certificate_record(c) for c in certificates],
+        statements=[]
+        if evaluation is None
+        else [
+            one.sentence() for one in (evaluation.selection_bound, evaluation.selected_certificate) if one is not None
         ],
         known_labels=None
         if agreement is None
@@ -72,6 +78,8 @@ def run_record(session: Session, found: Findings, content: dict[str, Any]) -> Ru
             agreement.ari,
             agreement.nmi_all_columns,
             agreement.ari_all_columns,
+            agreement.accuracy,
+            agreement.accuracy_all_columns,
         ),
         compared=[]
         if evaluation is None

@@ -14,7 +14,7 @@ def reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, e
         changed = session.folder.differences(stage, fingerprint)
         if changed:
             session.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
-        if stage != "summarize":
+        if stage not in ("prepare", "summarize"):
             outdate(session)
         return False
     entry.update(found, reused=True)
@@ -24,7 +24,7 @@ def reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, e
 
 def outdate(session: Session) -> None:
     """Discard what says that the folder is whole, before anything that it speaks of changes."""
-    session.folder.discard(("manifest.json", "report.json", "report.html"))
+    session.folder.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
 
 def source_print(session: Session) -> dict[str, Any] | None:

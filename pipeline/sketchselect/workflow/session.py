@@ -19,7 +19,9 @@ from sketchselect.workflow.folder import OutputFolder, open_folder
 
 if TYPE_CHECKING:
     from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+    from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
+    from sketchselect.summaries import StepStatistics
 
 
 @dataclass
@@ -47,6 +49,7 @@ class Session:
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
     columns_given: bool = False
+    statistics: StepStatistics | None = None
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
 
@@ -75,18 +78,37 @@ class Session:
         return estimator(self.config, self.vector("target"))
 
     @cached_property
-    def prepare(self) -> tuple[str, ...]:
-        """Row steps: the job's, and then the method's own that are not among them."""
-        own = self.selector.prepare_steps()
-        return (*self.config.prepare.rows, *(step for step in own if step not in self.config.prepare.rows))
+    def steps(self) -> tuple[Step, ...]:
+        """Prepare steps: the job's, and then the method's own that are not among them; fitted by the first stage."""
+        from sketchselect.prepare import resolve
 
-    @cached_property
+        steps = resolve(self.config.prepare.entries)
+        names = {step.name for step in steps}
+        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+
+    def use_fitted(self, steps: tuple[Step, ...], statistics: StepStatistics | None) -> None:
+        """Take steps as they are after fitting, and what they were fitted from."""
+        self.steps, self.statistics = steps, statistics
+
+    @property
+    def prepare(self) -> tuple[str, ...]:
+        """Labels of the prepare steps."""
+        return tuple(step.label for step in self.steps)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the prepared rows."""
+        from sketchselect.prepare import columns_after
+
+        return columns_after(self.steps, self.matrix.shape[1])
+
+    @property
     def source(self) -> Source:
         """The prepared rows, all columns, and the target of a method that learns from one."""
         from sketchselect.execution import Source
 
-        target = self.vector("target") if self.selector.needs_target else None
-        return Source(self.matrix, target, None, self.prepare)
+        target = self.vector("target") if self.selector.uses_target else None
+        return Source(self.matrix, target, None, self.steps)
 
     def vector(self, name: str) -> Vector | None:
         """Open ``[input] target`` or ``labels``."""
@@ -151,10 +173,12 @@ class Session:
         """Where finished parts of a pass are kept."""
         from sketchselect.execution import Checkpoint
 
-        wanted = self.config.execution.checkpoint
+        execution = self.config.execution
+        wanted = execution.checkpoint
         if wanted is False:
             return None
-        return Checkpoint(self.folder.checkpoints / "nodes" if wanted == "auto" else wanted)
+        place = self.folder.checkpoints / "nodes" if wanted == "auto" else wanted
+        return Checkpoint(place, min_seconds=execution.checkpoint_seconds)
 
     def note(self, text: str) -> None:
         """Tell the user something now, and again in manifest and report."""
@@ -216,18 +240,23 @@ def open_session(
         Before anything is started.
     """
     from sketchselect.execution import make_progress
+    from sketchselect.workflow import preparing, timeline
     from sketchselect.workflow.method import check_against_source, check_method
 
     # The source is looked at first: a job that cannot run leaves no folder behind.
     probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
-    check_against_source(config, probe.matrix)
+    preparing.use_given(probe)
+    preparing.check_steps(probe)
+    check_against_source(config, probe.matrix, probe.n_columns)
     for name in ("target", "labels"):
         probe.vector(name)
     probe.partition()
     check_method(probe.selector, probe.source, config.execution.partition_bytes)
+    timeline.check(config, probe.selector)
     with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
         session = Session(config, folder, probe.progress, client)
-        session.__dict__.update(matrix=probe.matrix, selector=probe.selector)
+        session.__dict__.update(matrix=probe.matrix, selector=probe.selector, steps=probe.steps)
+        session.statistics = probe.statistics
         for text in probe.matrix.notes:
             session.note(text)
         try:

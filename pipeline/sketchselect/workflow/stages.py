@@ -13,7 +13,7 @@ from sketchselect.execution.summarize import summary_key
 from sketchselect.readers import open_matrix, row_bands
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
-from sketchselect.workflow import tables
+from sketchselect.workflow import preparing, tables
 from sketchselect.workflow.features import View, feature_dtype, write_features
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.method import column_partition_bytes, description, reads_columns, require_weights
@@ -24,9 +24,9 @@ from sketchselect.workflow.session import Session
 
 def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
-    matrix, folder = session.matrix, session.folder
-    wanted = description(session.config, session.selector, matrix.shape[1])
-    if session.config.input.target is not None and not session.selector.needs_target:
+    folder = session.folder
+    wanted = description(session.config, session.selector, session.n_columns)
+    if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
@@ -37,7 +37,7 @@ def summarize(session: Session) -> Summary[Any]:
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
             return codec.load(folder.path / "summary.sks")
-        added = [step for step in session.prepare if step not in session.config.prepare.rows]
+        added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:
             session.progress.note(
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
@@ -49,6 +49,7 @@ def summarize(session: Session) -> Summary[Any]:
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
         outdate(session)
+        preparing.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         return reduced.value
@@ -155,7 +156,7 @@ def write_selected(
                     "every worker share"
                 )
             gaps = session.config.input.nonfinite == "missing"
-            source = Source(session.matrix, None, None, session.prepare, takes_missing=gaps)
+            source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
             view = view_of(summary)
             reduced = write_features(source, selection.support, path, view, seed, **session.pass_options)
             session.account(entry, reduced.stats)
@@ -197,7 +198,7 @@ def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
     from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, tiling
 
     matrix, target = session.matrix, session.source.target
-    n_columns = matrix.shape[1]
+    n_columns = session.n_columns
     n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
     part, held, passes, size = wanted, 0, 1, session.config.execution.partition_bytes
     tiles = tiling(wanted, n_columns, n_targets)
@@ -214,7 +215,7 @@ def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
             f"{bands.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
         )
     state = part.projected_nbytes(n_columns, n_targets)
-    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * n_columns * 8, state)
+    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * matrix.shape[1] * 8, state)
     working = part.working_nbytes(n_columns, n_targets)
     projected = projection(
         session.source,

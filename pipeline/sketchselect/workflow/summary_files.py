@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from sketchselect.errors import ConfigError, SketchSelectError
 from sketchselect.jobfile import check_select
 from sketchselect.jobmethod import make_selector, selector_problem
 from sketchselect.jobtext import toml_value
+from sketchselect.workflow import fading
 from sketchselect.workflow.options import job_of, require_replaceable
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Wanted:
     sketch : bool
         Whether there is one.
     moments : bool
-        Exact means and covariances, of the target too; `folds` and `half_life` imply them.
+        Exact means and covariances, of the target too; `folds`, and `half_life` without a sketch, imply them.
     target : str or None
         A file, or an array in the store, with one target per row.
     classes : bool
@@ -43,9 +44,17 @@ class Wanted:
     seed : int
         Decides which row is in which fold.
     half_life : float or None
-        Rows after which a row counts half.
+        Rows after which a row counts half, in sketch and moments.
     degree : int
         2: moments of squares and products as well.
+    top_values : int or None
+        Largest values kept of each column, for highly variable genes.
+    batches : str or None
+        A file, or an array in the store, with the batch of each row: largest values by batch.
+    sample : int or None
+        Rows kept, drawn by `seed`, for the methods on a sample.
+    after : int
+        Rows that came before these, in other files; ages are counted across files.
     """
 
     size: int = 64
@@ -57,11 +66,16 @@ class Wanted:
     seed: int = 0
     half_life: float | None = None
     degree: int = 1
+    top_values: int | None = None
+    batches: str | None = None
+    sample: int | None = None
+    after: int = 0
 
     @property
     def with_moments(self) -> bool:
         """Whether there are moments of any kind; a target is kept by nothing else, so it implies them."""
-        return self.moments or self.folds is not None or self.half_life is not None or self.target is not None
+        alone = self.half_life is not None and not self.sketch
+        return self.moments or self.folds is not None or alone or self.target is not None
 
     def check(self) -> None:
         """Raise `ConfigError` for options that contradict each other."""
@@ -71,25 +85,47 @@ class Wanted:
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
         if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
             raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
+        fading.check_options(self.half_life, self.after)
+        if self.batches is not None and self.top_values is None:
+            raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
+        if self.batches is not None and self.target is not None:
+            raise ConfigError("--batches: each row has one label in a pass, and --target names another; make two files")
 
     def members(self, target: Vector | None, missing: bool) -> dict[str, Summary[Any]]:
         """Return the descriptions by name."""
-        from sketchselect.summaries import ColumnStats, DecayedMoments, Folds, FrequentDirections, Moments
+        from sketchselect.selectors import supervised_target
+        from sketchselect.summaries import (
+            ColumnStats,
+            DecayedDirections,
+            DecayedMoments,
+            Folds,
+            FrequentDirections,
+            Groups,
+            Moments,
+            RowSample,
+            TopValues,
+        )
 
         wanted: dict[str, Summary[Any]] = {"columns": ColumnStats()}
-        if self.sketch:
+        if self.sketch and self.half_life is not None:
+            wanted["sketch"] = DecayedDirections(size=self.size, half_life=self.half_life)
+        elif self.sketch:
             wanted["sketch"] = FrequentDirections(size=self.size)
-        if self.half_life is not None:
+        if self.half_life is not None and self.with_moments:
             wanted["moments"] = DecayedMoments(half_life=self.half_life)
         elif self.with_moments:
             classes = None
             if self.classes and target is not None:
-                from sketchselect.selectors import supervised_target
-
                 classes = supervised_target.classes_of(target)
                 supervised_target.require_several(classes)
             moments = Moments(degree=self.degree, missing="pairwise" if missing else None, classes=classes)
             wanted["moments"] = moments if self.folds is None else Folds(moments, self.folds, seed=self.seed)
+        if self.top_values is not None:
+            top = TopValues(self.top_values)
+            labels = () if self.batches is None or target is None else supervised_target.classes_of(target)
+            wanted["top-values"] = Groups(top, labels) if len(labels) > 1 else top
+        if self.sample is not None:
+            wanted["sample"] = RowSample(self.sample, seed=self.seed)
         return wanted
 
 
@@ -99,46 +135,62 @@ def summarize_to_file(
     wanted: Wanted,
     *,
     prepare: Sequence[str],
+    fitted: str | None,
+    write_fitted: Path | None,
     checkpoint: Path | None,
     options: Mapping[str, Any],
     execution: Mapping[str, Any],
 ) -> str:
     """Read a source once and write its summary: column statistics, a sketch, and moments where asked for."""
-    from sketchselect.execution import Checkpoint, Source, make_progress, summarize_source
+    from sketchselect.execution import Checkpoint, Source, fit_steps, make_progress, summarize_source
+    from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
-    from sketchselect.summaries import Bundle, save
+    from sketchselect.summaries import Bundle, load, save
     from sketchselect.workflow.engines import engine_for, library_logs
 
     require_replaceable(output, ".sks", MAGIC)
     wanted.check()
+    if write_fitted is not None:
+        require_replaceable(write_fitted, ".sks", MAGIC, "--write-fitted")
     missing = options.get("nonfinite") == "missing"
     if missing and (wanted.sketch or not wanted.with_moments):
         raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
     # "missing" is checked above: in a job it depends on the method, of which there is none here.
     checked = {**options, "nonfinite": "error"} if missing else options
-    config = job_of(source, checked, prepare, execution, {"method": "variance"})
+    config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution, {"method": "variance"})
     given = config.input
     nonfinite = "missing" if missing else given.nonfinite
     matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
     vector = None
-    if wanted.target is not None:
-        path = os.path.abspath(wanted.target) if os.path.exists(wanted.target) else wanted.target
-        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address)
-        if vector.dtype.kind == "U" and not wanted.classes:
+    named = wanted.target if wanted.batches is None else wanted.batches
+    if named is not None:
+        path = os.path.abspath(named) if os.path.exists(named) else named
+        name = "target" if wanted.batches is None else "batches"
+        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, name=name)
+        if vector.dtype.kind == "U" and not (wanted.classes or wanted.batches):
             raise ConfigError(f"--target {wanted.target}: holds text; add --classes to take it for class labels")
-    steps = tuple(config.prepare.rows)
     progress = make_progress(True)
     for text in matrix.notes:
         progress.note(f"note: {text}")
+    statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
+    passing: dict[str, Any] = {
+        "partition_bytes": config.execution.partition_bytes,
+        "checkpoint": None if checkpoint is None else Checkpoint(checkpoint),
+        "progress": progress,
+    }
     with library_logs(None), engine_for(config.execution) as engine:
-        summary = summarize_source(
-            Source(matrix, vector, None, steps),
-            Bundle(wanted.members(vector, missing)),
-            engine=engine,
-            partition_bytes=config.execution.partition_bytes,
-            checkpoint=None if checkpoint is None else Checkpoint(checkpoint),
-            progress=progress,
-        ).value
+        rows = Source(matrix, vector, None, resolve(config.prepare.entries))
+        fit = fit_steps(rows, statistics=statistics, engine=engine, **passing)
+        for text in (text for step in fit.steps for text in step.notes()):
+            progress.note(f"note: {text}")
+        if write_fitted is not None:
+            if fit.statistics is None:
+                raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
+            save(fit.statistics, write_fitted)
+        rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
+        summary = summarize_source(rows, described, engine=engine, **passing).value
+    if wanted.after:
+        summary = fading.numbered_after(summary, wanted.after)
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 
@@ -152,6 +204,7 @@ def merge_files(files: Sequence[Path], output: Path) -> str:
     require_replaceable(output, ".sks", MAGIC)
     merged = load(files[0])
     seen = {_digest(files[0]): files[0]}
+    notes = []
     for file in files[1:]:
         other = load(file)
         first = seen.setdefault(_digest(file), file)
@@ -159,12 +212,14 @@ def merge_files(files: Sequence[Path], output: Path) -> str:
             raise ConfigError(
                 f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
             )
+        notes.append(fading.overlap(merged, other, file))
         try:
             merged = merged.merge(other)
         except SketchSelectError as error:
             raise type(error)(f"{file}: {error}") from None
     save(merged, output)
-    return f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
+    done = f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
+    return "\n".join([done, *(note for note in notes if note is not None)])
 
 
 def _digest(path: Path) -> bytes:

@@ -19,6 +19,7 @@ from sketchselect.workflow.folder import OutputFolder
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_PER_CHUNK = 1 << 20
+_NAMES_AT_ONCE = 1 << 16
 
 
 def selection_json(selection: Selection) -> str:
@@ -66,6 +67,22 @@ def scores_csv(selection: Selection) -> str:
         score = "" if np.isnan(scores[j]) else repr(float(scores[j]))
         rows.writerow([place, j, name, score, int(j in chosen)])
     return stream.getvalue()
+
+
+def write_labels_csv(folder: OutputFolder, row_names: Any, labels: Array) -> None:
+    """Publish ``labels.csv``: the name of every row and its cluster, -1 where it was dropped.
+
+    Names that a spreadsheet would run are disarmed.
+    """
+    path = folder.staging("labels.csv")
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(["row", "cluster"])
+        for start in range(0, labels.size, _NAMES_AT_ONCE):
+            part = labels[start : start + _NAMES_AT_ONCE].tolist()
+            names = np.asarray(row_names.read(start, start + len(part))).tolist()
+            rows.writerows((disarmed(str(name)), cluster) for name, cluster in zip(names, part, strict=True))
+    folder.publish("labels.csv")
 
 
 def disarmed(name: str) -> str:

@@ -20,22 +20,28 @@ def cluster_on_selection(
     random_state: int,
     weighted: bool | str,
     prepare: Sequence[str] | None,
+    fitted: str | None,
     options: Mapping[str, Any],
     execution: Mapping[str, Any],
     fresh: bool,
 ) -> str:
     """Cluster a source's rows on the columns of a selection file, and publish all that a job would.
 
-    Rows are prepared as they were for the selection, unless `prepare` says otherwise.
+    Rows are prepared as they were for the selection, unless `prepare` says otherwise: steps fitted to all rows with the
+    statistics of `fitted`, or of the ``prepare.sks`` beside the selection.
     """
+    from sketchselect.workflow import preparing
     from sketchselect.workflow.job import run_given
     from sketchselect.workflow.tables import read_selection
 
     given = read_selection(selection)
     cluster = {"n_clusters": n_clusters, "random_state": random_state, "weighted": weighted}
     steps = given.prepare if prepare is None else prepare
+    if fitted is None and prepare is None:
+        fitted = preparing.beside(selection.parent, steps)
+    settings = {"steps": list(steps), "fitted": fitted}
     config = job_of(
-        source, options, steps, execution, {"method": "variance"}, cluster=cluster, output={"dir": str(output)}
+        source, options, settings, execution, {"method": "variance"}, cluster=cluster, output={"dir": str(output)}
     )
     return run_given(config, given, fresh=fresh, progress=True).summary()
 

@@ -1,0 +1,110 @@
+"""The state after each iteration of k-means, kept in a checkpoint: a run that is killed goes on from its last one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import SketchSelectError
+from sketchselect.execution.block import Source
+from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.fingerprint import VectorIdentity, digest
+from sketchselect.execution.nodefiles import is_url, list_nodes, read_node, write_node
+from sketchselect.execution.progress import Progress
+from sketchselect.summaries import CentroidSums
+
+KEEP_SECONDS = 1.0
+"""Work that makes a state worth a file: iterations faster than this are kept once in a while."""
+
+
+class Iterations:
+    """The files of one start: the latest sums, from which the centres that follow are computed again to the bit.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint or None
+        Where they are; None keeps nothing.
+    source : Source
+        Whose rows are clustered; without an identity of its content nothing is kept.
+    settings : tuple
+        All that decides the bits beside the source: parameters, seed, partitions, build.
+    progress : Progress
+        Told where something is wrong.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint | None, source: Source, settings: tuple[Any, ...], progress: Progress
+    ) -> None:
+        self._progress = progress
+        self._directory: str | None = None
+        self._kept: str | None = None
+        self._last = time.monotonic()
+        if checkpoint is None:
+            return
+        rows = source.matrix.identity(0, source.n_rows)
+        weights = None if rows is None else VectorIdentity(source.weight).of([(0, source.n_rows)])
+        if rows is None or weights is None:
+            progress.note(f"{source.matrix.address}: iterations are not kept, its content has no identity")
+            return
+        self._directory = checkpoint.directory
+        beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
+        self._key = digest("k-means iterations", rows, weights, beside, settings)
+
+    def _name(self, iteration: int) -> str:
+        return digest(self._key, iteration)
+
+    def resume(self, most: int, n_features: int) -> tuple[int, CentroidSums] | None:
+        """Return the latest iteration that is there, at most `most`, and its sums; None where there is none.
+
+        Iteration 0 are the first centres: sums of no rows.
+        """
+        if self._directory is None:
+            return None
+        try:
+            listing = list_nodes(self._directory)
+        except (OSError, ImportError, ValueError) as error:
+            self._progress.note(
+                f"{self._directory}: checkpoints cannot be read ({type(error).__name__}); starting anew"
+            )
+            return None
+        for iteration in range(most if listing else -1, -1, -1):
+            path = listing.get(self._name(iteration))
+            if path is None:
+                continue
+            try:
+                sums = read_node(path)
+            except (OSError, SketchSelectError) as error:
+                self._progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed anew")
+                continue
+            if isinstance(sums, CentroidSums) and sums.n_features == n_features and sums.centers is not None:
+                self._kept = path
+                return iteration, sums
+        return None
+
+    def keep(self, iteration: int, sums: CentroidSums) -> None:
+        """Write the state after an iteration, if enough was done since the last one, and remove that."""
+        if self._directory is None or time.monotonic() - self._last < KEEP_SECONDS:
+            return
+        name = self._name(iteration)
+        trouble = write_node(sums, self._directory, name)
+        self._last = time.monotonic()
+        if trouble is not None:
+            self._progress.note(trouble)
+            self._directory = None
+            return
+        before, self._kept = self._kept, list_nodes(f"{self._directory}/{name[:2]}").get(name)
+        if before is not None and before != self._kept:
+            with contextlib.suppress(OSError):
+                _remove(before)
+
+
+def _remove(path: str) -> None:
+    if is_url(path):
+        import fsspec
+
+        filesystem, inside = fsspec.core.url_to_fs(path)
+        filesystem.rm_file(inside)
+    else:
+        Path(path).unlink()

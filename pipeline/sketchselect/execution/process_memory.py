@@ -1,0 +1,39 @@
+"""The memory of a process: what it holds now, and the most it ever held."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from pathlib import Path
+
+
+def resident_nbytes(*, reset_peak: bool = False) -> int:
+    """Return this process's resident memory (0 where that cannot be told), and let its peak begin anew (Linux)."""
+    if reset_peak:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_nbytes() -> int:
+    """Return the largest resident memory of this process, since its peak was last reset.
+
+    From what the kernel says of this program alone: `getrusage` counts what the process that started it held, too.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def can_reset() -> bool:
+    """Return whether this system lets a process's peak begin anew."""
+    return os.access("/proc/self/clear_refs", os.W_OK)

@@ -1,0 +1,285 @@
+"""An engine that runs the first rows of every pass, and writes down what the whole of it would be."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sketchselect.execution.block import Block
+from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.fingerprint import local_build
+from sketchselect.execution.held import HeldSource
+from sketchselect.execution.memory import PROCESS_NBYTES, Projection
+from sketchselect.execution.process_memory import can_reset, peak_nbytes, resident_nbytes
+from sketchselect.execution.tasks import Part, read_block
+from sketchselect.linalg.threads import one_blas_thread
+
+T = TypeVar("T")
+
+LEAST_ROWS = 256
+"""Rows of the first partition that every pass is tried on."""
+
+FEWEST_MEASURED = 0.5
+"""Share of a partition that has to be run for its memory to be taken for that of a whole one."""
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What one pass would be, and what its first partition took.
+
+    Parameters
+    ----------
+    stage, name : str
+        Stage of the job, and name of the pass in it.
+    n_rows, n_partitions, n_leaves, n_merges : int
+        Of the plan: leaves and merges are tasks.
+    moves : int
+        States that go from one node to another: a merge of m children has m - 1 of them brought to the first.
+    waiting : int
+        Finished states that wait for their siblings, at most.
+    bytes_read : int
+        As stored.
+    amplification : float
+        Bytes decoded per byte used.
+    partition_nbytes : int
+        A full partition, decoded.
+    projected : Projection
+        Upper bound of the memory of a process.
+    state_nbytes : int
+        The state of the rows that were run.
+    read_seconds, leaf_seconds, merge_seconds : float or None
+        Of one partition on one thread: reading and preparing, the leaf's own work, and one merge. None: not timed.
+    peak_nbytes : int or None
+        By how much one partition, and a merge, raised this process's memory; None where that was not measured.
+    held : bool
+        Whether the rows are in memory when the pass begins.
+    """
+
+    stage: str
+    name: str
+    n_rows: int
+    n_partitions: int
+    n_leaves: int
+    n_merges: int
+    moves: int
+    waiting: int
+    bytes_read: int
+    amplification: float
+    partition_nbytes: int
+    projected: Projection
+    state_nbytes: int
+    read_seconds: float | None = None
+    leaf_seconds: float | None = None
+    merge_seconds: float | None = None
+    peak_nbytes: int | None = None
+    held: bool = False
+
+    @property
+    def n_tasks(self) -> int:
+        """Leaves and merges."""
+        return self.n_leaves + self.n_merges
+
+
+@dataclass
+class Rehearsal:
+    """Runs a few rows of every pass in this thread; the result of a pass is that of those rows.
+
+    What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
+    of partitions and tasks, bytes and the projection are those that a run will have.
+
+    Parameters
+    ----------
+    kind : {"dask", "threads", "serial"}
+        Of the engine that the passes are planned for.
+    n_workers, slots_per_process : int
+        Its processes, and tasks at a time in each.
+    seconds : float
+        What may be spent on timing; 0 tries `rows` rows of every pass and times nothing.
+    rows : int
+        Rows that are tried at least.
+    stage : str
+        Stage of the job that passes belong to from now on.
+    most_rows : int or None
+        Rows that there are, where a pass would read what an earlier one has written only the beginning of.
+    passes : list of Rehearsed
+        What was asked for so far.
+    last_rows : int
+        Rows of the last pass that were run.
+    """
+
+    kind: str
+    n_workers: int
+    slots_per_process: int = 1
+    seconds: float = 0.0
+    rows: int = LEAST_ROWS
+    stage: str = ""
+    most_rows: int | None = None
+    passes: list[Rehearsed] = field(default_factory=list)
+    memory_limit: int | None = None
+    spent: float = 0.0
+    last_rows: int = 0
+
+    @property
+    def n_slots(self) -> int:
+        """Tasks at a time."""
+        return self.n_workers * self.slots_per_process
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind and workers."""
+        return {"kind": self.kind, "n_workers": self.n_workers, "threads_per_worker": self.slots_per_process}
+
+    def can_write(self, directory: str) -> bool:
+        """Return True: it is this process."""
+        return True
+
+    def build(self) -> tuple[str, ...]:
+        """Return this process's build."""
+        return local_build()
+
+    def run(self, work: Work[T]) -> Ran[T]:
+        """Write the pass down, and return the state of its first rows as if it were that of all."""
+        assert work.projected is not None  # whoever makes a pass says what it needs
+        source, plan, bands = work.recipe.source, work.plan, work.bands
+        nodes = list(plan.post_order())
+        below = [len(plan.children(node)) for node in nodes]
+        matrix = source.matrix
+        nbytes = matrix.stored_nbytes(0, bands.edges[-1])
+        tried = _Tried(self, work)
+        value = tried.value()
+        self.passes.append(
+            Rehearsed(
+                stage=self.stage or work.stage,
+                name=work.stage,
+                n_rows=bands.edges[-1],
+                n_partitions=len(bands),
+                n_leaves=below.count(0),
+                n_merges=len(nodes) - below.count(0),
+                moves=sum(n - 1 for n in below if n),
+                waiting=min(plan.n_leaves, plan.depth * (plan.fan_in - 1)),
+                bytes_read=0 if isinstance(source, HeldSource) else nbytes,
+                amplification=bands.read_amplification,
+                partition_nbytes=max(matrix.stored_nbytes(*bands[i]) for i in range(len(bands))),
+                projected=work.projected,
+                state_nbytes=_nbytes(value),
+                read_seconds=tried.read,
+                leaf_seconds=tried.leaf,
+                merge_seconds=tried.merge,
+                peak_nbytes=tried.peak,
+                held=isinstance(source, HeldSource),
+            )
+        )
+        self.spent += tried.spent
+        self.last_rows = tried.rows
+        return Ran(Part(value, bands.edges[-1], 0, nbytes), len(nodes))
+
+
+class _Tried:
+    """The trial of one pass: a few rows first, to warm up, then the rest of the partition if that may be afforded."""
+
+    def __init__(self, engine: Rehearsal, work: Work[Any]) -> None:
+        self.engine, self.work = engine, work
+        self.read: float | None = None
+        self.leaf: float | None = None
+        self.merge: float | None = None
+        self.peak: int | None = None
+        self.spent = 0.0
+        self.rows = 0
+
+    def value(self) -> Any:
+        """Run it, and return the state."""
+        began = time.perf_counter()
+        source = self.work.recipe.source
+        first, last = self.work.bands[0]
+        if self.engine.most_rows is not None:
+            last = min(last, self.engine.most_rows)
+        few = min(first + self.engine.rows, last)
+        with one_blas_thread():
+            if isinstance(source, HeldSource):
+                block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
+                value, _ = timed(lambda: self.work.recipe.leaf(block))
+                if self.engine.seconds:
+                    # Again, now that everything is compiled and loaded.
+                    value, seconds = timed(lambda: self.work.recipe.leaf(block))
+                    self.leaf = seconds * self._scale(block.stop - block.start)
+                    self.read = 0.0
+            else:
+                value = self._from_rows(first, few, last)
+        self.spent = time.perf_counter() - began
+        return value
+
+    def _from_rows(self, first: int, few: int, last: int) -> Any:
+        recipe = self.work.recipe
+        block = self._block(first, few)
+        value = recipe.leaf(block)
+        self.rows = few - first
+        if not self.engine.seconds:
+            return value
+        # Again: the first time compiles kernels and loads modules, and would make all that follows look too slow.
+        _, warm = timed(lambda: recipe.leaf(self._block(first, few)))
+        left = self.engine.seconds - self.engine.spent
+        del block
+        if few < last and warm * (last - few) / max(few - first, 1) > 0.5 * left:
+            # Too slow for a whole partition: as many rows again.
+            last = min(last, few + max(1, few - first))
+        start, stop = (few, last) if few < last else (first, last)
+        before = resident_nbytes(reset_peak=True)
+        again, read = timed(lambda: self._block(start, stop))
+        more, seconds = timed(functools.partial(recipe.leaf, again))
+        del again
+        if start != first:
+            value, self.merge = timed(lambda: recipe.merge(value, more))
+        peak = peak_nbytes()
+        rows, self.rows = stop - start, stop - first
+        full = self.work.bands[0][1] - self.work.bands[0][0]
+        if can_reset() and rows >= FEWEST_MEASURED * full:
+            self.peak = int(max(0, peak - before) * min(full / rows, 1 / FEWEST_MEASURED))
+        self.leaf = seconds * self._scale(rows)
+        self.read = read * self._decoded(0, full) / self._decoded(start, stop)
+        return value
+
+    def _block(self, start: int, stop: int) -> Block:
+        return read_block(self.work.recipe.source, start, stop, self.work.recipe.retries)
+
+    def _scale(self, rows: int) -> float:
+        first, last = self.work.bands[0]
+        return (last - first) / max(rows, 1)
+
+    def _decoded(self, start: int, stop: int) -> int:
+        """Return the rows that are decoded for some rows: whole chunks."""
+        height = self.work.recipe.source.matrix.chunk_rows
+        return max(1, -(-stop // height) * height - start // height * height)
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return what a call returns, and its seconds."""
+    began = time.perf_counter()
+    found = call()
+    return found, time.perf_counter() - began
+
+
+def idle_worker_nbytes() -> int:
+    """Return the memory of a process that has loaded what a worker loads, kernels too; `PROCESS_NBYTES` if it fails."""
+    code = (
+        "import distributed.worker, distributed.nanny, sketchselect.execution.shipping, zarr, numpy\n"
+        "import sketchselect as sks\n"
+        "from sketchselect.execution.process_memory import peak_nbytes\n"
+        "rows = numpy.random.default_rng(0).random((64, 8))\n"
+        "kinds = {'a': sks.ColumnStats(), 'b': sks.FrequentDirections(4), 'c': sks.Moments()}\n"
+        "sks.summarize(rows, kinds, prepare=['l2'], client='serial')\n"
+        "print(peak_nbytes())"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return PROCESS_NBYTES
+
+
+def _nbytes(value: Any) -> int:
+    found = getattr(value, "nbytes", None)
+    return int(found) if isinstance(found, int) else sys.getsizeof(value)

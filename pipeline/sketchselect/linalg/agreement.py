@@ -1,0 +1,130 @@
+"""How two groupings of the same rows agree, from their contingency table alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+Counts = NDArray[np.int64]
+
+_SAFE_ROWS = 1 << 31
+"""Up to so many rows, sums of squared counts fit into 64 bits."""
+
+
+def normalized_mutual_information(counts: Counts) -> float:
+    """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for unrelated ones.
+
+    Parameters
+    ----------
+    counts : array of shape (n_first, n_second), int64
+        Rows in each pair of groups.
+
+    Notes
+    -----
+    Source: Strehl and Ghosh 2003, with the arithmetic mean of the entropies. Two groupings of one group each agree: 1.
+
+    Examples
+    --------
+    >>> normalized_mutual_information(np.array([[5, 0], [0, 3]]))
+    1.0
+    """
+    table = _occupied(counts)
+    if max(table.shape) <= 1:
+        return 1.0
+    n = float(table.sum())
+    first, second = table.sum(axis=1) / n, table.sum(axis=0) / n
+    i, j = np.nonzero(table)
+    share = table[i, j] / n
+    shared = float(share @ (np.log(share) - np.log(first[i]) - np.log(second[j])))
+    entropies = -float(first @ np.log(first)) - float(second @ np.log(second))
+    # Of unrelated groupings the sum is zero but for rounding, which may go either way.
+    return min(max(2.0 * shared / entropies, 0.0), 1.0)
+
+
+def adjusted_rand_index(counts: Counts) -> float:
+    """Return the Rand index corrected for chance: 1 for equal groupings, about 0 for random ones, possibly negative.
+
+    The pairs of rows are counted in integers, exactly, whatever their number.
+
+    Parameters
+    ----------
+    counts : array of shape (n_first, n_second), int64
+
+    Notes
+    -----
+    Source: Hubert and Arabie 1985.
+
+    Examples
+    --------
+    >>> adjusted_rand_index(np.array([[5, 0], [0, 3]]))
+    1.0
+    """
+    table = _occupied(counts)
+    n = int(table.sum())
+    # Each of these counts ordered pairs twice as often as unordered ones; the factor cancels.
+    same_both = _sum_of_squares(table, n) - n
+    same_first = _sum_of_squares(table.sum(axis=1), n) - n
+    same_second = _sum_of_squares(table.sum(axis=0), n) - n
+    pairs = n * (n - 1)
+    # (index - expected) / (mean of the two - expected), both times 2 pairs
+    above = 2 * (same_both * pairs - same_first * same_second)
+    most = (same_first + same_second) * pairs - 2 * same_first * same_second
+    return above / most if most else 1.0
+
+
+def purity(counts: Counts) -> float:
+    """Return the share of rows that are of the commonest first group in their second group.
+
+    Parameters
+    ----------
+    counts : array of shape (n_classes, n_clusters), int64
+
+    Examples
+    --------
+    >>> purity(np.array([[5, 1], [0, 2]]))
+    0.875
+    """
+    return int(counts.max(axis=0, initial=0).sum()) / max(int(counts.sum()), 1)
+
+
+def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ``(first groups, second groups)``: pairs, each group in one at most, that hold the most rows together.
+
+    Parameters
+    ----------
+    counts : array of shape (n_first, n_second), int64
+
+    Notes
+    -----
+    Cost: O(min(shape)^2 max(shape)). Source: the assignment problem (Kuhn 1955).
+    """
+    first, second = linear_sum_assignment(counts, maximize=True)
+    return first.astype(np.int64), second.astype(np.int64)
+
+
+def matched_accuracy(counts: Counts) -> float:
+    """Return the share of rows in pairs of the best one-to-one matching of the groups.
+
+    Parameters
+    ----------
+    counts : array of shape (n_first, n_second), int64
+
+    Examples
+    --------
+    >>> matched_accuracy(np.array([[1, 5], [2, 0]]))
+    0.875
+    """
+    return int(counts[best_matching(counts)].sum()) / max(int(counts.sum()), 1)
+
+
+def _occupied(counts: Counts) -> Counts:
+    """Return the table without groups of no rows."""
+    return counts[counts.any(axis=1)][:, counts.any(axis=0)]
+
+
+def _sum_of_squares(counts: Counts, n_rows: int) -> int:
+    flat = counts.ravel()
+    if n_rows < _SAFE_ROWS:
+        return int(flat @ flat)
+    return sum(int(count) ** 2 for count in flat[flat > 0])

@@ -1,0 +1,136 @@
+"""Graphs of nearest neighbours over a few thousand rows, and the slow functions on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigh
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import derive_seed, uniforms
+
+_DENSE_ROWS = 500
+"""Up to so many rows all eigenvectors at once are as fast as a few one by one."""
+
+
+def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
+    """Return the symmetric graph that joins rows of which one is among the nearest neighbours of the other.
+
+    Parameters
+    ----------
+    rows : array or CSR array of shape (n_rows, n_features)
+        At least two.
+    n_neighbors : int
+        Neighbours of each row, itself not counted; at most n_rows - 1 are taken.
+    weight : "heat", "cosine" or "binary"
+        ``exp(-||x - y||^2 / (2 m))`` with m the mean squared distance of neighbours; the cosine of the angle between
+        the rows (0 where it is negative); or 1.
+
+    Returns
+    -------
+    CSR array of shape (n_rows, n_rows)
+        No row is joined to itself.
+
+    Notes
+    -----
+    Cost: all distances, n_rows^2 n_features (sparse rows: of their stored entries), some rows at a time.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    n = rows.shape[0]
+    finder = NearestNeighbors(n_neighbors=min(n_neighbors, n - 1)).fit(rows)
+    graph = sparse.csr_array(finder.kneighbors_graph(mode="distance"))
+    if weight == "heat":
+        squares = graph.data**2
+        mean = float(squares.mean()) if squares.size else 0.0
+        graph.data = np.exp(-squares / (2.0 * mean)) if mean > 0 else np.ones_like(squares)
+    elif weight == "cosine":
+        graph.data = _cosines(rows, graph)
+    else:
+        graph.data = np.ones_like(graph.data)
+    return sparse.csr_array(graph.maximum(graph.T))
+
+
+def _cosines(rows: Any, graph: Any) -> Floats:
+    first = np.repeat(np.arange(rows.shape[0]), np.diff(graph.indptr))
+    if sparse.issparse(rows):
+        norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+        inner = np.asarray(rows[first].multiply(rows[graph.indices]).sum(axis=1)).ravel()
+    else:
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        inner = np.einsum("ij,ij->i", rows[first], rows[graph.indices])
+    size = norms[first] * norms[graph.indices]
+    return np.asarray(np.maximum(np.divide(inner, size, out=np.zeros(inner.size), where=size > 0), 0.0))
+
+
+def degrees(graph: Any) -> Floats:
+    """Return the sum of the weights at each row."""
+    return np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+
+
+def spectral_embedding(graph: Any, n_components: int) -> Floats:
+    """Return the slowest functions on a graph: eigenvectors of ``L y = lambda D y`` without the constant one.
+
+    They are orthogonal to the constant in the inner product of the degrees D, and ``y' D y = 1``. In a graph of several
+    connected parts the eigenvalue 0 comes several times; its eigenvectors are the indicators of the parts, largest part
+    left out, in order of their size and made orthogonal to the constant.
+
+    Parameters
+    ----------
+    graph : CSR array of shape (n_rows, n_rows)
+        Symmetric, not negative.
+    n_components : int
+        At most n_rows - 1 are returned.
+
+    Returns
+    -------
+    array of shape (n_rows, m)
+
+    Notes
+    -----
+    Deterministic: Lanczos starts from hashed numbers. Cost: some products with the graph a component; one dense
+    eigendecomposition, 4 n_rows^3 / 3, for up to 500 rows and where Lanczos does not converge.
+    """
+    n, degree = graph.shape[0], degrees(graph)
+    root = np.sqrt(degree)
+    wanted = min(n_components, n - 1)
+    inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
+    n_parts, part = connected_components(graph, directed=False)
+    mass = np.bincount(part, degree, n_parts)
+    order = np.lexsort((np.arange(n_parts), -np.bincount(part, minlength=n_parts)))
+    null = np.zeros((n, n_parts))
+    heavy = mass[part] > 0
+    null[np.flatnonzero(heavy), part[heavy]] = root[heavy] / np.sqrt(mass[part[heavy]])
+    inside = order[1:][mass[order[1:]] > 0][:wanted]
+    parts = null[:, inside]
+    constant = root / np.sqrt(mass.sum()) if mass.sum() > 0 else root
+    parts = parts - np.outer(constant, constant @ parts)
+    norms = np.linalg.norm(parts, axis=0)
+    parts = parts / np.where(norms > 0, norms, 1.0)
+    rest = _deflated(graph, inverse, null, wanted - parts.shape[1])
+    return np.asarray(inverse[:, None] * np.hstack([parts, rest]))
+
+
+def _deflated(graph: Any, inverse: Floats, null: Floats, wanted: int) -> Floats:
+    """Return the top eigenvectors of ``D^-1/2 W D^-1/2`` that are orthogonal to the columns of `null`."""
+    n = graph.shape[0]
+    wanted = min(wanted, n - null.shape[1])
+    if wanted <= 0:
+        return np.zeros((n, 0))
+    scaled = sparse.csr_array(sparse.diags_array(inverse) @ graph @ sparse.diags_array(inverse))
+    if n > _DENSE_ROWS and wanted < n // 4:
+        # Shifted to the bottom of the spectrum, [-1, 1], what is deflated does not come up again.
+        operator = LinearOperator((n, n), matvec=lambda x: scaled @ x - 2.0 * (null @ (null.T @ x)), dtype=np.float64)
+        start = uniforms(derive_seed(0, "spectral embedding"), np.arange(n, dtype=np.uint64)) - 0.5
+        try:
+            values, vectors = eigsh(operator, k=wanted, which="LA", v0=start, ncv=min(n, max(4 * wanted, 40)))
+            return np.asarray(vectors[:, np.argsort(-values, kind="stable")])
+        except ArpackNoConvergence:
+            pass
+    dense = scaled.toarray() - 2.0 * (null @ null.T)
+    _, vectors = eigh(dense, subset_by_index=[n - wanted, n - 1])
+    return np.asarray(vectors[:, ::-1])

@@ -1,0 +1,202 @@
+"""Entries of a list of prepare steps -> steps: names, names with parameters, mappings, and labels of earlier runs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.linalg.arrays import Array
+from sketchselect.prepare.counts import LibrarySize, Log1p
+from sketchselect.prepare.fourier import Fourier
+from sketchselect.prepare.rows import UnitRows
+from sketchselect.prepare.scaling import Clip, PilotScale, Scale, Standardise
+from sketchselect.prepare.steps import BadEntry, Block, Step
+from sketchselect.prepare.weighting import TfIdf
+
+STEPS: dict[str, type[Step]] = {
+    step.name: step for step in (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Fourier)
+}
+"""Name in a job file -> step."""
+
+ROW_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "rows")
+"""What may stand in ``[prepare] rows``."""
+
+COLUMN_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "columns")
+"""What may stand in ``[prepare] columns``."""
+
+_LABEL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*(?:#([0-9a-f]+))?\s*", re.DOTALL)
+
+
+def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
+    """Return the steps that a list of entries asks for, in order.
+
+    Parameters
+    ----------
+    entries : sequence of str, mapping or Step
+        A name (``"l2"``), a name with parameters (``"library-size(target=1000)"``), a mapping (``{"step":
+        "library-size", "target": 1000}``), or a step as it is. A label of a fitted step (``"tf-idf#..."``) gives a
+        step that can only be fitted with the same statistics.
+
+    Raises
+    ------
+    BadParameter
+        For an unknown step or parameter, a value out of range, or an order that cannot be meant; one line.
+
+    Examples
+    --------
+    >>> [step.label for step in resolve(["l2", {"step": "clip", "high": 10}])]
+    ['l2', 'clip(high=10.0)']
+    """
+    if entries is None:
+        return ()
+    if isinstance(entries, (str, Mapping, Step)):
+        shown = repr(entries) if isinstance(entries, str) else "one of them"
+        raise BadParameter(f"prepare must be a list of steps, got the text {shown}; write [{shown}]")
+    steps = tuple(_step(entry) for entry in entries)
+    _require_order(steps)
+    return steps
+
+
+def _step(entry: Any) -> Step:
+    if isinstance(entry, Step):
+        return entry
+    digest = None
+    if isinstance(entry, str):
+        found = _LABEL.fullmatch(entry)
+        if found is None:
+            raise BadParameter(
+                f"prepare step {entry!r}: expected a name, or a name with parameters such as library-size(target=1000)"
+            )
+        name, inner, digest = found.groups()
+        parameters = _parameters(name, inner or "")
+    elif isinstance(entry, Mapping):
+        parameters = dict(entry)
+        if "step" not in parameters:
+            raise BadParameter('prepare step given as a table: "step" is missing; it is the name of the step')
+        name = parameters.pop("step")
+    else:
+        raise BadParameter(f"prepare step: expected a name or a table, got {type(entry).__name__}")
+    if not isinstance(name, str) or name not in STEPS:
+        close = difflib.get_close_matches(str(name), STEPS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; known steps: {', '.join(sorted(STEPS))}"
+        raise BadParameter(f"unknown prepare step {name!r}{hint}")
+    cls = STEPS[name]
+    known = [f.name for f in fields(cls) if not f.kw_only]
+    for key in parameters:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known) or 'none'}"
+            raise BadParameter(f"prepare step {name!r}: unknown parameter {key!r}{hint}")
+    return cls(**parameters, expected=digest)
+
+
+def _parameters(name: str, text: str) -> dict[str, Any]:
+    """Return the parameters of ``name(key=value, ...)``: numbers, true and false, and else words."""
+    found: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, sign, value = (part.strip() for part in item.partition("="))
+        if not sign:
+            raise BadParameter(f"prepare step {name!r}: expected key=value in the brackets, got {item!r}")
+        found[key] = _value(value.strip("\"'"))
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _require_order(steps: Sequence[Step]) -> None:
+    """Raise `BadParameter` where a step that is for counts comes after one that makes values negative."""
+    signed = None
+    for step in steps:
+        if signed is not None and step.of_counts:
+            raise BadParameter(
+                f"prepare step {step.name!r} is defined for counts, and {signed!r} before it gives negative values; "
+                f"put {step.name!r} first"
+            )
+        if not step.may_be_negative(signed is not None):
+            signed = None
+        elif signed is None:
+            signed = step.name
+
+
+def labels(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the labels of some steps: what a summary's `prepare` holds."""
+    return tuple(step.label for step in steps)
+
+
+def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 0, address: str | None = None) -> Block:
+    """Return the block after the steps, in order; the input is not changed.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Fitted where they need to be.
+    block : array or csr_array of shape (n_rows, n_columns)
+        Canonical rows.
+    position : int or array of int
+        Global index of the first row, or of every row, for messages.
+    address : str, optional
+        What the rows are of, for messages.
+
+    Raises
+    ------
+    BadBlock
+        Where a step is not defined for an entry; names row and column.
+    BadParameter
+        For a step that is not fitted.
+    """
+    for step in steps:
+        try:
+            block = step.apply(block)
+        except BadEntry as error:
+            row = int(position[error.row]) if isinstance(position, np.ndarray) else position + error.row
+            where = "" if address is None else f"{address}: "
+            raise BadBlock(f"{where}row {row}, column {error.column}: {error.problem}") from None
+    return block
+
+
+def widths(steps: Sequence[Step], n_columns: int) -> list[int]:
+    """Return the number of columns before the first step, and after each."""
+    found = [n_columns]
+    for step in steps:
+        found.append(step.n_columns(found[-1]))
+    return found
+
+
+def columns_after(steps: Sequence[Step], n_columns: int) -> int:
+    """Return the number of columns after the steps."""
+    return widths(steps, n_columns)[-1]
+
+
+def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
+    """Return the names of the columns after the steps."""
+    for step in steps:
+        names, n_columns = step.column_names(names, n_columns), step.n_columns(n_columns)
+    return names
+
+
+# --- the two functions that take names --------------------------------------------------------------------------
+
+
+def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:
+    """Return the labels of the steps, or raise `BadParameter` as `resolve` does."""
+    return labels(resolve(entries))
+
+
+def apply(entries: Sequence[Any], block: Block) -> Block:
+    """Return the block after the steps of a list of entries (see `resolve`), in order; the input is not changed."""
+    return apply_steps(resolve(entries), block)

@@ -1,0 +1,65 @@
+"""What the selectors share that score columns on the top k directions of a Frequent Directions sketch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.decaying import DecayingSelector
+from sketchselect.summaries import FrequentDirections, Summary
+
+
+class SketchedSelector(DecayingSelector):
+    """Base of the selectors with k = `n_components` directions of a sketch of `sketch_size` rows."""
+
+    requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "decayed-directions")
+
+    n_components: int | None
+    sketch_size: int | None
+
+    def _components(self, n_features: int) -> int:
+        k = self.n_components
+        if k is None:
+            return max(min(10, n_features - 1), 1)
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise BadParameter(f"n_components must be a whole number of at least 1, got {k!r}")
+        return int(k)
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the sketch of the size asked for; the default is min(n_features, max(8 k, 64)), at least k + 1."""
+        k = self._components(n_features)
+        if self.sketch_size is None:
+            return self._sketch(max(min(n_features, max(8 * k, 64)), k + 1, 2))
+        sketch = self._sketch(self.sketch_size)
+        if sketch.size <= k:
+            raise BadParameter(
+                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
+            )
+        return sketch
+
+    def _resolved_components(self, summary: FrequentDirections) -> int:
+        """Return k, refusing one that the sketch cannot have."""
+        k = self._components(summary.n_features)
+        if summary.size <= k:
+            raise BadParameter(
+                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
+                "lower n_components, or make the sketch larger"
+            )
+        return k
+
+
+def scored_squares(summary: FrequentDirections, compensate: bool) -> Floats:
+    """Return s_i^2 of a sketch for scoring: with `compensate` the upper end of what is known of them."""
+    squares = summary.directions.squares
+    return np.where(squares > 0, squares + summary.shrinkage, 0.0) if compensate else squares
+
+
+def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
+    """Return how many of the first `n_components` directions are above the rounding of the largest."""
+    top = float(squares[0]) if squares.size else 0.0
+    # Directions at rounding level are noise: what divides by their size would blow it up.
+    above = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
+    return min(n_components, above)

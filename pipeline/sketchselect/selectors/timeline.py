@@ -1,0 +1,273 @@
+"""How the importance of features changes along the rows: scores after every partition, all computed at once."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from sketchselect import prepare as steps
+from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source, as_engine, make_progress
+from sketchselect.execution.checkpoint import as_checkpoint
+from sketchselect.execution.fitting import fitted_source
+from sketchselect.execution.scan import scan_source
+from sketchselect.linalg.arrays import Floats
+from sketchselect.readers import open_matrix, open_vector
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.selection import rank
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Scores and selections along the rows.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method, as in a job file.
+    rows : array of int, shape (n_points,)
+        Global index after the last row that counts at each point, ascending.
+    starts : array of int, shape (n_points,)
+        Global index of the first row that counts: all 0, unless there is a window.
+    scores : array of float, shape (n_points, n_features)
+        NaN where a point has no rows that count (all dropped, or of weight 0).
+    supports : list of arrays of int
+        Selected columns at each point, ascending.
+    feature_names : tuple of str or None
+        Names of all columns.
+    """
+
+    method: str
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    scores: Floats
+    supports: list[NDArray[np.int64]]
+    feature_names: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        points, columns = self.scores.shape
+        return f"<Timeline of {columns} columns by {self.method} at {points} points up to row {int(self.rows[-1])}>"
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """Place of every column at every point, 1 for the best score; ties by the lowest index, NaN last."""
+        found = np.empty(self.scores.shape, dtype=np.int64)
+        for t, scores in enumerate(self.scores):
+            found[t, rank(scores)] = np.arange(1, scores.size + 1)
+        return found
+
+    @cached_property
+    def selected(self) -> NDArray[np.bool_]:
+        """Whether a column is selected, shape (n_points, n_features)."""
+        found = np.zeros(self.scores.shape, dtype=bool)
+        for t, support in enumerate(self.supports):
+            found[t, support] = True
+        return found
+
+    @cached_property
+    def rises(self) -> Floats:
+        """How far each column rose from the first point to the last: log2(first rank / last rank), negative if it fell.
+
+        1 is to half the rank. 0 for columns that are selected at no point: far from the top, ranks move by chance.
+        """
+        known = np.flatnonzero(~np.isnan(self.scores).all(axis=1))
+        if known.size == 0:
+            return np.zeros(self.scores.shape[1])
+        moved = np.log2(self.ranks[known[0]] / self.ranks[known[-1]])
+        return np.where(self.selected.any(axis=0), moved, 0.0)
+
+    def risers(self, count: int = 10) -> NDArray[np.int64]:
+        """Return the columns that rose the most, at most `count`, those first that rose farthest."""
+        return _largest(self.rises, count)
+
+    def fallers(self, count: int = 10) -> NDArray[np.int64]:
+        """Return the columns that fell the most, at most `count`, those first that fell farthest."""
+        return _largest(-self.rises, count)
+
+
+def timeline(
+    source: Any,
+    selector: BaseSelector,
+    *,
+    y: Any = None,
+    prepare: Sequence[Any] | None = None,
+    window: int | None = None,
+    points: int | None = None,
+    sample_weight: Any = None,
+    partition_bytes: int | str | None = None,
+    client: Any = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    progress: Progress | Callable[..., object] | bool | None = False,
+) -> Timeline:
+    """Return the scores that a selector gives after every partition of a source: one pass, in parallel.
+
+    The state after every partition is the merge of O(log n) nodes of a tree over the partitions (a prefix scan), as are
+    those of sliding windows; none of them leaves its task, only scores do. Same bits on every engine. They are those of
+    `partial_fit`, partition by partition: to rounding for moments, within the guarantee for sketches.
+
+    Parameters
+    ----------
+    source : path, URL, array or Matrix
+        Whatever `open_matrix` takes, of shape (n_rows, n_features); its rows in the order of time.
+    selector : BaseSelector
+        One that selects from one summary of the rows; it is not fitted. With its `half_life`, older rows fade.
+    y : array or path, optional
+        Target, for selectors that learn from one.
+    prepare : sequence, optional
+        Steps as `summarize` takes them; the selector's own come after. Steps that need statistics of all rows take
+        them from all rows, also for early points.
+    window : int, optional
+        Rows that count at each point, rounded up to whole partitions; all since the first by default.
+    points : int, optional
+        How many points, evenly spaced among the partitions' ends; all of them by default.
+    sample_weight : array or path of shape (n_rows,), optional
+    partition_bytes : int or text, optional
+        Size of a partition, as for `summarize`: what decides how close the points can be. By default small enough for
+        the points and the window that are asked for, and for 16 points.
+    client : optional
+        Where the tasks run, as for `summarize`.
+    checkpoint : path, URL or Checkpoint, optional
+        Where the states of partitions are kept. Running again after rows were appended reads only partitions that are
+        new, or were not full. By default they are in a temporary folder; all workers must be able to write there.
+    progress : bool, Progress or callable
+        Whether, or to what, progress is reported.
+
+    Raises
+    ------
+    BadParameter
+        For a selector that reads the source in passes of its own; for a window or points that are not positive.
+    SourceError, WillNotFit, NotFinite, PartitionFailed
+        As for `summarize`.
+
+    Notes
+    -----
+    Cost beside the pass: about two merges a partition, and one selection a point. Disk: a state for every partition.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> X = 0.1 * np.random.default_rng(0).standard_normal((400, 20))
+    >>> X[:200, 3] *= 50
+    >>> X[200:, 7] *= 50
+    >>> found = timeline(X, sks.VarianceSelector(1), window=100, points=4, partition_bytes=100 * 20 * 8)
+    >>> found.rows.tolist(), [support.tolist() for support in found.supports]
+    ([100, 200, 300, 400], [[3], [3], [7], [7]])
+    >>> found.risers(1).tolist(), found.fallers(1).tolist()
+    ([7], [3])
+    """
+    given = steps.resolve(prepare)
+    kept = as_checkpoint(checkpoint)
+    require_one_summary(selector)
+    chosen: BaseSelector = clone(selector)
+    matrix = open_matrix(source, nonfinite="missing" if getattr(chosen, "missing", None) is not None else "error")
+    target = weight = None
+    if chosen.uses_target:
+        if y is None:
+            raise BadParameter(f"timeline: {chosen.method} learns from a target; give y")
+        target = open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
+        chosen.look_at_target(target)
+    if sample_weight is not None:
+        weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
+    names = {step.name for step in given}
+    own = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
+    options: dict[str, Any] = {
+        "partition_bytes": partition_bytes,
+        "checkpoint": kept,
+        "progress": make_progress(progress),
+    }
+    with as_engine(client) as engine:
+        rows = fitted_source(Source(matrix, target, weight, (*given, *own)), engine=engine, **options)
+        return timeline_of(rows, chosen, window=window, points=points, engine=engine, **options)
+
+
+def require_one_summary(selector: BaseSelector) -> None:
+    """Raise `BadParameter` unless this is a selector that a timeline can be made with."""
+    if not isinstance(selector, BaseSelector):
+        raise BadParameter(f"timeline: expected a selector, got {type(selector).__name__}")
+    if selector.has_own_passes or selector.axis != "rows":
+        raise BadParameter(
+            f"timeline: {selector.method} reads the source in passes of its own; take a method that selects from one "
+            "summary of the rows, such as sketched-ridge, greedy, pivoted-qr or variance"
+        )
+    selector.check_parameters()
+
+
+def timeline_of(
+    source: Source,
+    selector: BaseSelector,
+    *,
+    engine: Engine,
+    account: Callable[[PassStats], object] | None = None,
+    **options: Any,
+) -> Timeline:
+    """Return the timeline of a source with fitted steps, by an unfitted selector that has looked at its target.
+
+    Parameters
+    ----------
+    account : callable, optional
+        Told what the pass did.
+    **options
+        For `scan_source`: window, points, partition_bytes, checkpoint, progress, retries, stall_timeout.
+    """
+    require_one_summary(selector)
+    description = selector.summary_description(source.n_columns)
+    score = ScoreAt(selector, source.prepare_labels, source.feature_names)
+    with warnings.catch_warnings():
+        # A stream may begin with rows of one value, or with few; what all rows give is warned of by `fit`.
+        warnings.simplefilter("ignore", UserWarning)
+        found = scan_source(source, description, score, engine=engine, stage="timeline", **options)
+    if account is not None:
+        account(found.stats)
+    starts, stops = np.array(found.spans, dtype=np.int64).T
+    return Timeline(
+        selector.method,
+        stops.copy(),
+        starts.copy(),
+        np.stack([scores for scores, _ in found.values]),
+        [support for _, support in found.values],
+        source.feature_names,
+    )
+
+
+@dataclass(frozen=True)
+class ScoreAt:
+    """What a timeline wants of the summary at a point: scores and support.
+
+    Parameters
+    ----------
+    selector : BaseSelector
+        Unfitted.
+    prepare : tuple of str
+        Labels of the steps that the rows went through.
+    feature_names : tuple of str or None
+        Names of the columns.
+    """
+
+    selector: BaseSelector
+    prepare: tuple[str, ...]
+    feature_names: tuple[str, ...] | None
+
+    def __call__(self, summary: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """Return scores and support of the rows summarised; NaN and none where no rows count."""
+        labelled = summary.with_context(prepare=self.prepare, feature_names=self.feature_names)
+        try:
+            # Threads share the selector, and fitting changes it.
+            selection = copy.copy(self.selector).fit_summary(labelled).selection_
+        except EmptyInput:
+            return np.full(summary.n_features, np.nan), np.zeros(0, dtype=np.int64)
+        return np.asarray(selection.scores, dtype=np.float64), np.asarray(selection.support, dtype=np.int64)
+
+
+def _largest(values: Floats, count: int) -> NDArray[np.int64]:
+    """Return the indices of the largest positive values, largest first, ties by the lowest index."""
+    order = np.argsort(-values, kind="stable")[:count]
+    return order[values[order] > 0]

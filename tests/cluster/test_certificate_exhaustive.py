@@ -1,0 +1,201 @@
+"""A thousand small instances solved by trying every partition: no certificate, of any method, is ever violated."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from sketchselect.cluster import certify_selection, drop_certificate
+from sketchselect.cluster.spectral_certificate import spectral_bound
+from sketchselect.selectors.column_certificate import certify_selection as weighted_certificate
+from sketchselect.selectors.column_subspace import column_subspace
+from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
+
+INSTANCES = 1000
+BATCHES = 10
+
+_ROUNDING = 1e-12
+"""Of the exhaustive optimum itself, relative to the scatter: sums of a dozen squares."""
+
+
+@numba.njit(cache=True)
+def _search(X: Any, k: int, best: float, labels: Any, found: Any) -> float:
+    """Try the restricted growth strings depth first; a row never lowers the cost, so dearer beginnings are left."""
+    n, p = X.shape
+    count, sums, cost = np.zeros(k), np.zeros((n + 1, k, p)), np.zeros(n + 1)
+    row = 0
+    labels[:] = -1
+    while row >= 0:
+        if labels[row] >= 0:
+            count[labels[row]] -= 1
+        labels[row] += 1
+        used = 0
+        for c in range(k):
+            used += count[c] > 0
+        j = labels[row]
+        if j >= k or j > used:
+            labels[row] = -1
+            row -= 1
+            continue
+        added = 0.0
+        for q in range(p):
+            for c in range(k):
+                sums[row + 1, c, q] = sums[row, c, q]
+            if count[j] > 0:
+                added += (X[row, q] - sums[row, j, q] / count[j]) ** 2
+            sums[row + 1, j, q] += X[row, q]
+        cost[row + 1] = cost[row] + added * count[j] / (count[j] + 1)
+        count[j] += 1
+        if cost[row + 1] < best or row == 0:
+            if row == n - 1:
+                best = cost[row + 1]
+                found[:] = labels
+            else:
+                row += 1
+    return best
+
+
+def solved(X: Any, k: int) -> tuple[float, Any]:
+    """Return the optimum over all partitions into at most k clusters, and one that reaches it."""
+    # Differences of these rows are exact, also far from the origin.
+    near = X - X[0]
+    found = np.zeros(len(X), np.int64)
+    return _search(near, k, np.inf, np.zeros(len(X), np.int64), found), found
+
+
+def cost(X: Any, labels: Any) -> float:
+    near = X - X[0]
+    return float(sum(((near[labels == c] - near[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels)))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Rows, number of clusters, the best objective and its partition, and a selection of columns."""
+
+    X: Any
+    k: int
+    best: float
+    partition: Any
+    support: Any
+    slack: float
+    rng: Any
+
+
+def instance(number: int) -> Instance:
+    """Return one of a thousand: blobs, integers, duplicates, far from the origin, tiny and huge."""
+    rng = np.random.default_rng(number)
+    kind = ("blobs", "integers", "duplicates", "far", "tiny", "huge", "line")[number % 7]
+    k, p = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    n = int(rng.integers(k + 1, 13 if k < 4 else 12))
+    centers = rng.choice([0.0, 1.0, 8.0]) * rng.standard_normal((k, p))
+    X = centers[rng.integers(0, k, n)] + rng.standard_normal((n, p))
+    if kind == "integers":
+        X = rng.integers(-2, 3, (n, p)).astype(float)
+    elif kind == "duplicates":
+        X = X[rng.integers(0, max(k, n // 2), n) % n]
+    elif kind == "far":
+        X = np.round(X * 1024) / 1024 + np.array([1e8, -1e8, 3e9, 1e6])[:p]
+    elif kind == "tiny":
+        X = X * 1e-120
+    elif kind == "huge":
+        X = X * 1e120
+    elif kind == "line":
+        X[:, 1:] = X[:, :1] * 1e-7
+    best, partition = solved(X, k)
+    support = np.sort(rng.choice(p, int(rng.integers(1, p + 1)), replace=False))
+    slack = _ROUNDING * float(((X - X[0]) ** 2).sum())
+    return Instance(X, k, best, partition, support, slack, rng)
+
+
+def summaries(one: Instance) -> list[Any]:
+    """Return the rows' exact moments and a sketch that lost something, both merged from parts."""
+    found = []
+    for description in (Moments(), FrequentDirections(size=2)):
+        cut = len(one.X) // 2
+        left = description.from_block(one.X[:cut])
+        found.append(left.merge(description.from_block(one.X[cut:], start=cut)))
+    return found
+
+
+def test_the_oracle_is_the_best_of_all_partitions() -> None:
+    """The search against every label vector, written out."""
+    for number in range(0, 60, 5):
+        one = instance(number)
+        X = one.X[:5]
+        every = (np.array(labels) for labels in itertools.product(range(one.k), repeat=len(X)))
+        expected = min(cost(X, labels) for labels in every)
+        best, partition = solved(X, one.k)
+        assert best == pytest.approx(expected, rel=1e-9, abs=one.slack)
+        assert cost(X, partition) == pytest.approx(best, rel=1e-9, abs=one.slack)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_lower_bound_is_above_the_optimum(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spectral from exact moments and from a sketch; block bounds of all rows at once and of two blocks."""
+    for number in range(batch, INSTANCES, BATCHES):
+        # Any number of rounds is valid: most instances take few, some as many as users do.
+        monkeypatch.setattr(block_bound, "ITERATIONS", 100 if number % 25 == 0 else 10)
+        one = instance(number)
+        limit = one.best + one.slack
+        for summary in summaries(one):
+            assert spectral_bound(summary, one.k)[0] <= limit, number
+        n = len(one.X)
+        whole = BlockBound(one.k, block_rows=n).from_block(one.X)
+        assert whole.record.n_blocks == 1
+        assert whole.lower_bound() <= limit, number
+        halves = BlockBound(one.k, block_rows=max(n // 2, 2), seed=number).from_block(one.X)
+        assert halves.lower_bound() <= limit, number
+
+
+@pytest.mark.parametrize("batch", range(2))
+def test_no_upper_bound_is_below_what_it_bounds(batch: int) -> None:
+    """Drop bounds after and before clustering, and that of weighted columns, for the best partition and any other."""
+    for number in range(batch, INSTANCES, 2):
+        one = instance(number)
+        chosen = one.X[:, one.support]
+        best_there, partition_there = solved(chosen, one.k)
+        other = one.rng.integers(0, one.k, len(one.X))
+        squares = one.rng.uniform(0.5, 3.0, one.support.size)
+        for summary in summaries(one):
+            promise = certify_selection(summary, one.support, one.k)
+            subspace = column_subspace(summary, one.k)
+            weighted = weighted_certificate(subspace, one.support, squares, one.k)
+            for labels in (partition_there, one.partition, other):
+                value, there = cost(one.X, labels), cost(chosen, labels)
+                if there >= spectral_bound(summary, one.k)[0]:
+                    assert drop_certificate(summary, there, one.support, one.k).objective >= value - one.slack, number
+                if best_there > one.slack and one.best > one.slack:
+                    gamma = max(there / best_there, 1.0)
+                    assert promise.factor(gamma) * one.best >= value - one.slack * (1 + gamma), number
+                assert weighted.bound(cost(chosen * np.sqrt(squares), labels)) >= value - one.slack, number
+
+
+def test_a_sample_of_blocks_is_right_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of many small blocks, at 80 %: against the sum over all of the same blocks, which is what is estimated."""
+    monkeypatch.setattr(block_bound, "ITERATIONS", 10)
+    wrong = better = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = 2 * rng.standard_normal((3, 6))[rng.integers(0, 3, 300)] + rng.standard_normal((300, 6))
+        every = BlockBound(3, block_rows=10, seed=seed).from_block(X).lower_bound()
+        some = BlockBound(3, block_rows=10, seed=seed, fraction=0.5).from_block(X)
+        wrong += some.lower_bound(0.8) > every
+        better += some.lower_bound(0.8) > some.lower_bound()
+    # Were it right four times in five and no more, more than these would be wrong once in a hundred times.
+    assert wrong <= 4
+    assert better >= 5
+
+
+def test_a_sample_of_blocks_never_beats_the_optimum_more_often_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_bound, "ITERATIONS", 10)
+    wrong = 0
+    for number in range(0, INSTANCES, 10):
+        one = instance(number)
+        some = BlockBound(one.k, block_rows=one.k + 1, fraction=0.5, seed=number).from_block(one.X)
+        wrong += some.lower_bound(0.9) > one.best + one.slack
+    assert wrong <= 18

@@ -1,0 +1,101 @@
+"""A range of numbers of clusters: exact objectives, valid bounds, and a recommendation whose rule is stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import sketchselect as sks
+from sketchselect.cluster import cluster_count, cluster_range
+from sketchselect.errors import BadParameter, Incompatible
+
+from .data import best_objective, blobs
+
+
+@pytest.mark.parametrize("n_blobs", [3, 7])
+def test_separate_groups_are_recommended(n_blobs):
+    X = 30 * np.eye(8)[np.arange(3000) % n_blobs] + np.random.default_rng(n_blobs).standard_normal((3000, 8))
+    found = cluster_range(X, range(2, 11))
+    assert found.recommended == n_blobs
+    assert f"{n_blobs} clusters" in found.sentence()
+    by_k = {one.n_clusters: one for one in found.counts}
+    assert by_k[n_blobs].stability == pytest.approx(1.0, abs=0.01)
+    labels = np.arange(3000) % n_blobs
+    assert by_k[n_blobs].objective == pytest.approx(sks.kmeans_objective(X, labels, n_blobs), rel=1e-9)
+
+
+def test_nothing_is_recommended_where_nothing_stands_out():
+    found = cluster_range(np.random.default_rng(0).standard_normal((2000, 10)), range(2, 9))
+    assert found.recommended is None
+    assert "No number of clusters from 2 to 8" in found.sentence()
+
+
+def test_objectives_are_those_of_a_partition_and_bounds_hold():
+    """Small enough for the optimum by brute force: bound <= optimum <= objective."""
+    X = blobs(1, 9, 2, 3)
+    for one in cluster_range(X, [1, 2, 3]).counts:
+        best = best_objective(X, one.n_clusters)
+        assert one.lower_bound <= best * (1 + 1e-9)
+        assert one.objective >= best * (1 - 1e-9)
+        # All nine rows are in the coreset, so the estimate is no estimate.
+        assert one.coreset_objective == pytest.approx(one.objective, rel=1e-6)
+        # In two columns, three clusters have no singular values left over.
+        wanted = one.objective / one.lower_bound if one.lower_bound else np.inf
+        assert one.factor == pytest.approx(max(1, wanted))
+
+
+def test_the_same_on_every_engine_and_with_weights(tmp_path):
+    X = blobs(2, 5000, 4, 5)
+    np.save(tmp_path / "x.npy", X)
+    weights = np.random.default_rng(1).integers(1, 3, 5000)
+    run = {"n_seeds": 3, "sample_weight": weights.astype(float)}
+    assert cluster_range(X, [3, 5], client="serial", **run) == cluster_range(tmp_path / "x.npy", [3, 5], **run)
+    repeated = cluster_range(np.repeat(X, weights, axis=0), [5], n_seeds=3)
+    weighted = cluster_range(X, [5], **run)
+    assert weighted.scatter == pytest.approx(repeated.scatter)
+    assert weighted.counts[0].objective == pytest.approx(repeated.counts[0].objective, rel=1e-3)
+
+
+def test_summaries_alone_give_estimates_and_bounds():
+    X = blobs(3, 6000, 6, 4)
+    members = sks.summarize(X, {"rows": sks.RowSample(3000), "sketch": sks.FrequentDirections(12)})
+    found = cluster_range(members, range(2, 7))
+    full = cluster_range(X, range(2, 7))
+    assert found.recommended == full.recommended == 4
+    for ours, whole in zip(found.counts, full.counts, strict=True):
+        assert ours.objective is None
+        assert ours.factor is None
+        assert ours.coreset_objective == pytest.approx(whole.objective, rel=0.1)
+        assert ours.lower_bound <= whole.objective
+    bare = cluster_range(members["rows"], [2])
+    assert bare.counts[0].lower_bound is None
+    with pytest.raises(Incompatible, match="row-sample"):
+        cluster_range(members["sketch"], [2])
+
+
+def test_identical_rows_and_distinct_values():
+    found = cluster_range(np.repeat(np.arange(3.0)[:, None], 20, axis=0), [2, 3])
+    assert found.recommended == 3
+    assert "distinct values" in found.sentence()
+
+
+def test_what_is_refused():
+    X = blobs(4, 20, 2)
+    with pytest.raises(BadParameter, match="no number"):
+        cluster_range(X, [])
+    with pytest.raises(BadParameter, match="whole number"):
+        cluster_range(X, [0, 2])
+    with pytest.raises(BadParameter, match="30 clusters, but the coreset has 20 rows"):
+        cluster_range(X, [30])
+    with pytest.raises(BadParameter, match="n_seeds"):
+        cluster_range(X, [2], n_seeds=1)
+
+
+def test_adjusted_rand_index_is_that_of_scikit_learn():
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(4, size=200), rng.integers(3, size=200)
+    b[:120] = a[:120] % 3
+    table = np.zeros((4, 3))
+    np.add.at(table, (a, b), 1)
+    assert cluster_count.adjusted_rand(table) == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)

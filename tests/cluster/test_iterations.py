@@ -1,0 +1,151 @@
+"""Iterations kept in a checkpoint: a run that is killed goes on from its last one, to the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from sketchselect.cluster import fit_kmeans, iterations
+from sketchselect.execution import Checkpoint, SerialEngine, Source
+from sketchselect.readers import open_matrix, open_vector
+
+from .data import blobs
+
+PARAMETERS = {"n_clusters": 6, "tol": 0.0, "max_iter": 60}
+
+
+@pytest.fixture
+def store(tmp_path):
+    X = blobs(3, 4000, 6, 6, separation=1.0)
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=X.shape, chunks=(1000, 6), dtype="float64")
+    array[:] = X
+    return tmp_path / "x.zarr"
+
+
+class Stages:
+    """Progress that remembers notes, and may raise when a stage begins."""
+
+    def __init__(self, stop_at=None):
+        self.notes, self.stop_at = [], stop_at
+
+    def start(self, stage, total_bytes, n_partitions):
+        if stage == self.stop_at:
+            raise KeyboardInterrupt
+
+    def advance(self, nbytes):
+        pass
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def finish(self, stage):
+        pass
+
+
+def run(store, folder, progress=None, **parameters):
+    kept = Checkpoint(folder, min_seconds=1e9)
+    source = Source(open_matrix(store))
+    return fit_kmeans(source, PARAMETERS | parameters, engine=SerialEngine(), checkpoint=kept, progress=progress)
+
+
+def bits(result):
+    return result.centers.tobytes(), result.labels.tobytes(), result.inertia, result.n_iter, result.converged
+
+
+def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, engine=SerialEngine())
+    short = run(store, tmp_path / "kept", max_iter=3)
+    assert not short.converged
+    told = Stages()
+    assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
+    assert any("going on after iteration 3" in note for note in told.notes)
+    told = Stages()
+    assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
+    assert any(f"going on after iteration {plain.n_iter}" in note for note in told.notes)
+    # One file: each takes the place of the one before.
+    assert len(list((tmp_path / "kept").rglob("*.sks"))) == 1
+
+
+@pytest.mark.parametrize("change", ["rows", "weights", "seed", "clusters"])
+def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    run(store, tmp_path / "kept", max_iter=3)
+    more = {"seed": {"random_state": 1}, "clusters": {"n_clusters": 5}}.get(change, {})
+    weight = None
+    if change == "rows":
+        time.sleep(0.01)
+        zarr.open_array(str(store))[:5] = 0.0
+    if change == "weights":
+        weight = open_vector(np.linspace(1, 2, 4000), 4000)
+    source = Source(open_matrix(store), weight=weight)
+    told = Stages()
+    kept = Checkpoint(tmp_path / "kept")
+    found = fit_kmeans(source, PARAMETERS | more, engine=SerialEngine(), checkpoint=kept, progress=told)
+    assert not any("going on" in note for note in told.notes)
+    assert bits(found) == bits(fit_kmeans(source, PARAMETERS | more, engine=SerialEngine()))
+
+
+def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    plain = run(store, tmp_path / "kept")
+    (path,) = (tmp_path / "kept").rglob("*.sks")
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    told = Stages()
+    assert bits(run(store, tmp_path / "kept", told)) == bits(plain)
+    assert any(str(path) in note and "damaged" in note for note in told.notes)
+
+
+def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
+    told = Stages()
+    source = Source(open_matrix(da.from_array(blobs(1), chunks=(100, 5)).map_blocks(abs)))
+    fit_kmeans(source, {"n_clusters": 2}, engine=SerialEngine(), checkpoint=Checkpoint(tmp_path / "k"), progress=told)
+    assert any("no identity" in note for note in told.notes)
+    assert not (tmp_path / "k").exists()
+
+
+SCRIPT = """
+import sys, time
+from sketchselect.cluster import fit_kmeans, iterations, passes
+from sketchselect.execution import Checkpoint, SerialEngine, Source
+from sketchselect.readers import open_matrix
+iterations.KEEP_SECONDS = 0.0
+keep = iterations.Iterations.keep
+def slow(self, iteration, sums):
+    keep(self, iteration, sums)
+    print(iteration, flush=True)
+    time.sleep(0.2)
+iterations.Iterations.keep = slow
+store, folder = sys.argv[1:]
+fit_kmeans(Source(open_matrix(store)), {parameters}, engine=SerialEngine(), checkpoint=Checkpoint(folder))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on_from_its_last_iteration(store, tmp_path):
+    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, engine=SerialEngine())
+    assert plain.n_iter > 6
+    command = [sys.executable, "-c", SCRIPT.replace("{parameters}", repr(PARAMETERS)), str(store), str(tmp_path / "k")]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        for line in child.stdout:
+            if int(line) == 4:
+                break
+        os.kill(child.pid, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    told = Stages()
+    assert bits(run(store, tmp_path / "k", told)) == bits(plain)
+    assert any("going on after iteration 4" in note for note in told.notes)

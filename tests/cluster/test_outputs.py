@@ -1,0 +1,73 @@
+"""Labels and distances of Dask arrays stay Dask arrays, and labels can be written without being held."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from sketchselect.cluster import KMeans
+from sketchselect.errors import BadBlock, BadParameter, NotOurFolder
+
+from .data import blobs, exact_distances
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X = blobs(1, 1000, 6, 5, separation=2.0)
+    return KMeans(5).fit(X), X
+
+
+def test_dask_arrays_give_dask_arrays(fitted):
+    km, X = fitted
+    lazy = da.from_array(X, chunks=((300, 700), (4, 2)))
+    labels, distances = km.predict(lazy), km.transform(lazy)
+    assert isinstance(labels, da.Array)
+    assert isinstance(distances, da.Array)
+    assert labels.dtype == np.int32
+    assert labels.chunks == ((300, 700),)
+    assert distances.shape == (1000, 5)
+    assert np.array_equal(labels.compute(), km.labels_)
+    np.testing.assert_allclose(distances.compute() ** 2, exact_distances(X, km.cluster_centers_).astype(float))
+    with pytest.raises(BadBlock, match="3 columns"):
+        km.predict(lazy[:, :3])
+
+
+@pytest.mark.parametrize("rows", ["zarr", "dask", "memory"])
+def test_labels_are_written(fitted, tmp_path, rows):
+    km, X = fitted
+    source = X
+    if rows == "zarr":
+        source = tmp_path / "x.zarr"
+        zarr.create_array(str(source), shape=X.shape, chunks=(128, 6), dtype="float64")[:] = X
+    if rows == "dask":
+        source = da.from_array(X, chunks=((150, 400, 450), 6))
+    assert km.predict(source, out=tmp_path / "labels.zarr") == str(tmp_path / "labels.zarr")
+    stored = zarr.open_array(str(tmp_path / "labels.zarr"), mode="r")
+    assert stored.dtype == np.int32
+    assert np.array_equal(stored[:], km.labels_)
+    # What we wrote may be replaced, what others wrote may not.
+    km.predict(source, out=tmp_path / "labels.zarr")
+    zarr.create_array(str(tmp_path / "other.zarr"), shape=(2,), dtype="i4")
+    with pytest.raises(NotOurFolder):
+        km.predict(source, out=tmp_path / "other.zarr")
+    with pytest.raises(BadParameter, match="folder"):
+        km.predict(source, out=tmp_path / "missing" / "labels.zarr")
+
+
+def test_labels_of_many_partitions_and_dropped_rows(fitted, tmp_path, monkeypatch):
+    from sketchselect.cluster import passes
+    from sketchselect.readers import open_matrix
+
+    km, X = fitted
+    monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 4096)
+    holes = X.copy()
+    holes[[3, 500, 999], 2] = np.nan
+    np.save(tmp_path / "x.npy", holes)
+    km.predict(open_matrix(tmp_path / "x.npy", nonfinite="drop_rows"), out=tmp_path / "labels.zarr")
+    stored = zarr.open_array(str(tmp_path / "labels.zarr"), mode="r")
+    assert stored.nchunks > 1
+    wanted = km.labels_.copy()
+    wanted[[3, 500, 999]] = -1
+    assert np.array_equal(stored[:], wanted)

@@ -1,0 +1,141 @@
+"""What the tests of Prefect and Airflow share: stores that grow, a job of them, a count of what is read, the oracle."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect.execution
+from sketchselect.errors import ClusterLost
+from sketchselect.execution.summarize import SummariseBlock
+from sketchselect.summaries import Bundle, load
+from sketchselect.workflow import run
+
+COLUMNS = 150
+BAND = 40
+"""Rows of a partition, and of a chunk."""
+
+JOB = """
+[input]
+url = "rows.zarr"
+key = "x"
+[select]
+method = "sketched-ridge"
+n_features = 12
+n_components = 4
+sketch_size = 8
+normalize = false
+[cluster]
+n_clusters = 3
+max_iter = 5
+[execution]
+cluster = "serial"
+partition_bytes = {bytes}
+[output]
+dir = "{out}"
+"""
+
+
+def rows_of(seed: int, n_bands: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = 3 * np.random.default_rng(0).standard_normal((3, COLUMNS))
+    rows = centres[rng.integers(3, size=n_bands * BAND)] + rng.standard_normal((n_bands * BAND, COLUMNS))
+    return rows.astype("float32")
+
+
+def write_store(path: Path, rows: np.ndarray) -> None:
+    group = zarr.create_group(path)
+    for name, values in {"x": rows, "y": (rows[:, 3] - 2 * rows[:, 7]).astype("float64")}.items():
+        array = group.create_array(name, shape=values.shape, chunks=(BAND, *values.shape[1:]), dtype=values.dtype)
+        array[:] = values
+
+
+def append(path: Path, rows: np.ndarray) -> None:
+    array = zarr.open_array(path / "x", mode="r+")
+    start = array.shape[0]
+    array.resize((start + len(rows), COLUMNS))
+    array[start:] = rows
+
+
+def write_job(folder: Path, out: str = "out", **replaced: str) -> Path:
+    text = JOB.format(bytes=BAND * COLUMNS * 8, out=out)
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / f"{out}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def assert_same_bits(one: Path, other: Path) -> None:
+    for name in ("summary.sks", "selection.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    for name in ("features.zarr", "labels.zarr", "centers.zarr"):
+        mine, its = (np.asarray(zarr.open_array(folder / name, mode="r")[:]) for folder in (one, other))
+        assert mine.tobytes() == its.tobytes(), name
+
+
+def undisturbed(folder: Path) -> Path:
+    """Run the job of a folder at once and without an orchestrator; return the output folder."""
+    run(folder / "out.toml", overrides=["output.dir=alone"])
+    return folder / "alone"
+
+
+def first_stage(out: Path) -> dict[str, Any]:
+    """Return what the manifest says of the pass that read the rows."""
+    entry: dict[str, Any] = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["stages"][0]
+    return entry
+
+
+@dataclass
+class Reads:
+    """Counts the partitions that are summarised, and loses the cluster once, after so many of them."""
+
+    lose_after: int | None = None
+    partitions: list[int] = field(default_factory=list)
+    """First row of each, in the order they were summarised."""
+    at_loss: int | None = None
+    each: Callable[[], object] = lambda: None
+    lock: Any = field(default_factory=threading.Lock)
+
+    def install(self, patch: pytest.MonkeyPatch) -> Reads:
+        # What is kept on disk by default took a minute, or is of a gigabyte; here everything is worth it.
+        kept = functools.partial(sketchselect.execution.Checkpoint, min_bytes=0, state_ratio=0)
+        patch.setattr(sketchselect.execution, "Checkpoint", kept)
+        original = SummariseBlock.__call__
+
+        def counted(leaf: SummariseBlock, block: Any) -> Any:
+            if not isinstance(leaf.description, Bundle):
+                return original(leaf, block)  # a pass of k-means, not the one of the stage "summarize"
+            with self.lock:
+                if self.at_loss is None and self.lose_after is not None and len(self.partitions) >= self.lose_after:
+                    self.at_loss = len(self.partitions)
+                    raise ClusterLost("the scheduler went away")
+                self.partitions.append(int(block.position))
+            self.each()
+            return original(leaf, block)
+
+        patch.setattr(SummariseBlock, "__call__", counted)
+        return self
+
+
+def assert_guarantee(summary: Path, rows: np.ndarray) -> None:
+    """Check a summary's moments to rounding, and its sketch against the bound that it states itself."""
+    bundle, exact = load(summary), rows.astype(np.float64)
+    columns, sketch = bundle["column-stats"], bundle["frequent-directions"]
+    assert columns.n_rows == sketch.n_rows == len(rows)
+    np.testing.assert_allclose(columns.mean, exact.mean(0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(columns.variance, exact.var(0), rtol=1e-12)
+    gap = np.linalg.eigvalsh(exact.T @ exact - sketch.sketch.T @ sketch.sketch)
+    rounding = 1e-12 * np.square(exact).sum()
+    assert sketch.shrinkage > 0
+    assert -rounding <= gap[0] <= gap[-1] <= sketch.shrinkage + rounding

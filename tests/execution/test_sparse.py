@@ -1,0 +1,240 @@
+"""Sparse sources through a whole pass: never dense, cut by their entries, the same bits everywhere, named when bad."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from sketchselect import Bundle, Checkpoint, ColumnStats, FrequentDirections, LeverageSample, Moments, summarize
+from sketchselect.errors import NotFinite, WillNotFit
+from sketchselect.execution import Source, as_engine, summarize_source
+from sketchselect.execution.engines import ThreadEngine
+from sketchselect.execution.memory import projection
+from sketchselect.execution.plan import make_plan
+from sketchselect.execution.reduce import source_bands
+from sketchselect.linalg.csr import as_csr, is_csr
+from sketchselect.readers import open_matrix, row_bands
+from sketchselect.readers.bands import even_bands
+from sketchselect.selectors import VarianceSelector
+from sketchselect.workflow.features import View, write_features
+
+DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+DESCRIPTION = {"directions": FrequentDirections(8), "stats": ColumnStats(), "moments": Moments()}
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(7)
+    out = sp.random_array(
+        (900, 150), density=0.03, format="csr", rng=rng, data_sampler=lambda size: rng.poisson(2, size)
+    )
+    out = out.tolil()
+    out[100:200] = 0
+    out[300] = 1.0
+    return as_csr(out.astype(float))
+
+
+def test_blocks_are_sparse_exactly_where_they_are_taken(X):
+    matrix = open_matrix(X)
+    assert is_csr(Source(matrix, takes_sparse=True).block(0, 50).values)
+    plain = Source(matrix).block(0, 50).values
+    assert type(plain) is np.ndarray
+    assert np.array_equal(plain, X[:50].toarray())
+    chosen = Source(matrix, columns=(3, 5, 77), takes_sparse=True).block(280, 320).values
+    assert is_csr(chosen)
+    assert np.array_equal(chosen.toarray(), X.toarray()[280:320][:, [3, 5, 77]])
+
+
+def test_bands_hold_what_they_may_and_stay_where_they_are_when_rows_are_appended(X):
+    matrix, longer = open_matrix(X), open_matrix(sp.vstack([X, X[:333]], format="csr"))
+    per_row = np.diff(X.indptr)
+    for size in (16 * 60, 16 * 400):
+        bands = row_bands(matrix, size, sparse=True)
+        assert bands.edges[0] == 0
+        assert bands.edges[-1] == 900
+        for a, b in (bands[i] for i in range(len(bands))):
+            held = int(per_row[a:b].sum())
+            assert held * 16 <= size or b == a + 1, "too much in a partition"
+            assert b == 900 or (held + per_row[b]) * 16 > size, "a partition could have had one more row"
+        assert row_bands(longer, size, sparse=True).edges[: len(bands)] == bands.edges[:-1]
+    assert np.diff(row_bands(matrix, 16 * 400, sparse=True, dense_columns=100).edges).max() <= 8
+    assert row_bands(matrix, 16 * 400).edges[1] == 16 * 400 // (8 * 150), "dense blocks are cut by rows x columns"
+    even = even_bands(matrix, 16 * 400, 10)
+    assert len(set(np.diff(even.edges)[:-1])) == 1
+    assert max(int(per_row[a:b].sum()) for a, b in (even[i] for i in range(len(even)))) * 16 <= 16 * 400
+
+
+@pytest.mark.parametrize(
+    ("description", "sparse"),
+    [
+        (FrequentDirections(8), True),
+        (Bundle(ColumnStats(), Moments()), True),
+        (Bundle(ColumnStats(), LeverageSample()), False),
+        (LeverageSample(), False),
+        (Moments(missing="pairwise"), False),
+    ],
+)
+def test_what_takes_no_sparse_rows_gets_dense_partitions(X, description, sparse):
+    assert description.accepts_sparse == sparse
+    source = Source(open_matrix(X), takes_sparse=description.accepts_sparse)
+    edges = source_bands(source, 8 * 150 * 40).edges
+    assert (np.diff(edges).max() == 40) == (not sparse)
+
+
+def test_the_same_bits_for_any_engine_and_format(X, tmp_path):
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(X))
+    options = {"partition_bytes": 16 * 300, "sample_weight": np.arange(900) % 3}
+    expected = summarize(X, DESCRIPTION, client="serial", **options)
+    for source in (X, X.tocsc(), sp.csr_matrix(X), str(tmp_path / "x.npz")):
+        assert summarize(source, DESCRIPTION, client="threads", **options) == expected
+    dense = summarize(X.toarray(), DESCRIPTION, **options)
+    assert np.allclose(expected["moments"].covariance(), dense["moments"].covariance(), rtol=1e-11, atol=1e-13)
+    assert np.allclose(expected["stats"].variance, dense["stats"].variance, rtol=1e-12, atol=0)
+    assert np.array_equal(expected["stats"].nonzero, dense["stats"].nonzero)
+
+
+def test_checkpoints_of_sparse_rows_survive_appended_rows(X, tmp_path):
+    options = {
+        "partition_bytes": 80_000,
+        "checkpoint": Checkpoint(tmp_path / "kept", min_bytes=1, state_ratio=0, min_seconds=0),
+    }
+    many = sp.vstack([X] * 30, format="csr")
+    longer = sp.vstack([many, X[:200]], format="csr")
+    with as_engine("serial") as engine:
+        first = summarize_source(Source(open_matrix(many)), ColumnStats(), engine=engine, **options)
+        again = summarize_source(Source(open_matrix(longer)), ColumnStats(), engine=engine, **options)
+    assert first.stats.n_partitions > 10
+    assert first.stats.rows_read == 27_000
+    assert first.stats.bytes_read == 12 * many.nnz
+    # Beside the new rows, only those of the last partition, which was not full.
+    assert 200 <= again.stats.rows_read < 3000
+    assert again.value == summarize(longer, ColumnStats(), partition_bytes=80_000, client="serial")
+
+
+@pytest.mark.parametrize("policy", ["error", "drop_rows"])
+def test_nan_is_named_or_costs_its_row(X, policy):
+    bad = X.copy()
+    place = int(bad.indptr[450])
+    bad.data[place] = np.nan
+    matrix = open_matrix(bad, nonfinite=policy)
+    if policy == "error":
+        with pytest.raises(NotFinite, match=f"the first at row 450, column {bad.indices[place]}"):
+            summarize(matrix, ColumnStats(), partition_bytes=16 * 300)
+        return
+    found = summarize(matrix, ColumnStats(), partition_bytes=16 * 300)
+    assert found.n_rows == 899
+    rest = np.delete(X.toarray(), 450, axis=0)
+    assert np.array_equal(found.nonzero, (rest != 0).sum(axis=0))
+
+
+def test_missing_values_are_counted():
+    values = np.where(np.random.default_rng(0).random((200, 30)) < 0.03, 2.0, 0.0)
+    values[[3, 90, 150], [4, 4, 20]] = np.nan
+    found = summarize(open_matrix(sp.csr_array(values), nonfinite="missing"), ColumnStats())
+    assert np.array_equal(found.missing, np.isnan(values).sum(axis=0))
+    assert np.allclose(found.mean, np.nanmean(values, axis=0), rtol=1e-14)
+    assert np.allclose(found.variance, np.nanvar(values, axis=0), rtol=1e-13)
+    assert np.array_equal(found.minimum, np.nanmin(values, axis=0))
+    assert np.array_equal(found.nonzero, ((values != 0) & ~np.isnan(values)).sum(axis=0))
+
+
+def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
+    from sketchselect.execution import tiles
+
+    y = np.arange(900.0)
+    whole = summarize(X, Moments(), y=y)
+    monkeypatch.setattr(tiles, "TILED_ABOVE", 100)
+    monkeypatch.setattr(tiles, "PANEL_NBYTES", 8 * 150 * 30)
+    found = summarize(X, Moments(), y=y, partition_bytes=16 * 500)
+    size = np.sqrt(np.outer(whole.covariance().diagonal(), whole.covariance().diagonal()))
+    assert (np.abs(found.covariance() - whole.covariance()) <= 1e-13 * size).all()
+    assert np.allclose(found.xy, whole.xy, rtol=1e-11, atol=1e-11 * np.abs(whole.xy).max())
+
+
+def test_columns_are_written_and_the_view_is_taken_without_dense_rows(X, tmp_path):
+    axes = np.linalg.qr(np.random.default_rng(1).standard_normal((150, 2)))[0]
+    view = View(np.asarray(X.mean(axis=0)), axes)
+    support = np.array([2, 3, 50, 149])
+    with as_engine("serial") as engine:
+        found = write_features(
+            Source(open_matrix(X)), support, tmp_path / "f.zarr", view, 0, engine=engine, partition_bytes=16 * 300
+        )
+    written = zarr.open_array(str(tmp_path / "f.zarr"), mode="r")
+    dense = X.toarray()
+    assert np.array_equal(written[:], dense[:, support])
+    assert np.allclose(found.value.points, (dense[found.value.rows] - view.mean) @ axes, rtol=1e-12, atol=1e-12)
+
+
+def test_selectors_on_sparse_stores(X, tmp_path):
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(X))
+    selector = VarianceSelector(n_features_to_select=20).fit(str(tmp_path / "x.npz"))
+    wanted = np.sort(np.argsort(-X.toarray().var(axis=0), kind="stable")[:20])
+    assert selector.support_.tolist() == wanted.tolist()
+    taken = selector.transform(str(tmp_path / "x.npz"))
+    assert is_csr(taken)
+    assert np.array_equal(taken.toarray(), X.toarray()[:, wanted])
+    streamed = VarianceSelector(n_features_to_select=20)
+    for a in range(0, 900, 300):
+        streamed.partial_fit(X[a : a + 300])
+    assert streamed.support_.tolist() == wanted.tolist()
+
+
+def test_the_projection_counts_entries_and_not_columns():
+    wide = sp.random_array((5000, 20_000), density=0.002, format="csr", rng=np.random.default_rng(0))
+    source = Source(open_matrix(wide), takes_sparse=True)
+    with as_engine("serial") as engine:
+        for size in (2**18, 2**22):
+            bands = source_bands(source, size)
+            plan = make_plan(len(bands), size, 10)
+            reading = projection(source, bands, plan, state_nbytes=10, working_nbytes=10, engine=engine).reading
+            entries = max(np.diff(wide.indptr[list(bands.edges)]))
+            assert 2.5 * 16 * entries <= reading <= 10 * 16 * entries
+    limited = ThreadEngine(n_threads=1, memory_limit=2**20)
+    with pytest.raises(WillNotFit):
+        summarize(wide, ColumnStats(), client=limited)
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_is_sent_the_rows_that_it_needs(X):
+    distributed = pytest.importorskip("distributed")
+    options = {"partition_bytes": 16 * 300, "y": np.arange(900.0)}
+    expected = summarize(X, DESCRIPTION, client="serial", **options)
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert summarize(X, DESCRIPTION, client=client, **options) == expected
+    part = open_matrix(X).part(100, 300)
+    assert part.read_rows(150, 160).shape == (10, 150)
+    assert part.stored_nbytes(150, 320 - 20) == open_matrix(X).stored_nbytes(150, 300)
+    assert part._rows.nnz == X[100:300].nnz
+    assert part.entry_offsets is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["TDT2", "20Newsgroups_tf"])
+def test_peak_memory_of_a_pass_over_documents(name):
+    if not (DATA / f"{name}.npz").exists():
+        pytest.skip(f"{name}.npz is not here; set SKETCHSELECT_DATA to its folder")
+    code = """
+import resource, sys
+import sketchselect as sks
+s = sks.summarize(
+    sys.argv[1],
+    {"directions": sks.FrequentDirections(30), "stats": sks.ColumnStats()},
+    prepare=["l2"],
+    partition_bytes="8MiB",
+)
+assert s["directions"].shrinkage > 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(DATA / f"{name}.npz")], capture_output=True, text=True, check=True, timeout=600
+    )
+    # Dense, the rows alone would take 2.8 and 4 GB.
+    assert int(ran.stdout) < 1.5e9

@@ -1,0 +1,201 @@
+"""`sketchselect certify`, the job keys of certificates and reassignment, and what they leave in folder and report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+import sketchselect as sks
+from sketchselect.cli import app
+from sketchselect.errors import ConfigError
+
+
+def shell(*words: Any) -> Any:
+    return CliRunner().invoke(app, [*map(str, words), "--cluster", "serial"])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every third digit, with labels that scikit-learn found."""
+    folder = tmp_path_factory.mktemp("digits")
+    X = load_digits().data[::3]
+    np.save(folder / "rows.npy", X)
+    np.save(folder / "labels.npy", KMeans(10, n_init=2, random_state=0).fit(X).labels_)
+    return folder
+
+
+def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
+    rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
+    words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 200)
+    told = shell("certify", digits / "rows.npy", *words, "--json")
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    direct = sks.certify(rows, sks.kmeans_objective(rows, labels, 10), 10, block_rows=200, client="serial")
+    assert found["objective"] == pytest.approx(direct.objective, rel=1e-12)
+    assert found["lower_bound"] == direct.lower_bound
+    assert found["factor"] == pytest.approx(direct.factor, rel=1e-12)
+    assert (found["rows_read"], found["method"], found["confidence"]) == (len(rows), "blocks", 1.0)
+    assert found["bytes_read"] > 0
+    assert found["sentence"] == sks.certify_labels(rows, labels, 10, block_rows=200).sentence()
+    plain = shell("certify", digits / "rows.npy", *words)
+    assert found["sentence"] in plain.stdout
+    assert f"{len(rows)} rows" in plain.stdout
+
+
+def test_labels_that_leave_rows_out_are_refused(digits: Path, tmp_path: Path) -> None:
+    """A bound of more rows than the objective would prove too much."""
+    labels = np.load(digits / "labels.npy")
+    labels[[3, 5]] = -1
+    np.save(tmp_path / "gaps.npy", labels)
+    told = shell("certify", digits / "rows.npy", "--labels", tmp_path / "gaps.npy", "--clusters", 10)
+    assert told.exit_code == 2
+    assert "2 of 599 rows have a negative label" in told.stderr
+
+
+def test_dropped_rows_count_on_neither_side(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    labels = (X[:, 0] > 0).astype(int)
+    gappy, marked = X.copy(), labels.copy()
+    gappy[[7, 30], 1], marked[[7, 30]] = np.nan, -1
+    matrix = sks.open_matrix(gappy, nonfinite="drop_rows")
+    found = sks.certify_labels(matrix, marked, 2, method="spectral", client="serial")
+    kept = np.flatnonzero(marked >= 0)
+    same = sks.certify_labels(X[kept], labels[kept], 2, method="spectral", client="serial")
+    assert found.factor == pytest.approx(same.factor, rel=1e-9)
+
+
+def test_a_folder_gains_certificates(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    result = sks.run(job(output={"report": True}))
+    out = tmp_path / "out"
+    told = shell("certify", out, "--block-rows", 100)
+    assert told.exit_code == 0, told.output
+    kept = json.loads((out / "certificate.json").read_text())["certificates"]
+    assert [c["method"] for c in kept] == ["blocks"]
+    assert kept[0]["objective"] == pytest.approx(result.objective, rel=1e-12)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert [c["method"] for c in manifest["certificates"]] == ["spectral", "spectral+drop", "blocks"]
+    assert "certificate.json" in manifest["files"]
+    assert kept[0]["sentence"] in (out / "report.html").read_text()
+    # The same again replaces it; another bound stands beside it.
+    assert shell("certify", out, "--json").exit_code == 0
+    assert shell("certify", out, "--method", "spectral").exit_code == 0
+    kept = json.loads((out / "certificate.json").read_text())["certificates"]
+    assert [c["method"] for c in kept] == ["blocks", "spectral"]
+    # A run that is made again does not keep what was said of the one before.
+    sks.run(job())
+    assert not (out / "certificate.json").exists()
+
+
+def test_a_source_that_changed_is_not_certified(
+    job: Callable[..., dict[str, Any]], store: Path, tmp_path: Path
+) -> None:
+    sks.run(job())
+    zarr.open_array(str(store), mode="r+")[0, 0] = 100.0
+    told = shell("certify", tmp_path / "out")
+    assert told.exit_code != 0
+    assert "not what it was" in told.stderr
+
+
+def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path) -> None:
+    rows = np.load(digits / "rows.npy")
+    summary = sks.summarize(rows, sks.Moments(), prepare=["l2"])
+    sks.save(summary, tmp_path / "s.sks")
+    objective = sks.kmeans_objective(rows, np.load(digits / "labels.npy"), 10, ["l2"])
+    words = ("certify", tmp_path / "s.sks", "--clusters", 10, "--objective", objective)
+    told = shell(*words, "--prepare", "l2", "--json")
+    assert json.loads(told.stdout)["lower_bound"] == sks.certify(summary, objective, 10).lower_bound
+    other = shell(*words, "--prepare", "log1p")
+    assert other.exit_code != 0
+    assert "prepared by ['l2']" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("{rows}",), "--clusters: missing"),
+        (("{rows}", "--clusters", "3"), "either --labels"),
+        (("{rows}", "--clusters", "3", "--labels", "{labels}", "--objective", "1"), "either --labels"),
+        (("{folder}/none.sks", "--clusters", "3", "--labels", "{labels}"), "holds no rows"),
+        (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "guess"), "not available"),
+        (("{rows}", "--clusters", "10", "--labels", "{labels}", "--confidence", "1.5"), "confidence"),
+        (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "spectral", "--seed", "3"), "seed"),
+    ],
+)
+def test_options_that_cannot_be_meant(digits: Path, words: tuple[str, ...], message: str) -> None:
+    places = {"rows": digits / "rows.npy", "labels": digits / "labels.npy", "folder": digits}
+    told = shell("certify", *(word.format(**places) for word in words))
+    assert told.exit_code == 2
+    assert message in told.stderr
+
+
+def test_job_keys_choose_the_blocks(job: Callable[..., dict[str, Any]]) -> None:
+    table = {"method": "blocks", "block_rows": 30, "confidence": 0.9, "fraction": 0.5}
+    result = sks.run(job(cluster={"n_clusters": 6, "certificate": table}))
+    blocks = result.certificates[1]
+    assert blocks.method == "blocks"
+    assert blocks.details["block_rows"] == 30
+    assert 0 < blocks.details["n_solved"] < blocks.details["n_blocks"] == 10
+    assert result.manifest["job"]["cluster"]["certificate"] == table
+    for wrong in ({"block_rows": 1}, {"fraction": 0.0}, {"method": "spectral", "fraction": 0.5}, {"rows": 3}, "some"):
+        with pytest.raises(ConfigError, match=r"cluster\.certificate: expected"):
+            sks.run(job(cluster={"certificate": wrong}))
+
+
+def test_k_means_itself_is_certified_and_the_columns_promise_first(
+    job: Callable[..., dict[str, Any]], rows: np.ndarray
+) -> None:
+    result = sks.run(job(cluster={"n_clusters": 6, "certificate": "blocks"}, output={"report": True}))
+    selected = result.manifest["certificate_selected_columns"]
+    assert selected["columns"] == "selected"
+    assert selected["objective"] == pytest.approx(result.inertia, rel=1e-9)
+    assert selected["lower_bound"] <= result.inertia
+    promise = result.manifest["selection_bound"]
+    # k-means is within `gamma` of the best for the columns, so it is within gamma + excess of the best for all.
+    optimum_is_at_least = max(c.lower_bound for c in result.certificates)
+    assert promise["lower_bound"] == optimum_is_at_least
+    best_known = KMeans(6, n_init=10, random_state=0).fit(rows.astype(float)).inertia_
+    assert result.objective <= (selected["factor"] + promise["excess"]) * best_known
+    page = (result.folder / "report.html").read_text()
+    assert "in the selected columns" in page
+    assert "Before any clustering" in page
+    assert promise["sentence"] in result.summary()
+
+
+@pytest.mark.slow
+def test_digits_from_twenty_pixels_are_certified_within_ten_percent(tmp_path: Path) -> None:
+    """End to end, as a user does it: select, cluster, certify; then once more with one reassignment."""
+    X = load_digits().data
+    np.save(tmp_path / "digits.npy", X)
+    whole: dict[str, Any] = {
+        "input": {"url": str(tmp_path / "digits.npy")},
+        "select": {"method": "deterministic", "n_features": 20, "n_clusters": 10},
+        "cluster": {"n_clusters": 10, "n_init": 5, "certificate": "blocks"},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(tmp_path / "out"), "report": False},
+    }
+    plain = sks.run(whole)
+    assert plain.certificate.factor <= 1.10
+    whole["cluster"]["reassign"] = True
+    better = sks.run(whole)
+    assert better.certificate.factor <= 1.071
+    assert better.objective < plain.objective
+    moved = better.manifest["reassigned"]
+    assert moved["objective_before"] == pytest.approx(plain.objective, rel=1e-12)
+    assert moved["n_rows"] == np.count_nonzero(better.labels != plain.labels)
+    assert sks.kmeans_objective(X, better.labels, 10) == pytest.approx(better.objective, rel=1e-9)
+    support = better.selection.support
+    assert better.inertia == pytest.approx(sks.kmeans_objective(X[:, support], better.labels, 10), rel=1e-6)
+    means = np.array([X[better.labels == c][:, support].mean(axis=0) for c in range(10)])
+    np.testing.assert_allclose(better.centers, means, rtol=1e-9, atol=1e-9)
+    again = sks.run(whole)
+    assert again.objective == better.objective
+    np.testing.assert_array_equal(again.labels, better.labels)

@@ -1,0 +1,122 @@
+"""Jobs and commands on counts: highly variable genes with and without batches, and samples of rows in summary files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+import sketchselect as sks
+from sketchselect.cli import app
+from sketchselect.errors import ConfigError
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """300 cells of 40 genes from two batches, three genes of which mark groups of cells; also as files."""
+    rng = np.random.default_rng(8)
+    X = rng.poisson(np.geomspace(0.2, 8.0, 40), (300, 40))
+    X[:60, [4, 17, 30]] += rng.poisson(12.0, (60, 3))
+    batch = np.array(["morning", "evening"])[np.arange(300) % 2]
+    np.save(tmp_path / "cells.npy", X)
+    np.save(tmp_path / "batch.npy", batch)
+    return X, batch
+
+
+def job(folder: Path, **select: object) -> dict[str, dict[str, object]]:
+    return {
+        "input": {"url": str(folder / "cells.npy")},
+        "select": {"method": "hvg", "n_features": 3, "trend": "quadratic", **select},
+        "cluster": {"n_clusters": 2},
+        "execution": {"cluster": "serial", "partition_bytes": "16KiB"},
+        "output": {"dir": str(folder / "out")},
+    }
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_highly_variable_genes_as_a_job(cells: tuple[np.ndarray, np.ndarray], tmp_path: Path, batches: bool) -> None:
+    X, batch = cells
+    whole = job(tmp_path, batches=batches)
+    if batches:
+        whole["input"]["target"] = str(tmp_path / "batch.npy")
+    result = sks.run(whole)
+    direct = sks.HighlyVariableGenes(3, batches=batches, trend="quadratic").fit(X, batch)
+    assert result.selection.support.tolist() == direct.support_.tolist() == [4, 17, 30]
+    assert np.array_equal(result.selection.scores, direct.scores_)
+    assert result.selection.diagnostics["n_batches"] == 1 + batches
+    assert "most clipped values" in (result.folder / "report.html").read_text()
+    again = sks.run(whole)
+    assert all(stage["reused"] for stage in again.manifest["stages"] if stage["name"] in ("summarize", "k-means"))
+
+
+def test_batches_need_a_target_and_too_few_values_are_told(
+    cells: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"input\.target: missing; select\.batches = true needs one"):
+        sks.run(job(tmp_path, batches=True))
+    with pytest.raises(ConfigError, match=r"select\.batches: expected true or false"):
+        sks.run(job(tmp_path, batches="batch.npy"))
+
+
+def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    X, batch = cells
+    runner = CliRunner()
+    for name, part in (("a", slice(0, 140)), ("b", slice(140, 300))):
+        np.save(tmp_path / f"{name}.npy", X[part])
+        np.save(tmp_path / f"{name}-batch.npy", batch[part])
+        done = runner.invoke(
+            app,
+            [
+                *("summarize", str(tmp_path / f"{name}.npy"), "-o", str(tmp_path / f"{name}.sks"), "--no-sketch"),
+                *("--top-values", "16", "--batches", str(tmp_path / f"{name}-batch.npy"), "--sample", "50"),
+                *("--cluster", "serial"),
+            ],
+        )
+        assert done.exit_code == 0, done.output
+    files = [str(tmp_path / f"{name}.sks") for name in "ab"]
+    assert runner.invoke(app, ["merge", *files, "-o", str(tmp_path / "all.sks")]).exit_code == 0
+    for method, settings in (("hvg", ["--set", "trend=quadratic"]), ("laplacian-score", []), ("mcfs", [])):
+        out = tmp_path / f"{method}.json"
+        done = runner.invoke(
+            app,
+            [
+                *("select", str(tmp_path / "all.sks"), "--method", method, "--features", "3", "-o", str(out)),
+                *settings,
+            ],
+        )
+        assert done.exit_code == 0, done.output
+        found = json.loads(out.read_text())
+        if method == "hvg":
+            assert found["support"] == [4, 17, 30]
+            assert found["diagnostics"]["n_batches"] == 2
+        else:
+            assert found["diagnostics"]["n_sampled_rows"] == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batches", "batch.npy"], "add --top-values"),
+        (["--top-values", "8", "--batches", "batch.npy", "--target", "batch.npy"], "make two files"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    cells: tuple[np.ndarray, np.ndarray], tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = CliRunner().invoke(app, ["summarize", str(tmp_path / "cells.npy"), "-o", str(tmp_path / "x.sks"), *options])
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+
+
+def test_inspect_counts_what_a_sparse_source_stores(tmp_path: Path) -> None:
+    values = np.zeros((50, 40), dtype=np.int32)
+    values[::2, 3] = 7
+    scipy.sparse.save_npz(tmp_path / "few.npz", scipy.sparse.csr_array(values))
+    told = CliRunner().invoke(app, ["inspect", str(tmp_path / "few.npz")]).output
+    assert "50 rows x 40 columns, int32" in told
+    assert "sparse: 25 entries, 1.25 % of all values; 200 B" in told
+    assert "1 partition of 50 rows" in told

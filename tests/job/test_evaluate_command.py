@@ -1,0 +1,130 @@
+"""`sketchselect evaluate`, accuracy in manifest and report, and the clusters of named rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from typer.testing import CliRunner
+
+import sketchselect as sks
+from sketchselect.cli import app
+from sketchselect.readers import open_vector
+from sketchselect.workflow import evaluation
+
+Job = Callable[..., dict[str, Any]]
+
+
+def shell(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
+
+
+@pytest.fixture
+def cells(rows: np.ndarray, tmp_path: Path) -> Path:
+    """The rows as an AnnData store with names and types, three of them unknown."""
+    kinds = pd.Categorical(np.array(["stem", "basal", "immune"])[np.arange(len(rows)) % 3])
+    obs = pd.DataFrame({"kind": kinds}, index=[f"=cell{i}" if i == 4 else f"cell{i}" for i in range(len(rows))])
+    obs.loc[["cell0", "cell8", "cell100"], "kind"] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        anndata.AnnData(rows, obs=obs).write_zarr(tmp_path / "cells.zarr")
+    return tmp_path / "cells.zarr"
+
+
+def test_a_run_against_the_types_in_its_store(cells: Path, job: Job, tmp_path: Path) -> None:
+    result = sks.run(job(input={"url": str(cells)}, execution={"partition_bytes": "64KiB"}))
+    told = shell(tmp_path / "out", "--labels", "obs/kind", "--json")
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    known = np.arange(300) % 3
+    kept = np.setdiff1d(np.arange(300), [0, 8, 100])
+    assert found["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], result.labels[kept]), abs=1e-12)
+    assert found["ari"] == pytest.approx(adjusted_rand_score(known[kept], result.labels[kept]), abs=1e-12)
+    assert found["n_rows"] == np.sum(found["table"]) == 297
+    assert found["left_out"] == {"no_known_label": 3, "no_cluster": 0}
+    held = [found["table"][found["classes"].index(a)][found["clusters"].index(int(b))] for a, b in found["matching"]]
+    assert found["accuracy"] == sum(held) / 297
+    plain = shell(tmp_path / "out", "--labels", cells / "obs" / "kind")
+    assert f"NMI {found['nmi']:.4f}" in plain.stdout
+    assert "3 rows without a known label" in plain.stdout
+    assert "stem" in plain.stdout
+
+
+def test_named_rows_and_their_clusters(cells: Path, job: Job, tmp_path: Path) -> None:
+    result = sks.run(job(input={"url": str(cells)}, execution={"partition_bytes": "64KiB"}))
+    with (tmp_path / "out" / "labels.csv").open(newline="") as stream:
+        header, *lines = list(csv.reader(stream))
+    assert header == ["row", "cluster"]
+    assert [int(cluster) for _, cluster in lines] == result.labels.tolist()
+    assert [name for name, _ in lines][:6] == ["cell0", "cell1", "cell2", "cell3", "'=cell4", "cell5"]
+    assert "labels.csv" in result.manifest["files"]
+    unnamed = sks.run(job())
+    assert "labels.csv" not in unnamed.manifest["files"]
+    assert not (tmp_path / "out" / "labels.csv").exists()
+
+
+def test_any_two_sources_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    known, found = rng.integers(-1, 3, 1000), rng.integers(0, 5, 1000)
+    found[[3, 999]] = -1
+    np.savez(tmp_path / "known.npz", y=known, X=rng.random((1000, 2)))
+    zarr.create_array(str(tmp_path / "found.zarr"), data=found, chunks=(100,))
+    monkeypatch.setattr(evaluation, "PIECE_ROWS", 64)
+    content = json.loads(shell(tmp_path / "found.zarr", "--labels", tmp_path / "known.npz", "--json").stdout)
+    kept = found >= 0
+    assert content["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], found[kept]), abs=1e-12)
+    assert content["classes"] == [-1, 0, 1, 2], "a negative number is a class like any other"
+    assert content["left_out"] == {"no_known_label": 0, "no_cluster": 2}
+    assert np.sum(content["table"]) == 998
+
+
+def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(300) % 3)
+    compared = job(
+        input={"labels": str(tmp_path / "labels.npy")},
+        output={"report": True},
+        cluster={"compare_all_columns": True},
+    )
+    result = sks.run(compared)
+    agreement = result.manifest["agreement"]
+    table = evaluation.cross(open_vector(np.arange(300) % 3, 300), result.labels).table
+    assert agreement["accuracy"] == table.accuracy
+    assert agreement["accuracy_all_columns"] == 1.0
+    assert "Accuracy (best matching)" in (tmp_path / "out" / "report.html").read_text()
+    assert f"accuracy {table.accuracy:.4f}" in shell(tmp_path / "out").stdout, "the job's own labels"
+
+
+def test_what_cannot_be_compared_is_said(job: Job, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(10))
+    np.save(tmp_path / "b.npy", np.arange(9))
+    np.save(tmp_path / "wide.npy", np.zeros((10, 2)))
+    np.save(tmp_path / "none.npy", np.full(10, np.nan))
+    np.save(tmp_path / "many.npy", np.arange(5000.0))
+
+    def refused(*words: Any) -> str:
+        told = shell(*words)
+        assert told.exit_code != 0
+        assert "unexpected" not in told.stderr
+        assert len(told.stderr.strip().splitlines()) == 1
+        return str(told.stderr)
+
+    assert "--labels: missing" in refused(tmp_path / "a.npy")
+    assert "b.npy: has 9 labels" in refused(tmp_path / "a.npy", "--labels", tmp_path / "b.npy")
+    assert "shape (10, 2)" in refused(tmp_path / "a.npy", "--labels", tmp_path / "wide.npy")
+    assert "no row has both" in refused(tmp_path / "a.npy", "--labels", tmp_path / "none.npy")
+    assert "5000 labels against 5000" in refused(tmp_path / "many.npy", "--labels", tmp_path / "many.npy")
+    assert "nowhere.npy" in refused(tmp_path / "nowhere.npy", "--labels", tmp_path / "a.npy")
+    sks.run(job(cluster=None))
+    assert "clustered nothing" in refused(tmp_path / "out", "--labels", tmp_path / "a.npy")
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    assert "damaged" in refused(tmp_path / "out", "--labels", tmp_path / "a.npy")

@@ -1,0 +1,246 @@
+"""`sketchselect plan` against what a run then did: the same bytes and tasks, and memory within a quarter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+from typer.testing import CliRunner
+
+import sketchselect
+from sketchselect.cli import app
+from sketchselect.workflow.job import run
+from sketchselect.workflow.planning import plan_job
+
+WITHIN = 0.25
+"""What the plan promises of bytes, tasks and peak memory."""
+
+
+def dense_job(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    store = zarr.create_array(folder / "dense.zarr", shape=(12_000, 256), chunks=(500, 256), dtype="float32")
+    store[:] = (4 * rng.standard_normal((6, 256))[rng.integers(6, size=12_000)]).astype("float32")
+    store[:] = store[:] + rng.standard_normal((12_000, 256)).astype("float32")
+    return {
+        "input": {"url": str(folder / "dense.zarr")},
+        "prepare": {"rows": ["l2"]},
+        "select": {"method": "greedy", "n_features": 30},
+        "cluster": {"n_clusters": 6, "max_iter": 10},
+        "execution": {"partition_bytes": "2MiB"},
+    }
+
+
+def text_job(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(20, 80, size=6_000)
+    frequency = 1 / np.arange(1, 1501)
+    columns = rng.choice(1500, size=lengths.sum(), p=frequency / frequency.sum())
+    rows = np.repeat(np.arange(6_000), lengths)
+    counts = scipy.sparse.csr_array((np.ones(columns.size, "float32"), (rows, columns)), shape=(6_000, 1500))
+    scipy.sparse.save_npz(folder / "text.npz", scipy.sparse.csr_matrix(counts))
+    return {
+        "input": {"url": str(folder / "text.npz")},
+        "prepare": {"steps": ["tf-idf", "l2"]},
+        "select": {"method": "variance", "n_features": 100},
+        "cluster": {"n_clusters": 5, "max_iter": 10},
+        "execution": {"partition_bytes": "512KiB"},
+    }
+
+
+def wide_job(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((6_000, 900))
+    store = zarr.create_array(folder / "wide.zarr", shape=rows.shape, chunks=(500, 900), dtype="float64")
+    store[:] = rows
+    np.save(folder / "y.npy", rows[:, :10].sum(axis=1) + rng.standard_normal(6_000))
+    return {
+        "input": {"url": str(folder / "wide.zarr"), "target": str(folder / "y.npy")},
+        "select": {"method": "lasso", "n_features": 10},
+        "execution": {"partition_bytes": "8MiB"},
+    }
+
+
+JOBS = {"dense": dense_job, "text": text_job, "wide": wide_job}
+
+
+def described(job: dict[str, Any], folder: Path, **execution: Any) -> dict[str, Any]:
+    """Return the job with an output folder, and other settings of where it runs."""
+    own = {"n_workers": 2} if "://" not in execution.get("cluster", "local") else {}
+    where = {**own, **job["execution"], **execution}
+    return {**job, "execution": where, "output": {"dir": str(folder / "out"), "report": False}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_plan_holds_on_a_local_cluster(name: str, tmp_path: Path) -> None:
+    job = described(JOBS[name](tmp_path), tmp_path)
+    planned = plan_job(job)
+    assert not (tmp_path / "out").exists()
+    manifest = run(job).manifest
+    told = planned.to_dict()
+    accounted = [stage for stage in manifest["stages"] if "bytes_read" in stage]
+    assert {"summarize", "write features"} <= {stage["name"] for stage in accounted}
+    for stage in accounted:
+        passes = [one for one in told["passes"] if one["stage"] == stage["name"]]
+        # Sharper than promised: nothing is estimated here, and no worker died.
+        assert sum(one["bytes_read"] for one in passes) == stage["bytes_read"], stage["name"]
+        assert sum(one["tasks"] for one in passes) == stage["n_tasks"], stage["name"]
+        assert max(one["projected_bytes"] for one in passes) == pytest.approx(stage["projected_nbytes"], rel=0.01)
+    memory, peak = told["memory"], manifest["memory"]["peak_bytes_per_process"]
+    assert peak <= memory["projected_bytes_per_worker"] < memory["limit_bytes_per_worker"]
+    # Most of it is the process itself, with Python and the libraries; that is measured, too.
+    assert memory["expected_bytes_per_worker"] == pytest.approx(peak, rel=WITHIN)
+
+
+def test_passes_have_the_names_and_the_order_of_the_job(tmp_path: Path) -> None:
+    job = described(dense_job(tmp_path), tmp_path)
+    job["cluster"] |= {
+        "weighted": False,
+        "reassign": True,
+        "certificate": {"method": "blocks", "block_rows": 40},
+        "range": (2, 3),
+    }
+    plan = plan_job(job, calibrate=False)
+    stages = list(dict.fromkeys(one.stage for one in plan.passes))
+    blocks = ["block certificate", "block certificate of the selected columns"]
+    assert stages == [
+        *("summarize", "write features", "range of clusters", "k-means", "objective", "reassign"),
+        *blocks,
+    ]
+    (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
+    assert (iterations.stage, iterations.repeats_most, iterations.bytes_read) == ("k-means", 10, 0)
+    assert plan.total("seconds") is None
+    assert plan.expected_nbytes is None
+
+
+def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect.cluster import passes
+
+    # The bounds that a run decides by: with these, neither this process nor a worker may hold the rows.
+    monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
+    monkeypatch.setattr(passes, "WORKER_SHARE", 0.0)
+    job = described(dense_job(tmp_path), tmp_path, cluster="tcp://10.9.8.7:8786")
+    plan = plan_job(job, n_workers=40, calibrate=False)
+    (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
+    assert iterations.bytes_read == 12_000 * 30 * 4
+    assert plan.total("bytes_read", True) > plan.total("bytes_read", False) - 1
+    text = plan.text()
+    assert "read in every iteration" in text
+    assert "partitions for 40 tasks at a time" in text
+    assert "40 workers" in text
+
+
+def test_timeline_is_planned_as_it_is_run(tmp_path: Path) -> None:
+    job = described(dense_job(tmp_path), tmp_path, cluster="threads")
+    del job["cluster"]
+    job |= {"timeline": {"points": 5}}
+    plan = plan_job(job, calibrate=False)
+    manifest = run(job).manifest
+    (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "timeline"]
+    (one,) = [one for one in plan.passes if one.stage == "timeline"]
+    assert (one.tasks, one.bytes_read, one.partitions) == (stage["n_tasks"], stage["bytes_read"], stage["n_partitions"])
+
+
+@pytest.mark.parametrize(("method", "extra"), [("leverage", {"read": "columns"}), ("online-leverage", {})])
+def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extra: dict, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    store = zarr.create_array(tmp_path / "rows.zarr", shape=(300, 900), chunks=(300, 100), dtype="float64")
+    store[:] = rng.standard_normal((300, 8)) @ rng.standard_normal((8, 900))
+    job = {
+        "input": {"url": str(tmp_path / "rows.zarr")},
+        "select": {"method": method, "n_features": 20, **extra},
+        "execution": {"cluster": "threads"},
+    }
+    job = described(job, tmp_path)
+    plan = plan_job(job, calibrate=False)
+    manifest = run(job).manifest
+    (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "collect"]
+    passes = [one for one in plan.passes if one.stage == "collect"]
+    assert sum(one.tasks for one in passes) == stage["n_tasks"]
+    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
+
+
+def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect.execution import tiles
+
+    monkeypatch.setattr(tiles, "TILED_ABOVE", 500)
+    job = described(wide_job(tmp_path), tmp_path, cluster="threads")
+    plan = plan_job(job, calibrate=False)
+    stage = run(job).manifest["stages"][0]
+    passes = [one for one in plan.passes if one.stage == "summarize"]
+    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
+    assert sum(one.tasks for one in passes) == stage["n_tasks"]
+
+
+@pytest.fixture(scope="module")
+def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    rng = np.random.default_rng(8)
+    store = zarr.create_array(folder / "rows.zarr", shape=(2_000, 40), chunks=(100, 40), dtype="float32")
+    store[:] = rng.standard_normal((2_000, 40)).astype("float32")
+    path = folder / "job.toml"
+    path.write_text(
+        '[input]\nurl = "rows.zarr"\n[select]\nmethod = "variance"\nn_features = 5\n'
+        '[execution]\npartition_bytes = "64KiB"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def command(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["plan", *map(str, words)])
+
+
+def test_json_is_complete_and_adds_up(job_file: Path) -> None:
+    done = command(job_file, "--json", "--no-calibrate", "--workers", 3)
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert plan["format"] == 1
+    assert plan["workers"] == {"kind": "dask", "n": 3, "threads_each": 1, "given": True}
+    for name in ("tasks", "bytes_read", "network_bytes"):
+        assert plan["totals"][name] == sum(one["repeats"] * one[name] for one in plan["passes"])
+    assert plan["totals"]["seconds"] is None
+    assert plan["calibration"] is None
+    assert plan["source"]["shape"] == [2000, 40]
+    assert not (job_file.parent / "out").exists()
+
+
+def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    overlay = Path(sketchselect.__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"
+    done = command(job_file, "--kubernetes", "--no-calibrate", "--workers", 5)
+    assert done.exit_code == 0, done.output
+    printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
+    assert [(one["op"], one["path"]) for one in printed] == [(one["op"], one["path"]) for one in written]
+    assert printed[0]["value"] == 5
+    limit = sketchselect.readers.units.parse_bytes(printed[1]["value"])
+    container = printed[2]["value"]["limits"]["memory"]
+    assert printed[2]["value"] == {"requests": {"cpu": "1", "memory": container}, "limits": {"memory": container}}
+    mebibytes = int(container.removesuffix("Mi"))
+    assert mebibytes % 256 == 0
+    assert limit * 9 / 8 <= mebibytes << 20 < limit * 9 / 8 + (256 << 20)
+    limited = command(
+        *(job_file, "--kubernetes", "--no-calibrate", "--workers", 8, "--set", "execution.memory_limit=4GiB")
+    )
+    # The overlay in the repository is what this prints.
+    assert limited.stdout == overlay.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "select.n_features=41"], "41 wanted"),
+        (["--set", "select.method=varance"], "did you mean"),
+        (["--json", "--kubernetes"], "one of them"),
+    ],
+)
+def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:
+    done = command(job_file, *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,271 @@
+"""Statistics of all rows: each step's pass sees what the steps before leave, and the label tells which they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import StandardScaler, normalize
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
+from sketchselect.execution import Source, fit_steps
+from sketchselect.execution.engine import SerialEngine
+from sketchselect.execution.progress import Silent
+from sketchselect.prepare import apply_steps, resolve
+from sketchselect.summaries import decode, encode
+
+TEXT = ["tf-idf(sublinear=true)", "l2"]
+CELLS = ["library-size(target=median)", "log1p", "standardise", "clip(sd=2)"]
+
+
+def by_hand(X, recipe):
+    """Return the rows after a recipe, by scikit-learn and NumPy alone."""
+    if recipe is TEXT:
+        return normalize(TfidfTransformer(norm=None, sublinear_tf=True).fit_transform(csr_array(X)).toarray())
+    totals = X.sum(axis=1, keepdims=True)
+    X = np.log1p(X * np.median(totals[totals > 0]) / np.where(totals > 0, totals, 1))
+    Z = StandardScaler().fit_transform(X)
+    return np.clip(Z, Z.mean(axis=0) - 2 * Z.std(axis=0), Z.mean(axis=0) + 2 * Z.std(axis=0))
+
+
+@pytest.mark.parametrize("recipe", [TEXT, CELLS], ids=["text", "cells"])
+@pytest.mark.parametrize("made", [np.asarray, csr_array], ids=["array", "csr"])
+def test_a_recipe_is_what_it_is_by_hand(counts, recipe, made):
+    X = counts.astype(float)
+    wanted = by_hand(X, recipe)
+    s = sks.summarize(made(X), sks.Moments(), prepare=recipe, partition_bytes=9000)
+    np.testing.assert_allclose(s.mean, wanted.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(s.covariance(), np.cov(wanted.T, ddof=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("client", ["serial", "threads"])
+def test_the_same_bits_on_every_engine(counts, client):
+    fit = sks.fit_prepare(counts, CELLS, partition_bytes=9000, client=client)
+    assert fit.statistics == sks.fit_prepare(counts, CELLS, partition_bytes=9000).statistics
+
+
+def test_array_and_csr_are_fitted_alike(counts):
+    a, b = (sks.fit_prepare(X, TEXT) for X in (counts, csr_array(counts)))
+    assert a.labels == b.labels
+
+
+def test_statistics_of_an_earlier_fit_prepare_new_rows_and_the_summaries_merge(counts, tmp_path):
+    old, new = counts[:200], counts[200:]
+    fit = sks.fit_prepare(old, CELLS)
+    sks.save(fit.statistics, tmp_path / "prepare.sks")
+    again = sks.fit_prepare(new, CELLS, fitted=sks.load(tmp_path / "prepare.sks"))
+    assert again.labels == fit.labels
+    assert again.statistics == fit.statistics
+    merged = sks.summarize(old, sks.Moments(), prepare=fit.steps).merge(
+        sks.summarize(new, sks.Moments(), prepare=again.steps)
+    )
+    wanted = apply_steps(fit.steps, counts)
+    np.testing.assert_allclose(merged.mean, wanted.mean(axis=0), atol=1e-12)
+    assert merged.prepare == fit.labels
+
+
+def test_summaries_of_rows_prepared_with_different_statistics_do_not_merge(counts):
+    a, b = (sks.summarize(X, sks.ColumnStats(), prepare=["standardise"]) for X in (counts[:200], counts[200:]))
+    with pytest.raises(Incompatible, match=r"\['standardise#[0-9a-f]{10}'\] and \['standardise#[0-9a-f]{10}'\]"):
+        a.merge(b)
+
+
+def test_statistics_of_two_halves_merge_into_those_of_all(counts):
+    halves = [sks.fit_prepare(X, ["tf-idf", "l2"]).statistics for X in (counts[:130], counts[130:])]
+    merged = sks.fit_prepare(counts[:1], ["tf-idf", "l2"], fitted=halves[0].merge(halves[1]))
+    assert merged.labels == sks.fit_prepare(counts, ["tf-idf", "l2"]).labels
+
+
+def test_later_statistics_of_differently_fitted_rows_do_not_merge(counts):
+    halves = [sks.fit_prepare(X, ["standardise", "clip(sd=1)"]).statistics for X in (counts[:130], counts[130:])]
+    with pytest.raises(Incompatible, match="standardise#"):
+        halves[0].merge(halves[1])
+    other = sks.fit_prepare(counts, ["scale"]).statistics
+    with pytest.raises(
+        Incompatible, match=r"different steps: \['0 standardise', '1 clip\(sd=1.0\)'\] and \['0 scale'\]"
+    ):
+        halves[0].merge(other)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (["scale"], r"none for prepare step '0 scale'; they are of '0 standardise'"),
+        (["l2", "standardise"], r"none for prepare step '1 standardise'"),
+    ],
+)
+def test_statistics_of_other_steps_are_refused(counts, steps, message):
+    given = sks.fit_prepare(counts, ["standardise"])
+    with pytest.raises(Incompatible, match=message):
+        sks.fit_prepare(counts, steps, fitted=given)
+
+
+def test_statistics_after_other_steps_are_refused(counts):
+    given = sks.fit_prepare(counts, ["log1p", "standardise"])
+    with pytest.raises(Incompatible, match=r"of rows prepared by \['log1p'\], the steps before it here are \['l2'\]"):
+        sks.fit_prepare(counts, ["l2", "standardise"], fitted=given)
+
+
+def test_what_is_no_statistics_is_refused(counts):
+    with pytest.raises(Incompatible, match="got a moments summary"):
+        sks.fit_prepare(counts, ["scale"], fitted=sks.Moments().from_block(counts))
+    with pytest.raises(BadParameter, match=r"read prepare\.sks with sketchselect\.load"):
+        sks.fit_prepare(counts, ["scale"], fitted="prepare.sks")
+
+
+def test_statistics_of_other_columns_are_refused_by_name(counts):
+    import pandas as pd
+
+    frames = [pd.DataFrame(counts[:, :3], columns=list(names)) for names in ("abc", "axc", "abc")]
+    given = sks.fit_prepare(frames[0], ["scale"])
+    with pytest.raises(Incompatible, match="a column 1 named 'b', here it is named 'x'"):
+        sks.fit_prepare(frames[1], ["scale"], fitted=given)
+    assert sks.fit_prepare(frames[2], ["scale"], fitted=given).labels == given.labels
+    with pytest.raises(Incompatible, match="of 3 columns, the source has 2"):
+        sks.fit_prepare(frames[2][["a", "b"]], ["scale"], fitted=given)
+
+
+def test_steps_that_need_nothing_read_nothing(counts):
+    def fail(*_):
+        raise AssertionError("the source was read")
+
+    matrix = sks.open_matrix(counts)
+    matrix.read_rows = fail
+    fit = sks.fit_prepare(matrix, ["library-size", "log1p", "l2", "clip(high=3)", "fourier(gamma=1)"])
+    assert fit.statistics is None
+    given = sks.fit_prepare(counts, ["tf-idf"])
+    assert sks.fit_prepare(matrix, ["tf-idf"], fitted=given).labels == given.labels
+
+
+def test_a_finished_pass_is_not_made_again(counts, tmp_path):
+    np.save(tmp_path / "x.npy", counts)
+    seen = []
+    rules = sks.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
+    for _ in range(2):
+        source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
+        fit_steps(source, engine=SerialEngine(), checkpoint=rules, account=lambda s: seen.append(s.rows_read))
+    assert seen == [300, 300, 0, 0]
+
+
+def test_each_pass_is_announced(counts):
+    said = []
+
+    class Told(Silent):
+        def note(self, text):
+            said.append(text)
+
+    sks.fit_prepare(counts, CELLS, progress=Told())
+    assert [text.split(" needs ")[0] for text in said] == [
+        "prepare: library-size(target=median)",
+        "prepare: standardise",
+        "prepare: clip(sd=2.0)",
+    ]
+    assert all("of 300 rows: a pass before the others" in text for text in said)
+
+
+def test_weights_count_in_means_and_spreads(counts):
+    w = np.random.default_rng(0).integers(0, 4, 300)
+    fit = sks.fit_prepare(counts, ["standardise"], sample_weight=w)
+    repeated = np.repeat(counts, w, axis=0).astype(float)
+    np.testing.assert_allclose(fit.steps[0].value("mean"), repeated.mean(axis=0), atol=1e-13)
+    sd = repeated.std(axis=0)
+    np.testing.assert_allclose(fit.steps[0].value("sd"), np.where(sd > 0, sd, np.inf), rtol=1e-12)
+    s = sks.summarize(counts, sks.Moments(), prepare=["standardise"], sample_weight=w)
+    np.testing.assert_allclose(s.mean, 0, atol=1e-13)
+
+
+def test_dropped_rows_count_nowhere(counts):
+    X = counts.astype(float)
+    X[[3, 250], [0, 9]] = np.nan
+    matrix = sks.open_matrix(X, nonfinite="drop_rows")
+    kept = np.delete(counts, [3, 250], axis=0)
+    assert sks.fit_prepare(matrix, ["tf-idf"]).labels == sks.fit_prepare(kept, ["tf-idf"]).labels
+
+
+@pytest.mark.parametrize("entry", ["log1p", "standardise", "scale", "pilot-scale", "clip(low=1)", "clip(sd=1)"])
+def test_steps_that_are_defined_for_missing_values_leave_them_missing(counts, entry):
+    X = counts.astype(float)
+    X[::7, 3] = np.nan
+    steps = sks.fit_prepare(sks.open_matrix(X, nonfinite="missing"), [entry]).steps
+    Z = apply_steps(steps, X)
+    assert np.array_equal(np.isnan(Z), np.isnan(X))
+    s = sks.summarize(sks.open_matrix(X, nonfinite="missing"), sks.ColumnStats(), prepare=[entry])
+    np.testing.assert_allclose(s.mean, np.nanmean(Z, axis=0), atol=1e-13)
+    assert s.missing[3] == np.isnan(X[:, 3]).sum()
+
+
+@pytest.mark.parametrize("entry", ["l2", "library-size", "tf-idf", "fourier(gamma=1)"])
+def test_steps_that_are_not_say_so(counts, entry):
+    X = counts.astype(float)
+    X[70, 3] = np.nan
+    name = entry.split("(")[0]
+    with pytest.raises(
+        NotFinite, match=f"the step '{name}' is not defined for rows with missing values|first at row 70"
+    ):
+        sks.summarize(sks.open_matrix(X, nonfinite="missing"), sks.ColumnStats(), prepare=["log1p", entry])
+
+
+def test_objective_and_certificate_take_the_same_steps(counts):
+    Z = by_hand(counts.astype(float), CELLS)
+    labels = np.arange(300) % 3
+    wanted = sum(((Z[labels == j] - Z[labels == j].mean(axis=0)) ** 2).sum() for j in range(3))
+    objective = sks.kmeans_objective(counts, labels, 3, prepare=CELLS)
+    assert objective == pytest.approx(wanted, rel=1e-12)
+    best = sks.certify(counts, objective, 3, method="blocks", prepare=CELLS)
+    by_rows = sks.certify(Z, objective, 3, method="blocks")
+    assert best.lower_bound == pytest.approx(by_rows.lower_bound, rel=1e-6)
+
+
+def test_projection_counts_what_steps_hold_and_copy(counts):
+    from sketchselect.execution import make_plan, projection
+    from sketchselect.readers import row_bands
+
+    matrix = sks.open_matrix(counts.astype(float))
+    bands = row_bands(matrix, 48_000)
+    rows = bands.edges[1]
+
+    def bytes_of(*entries):
+        steps = sks.fit_prepare(counts, entries).steps
+        plan = make_plan(len(bands), 48_000)
+        source = Source(matrix, prepare=steps)
+        found = projection(source, bands, plan, state_nbytes=0, working_nbytes=0, engine=SerialEngine())
+        return found.reading + found.working
+
+    plain = bytes_of()
+    assert bytes_of("standardise") >= plain + 2 * rows * 60 * 8 + 2 * 60 * 8
+    assert bytes_of("fourier(n_components=500, gamma=1)") >= plain + rows * 560 * 8 + 60 * 500 * 8
+
+
+def test_members_keep_their_own_labels_in_a_file():
+    X = np.random.default_rng(0).poisson(1.0, (50, 6))
+    s = sks.fit_prepare(X, ["tf-idf", "standardise"]).statistics
+    again = decode(encode(s))
+    assert again == s
+    assert [len(m.prepare) for m in again.values()] == [0, 1]
+
+
+def test_a_model_of_prepared_rows_predicts_new_ones_with_their_statistics(counts):
+    y = counts[:, 0] - 2.0 * counts[:, 9] + np.random.default_rng(0).standard_normal(300)
+    fit = sks.fit_prepare(counts, ["log1p", "standardise"])
+    model = sks.ThresholdedOLS(5).fit_summary(sks.summarize(counts, sks.Moments(), y=y, prepare=fit.steps))
+    with pytest.raises(BadParameter, match=r"prepared by 'standardise#[0-9a-f]+', whose statistics .* set_prepare"):
+        model.predict(counts)
+    with pytest.raises(Incompatible, match=r"prepared by \['log1p', 'standardise#.*the steps given are \['log1p'\]"):
+        model.set_prepare(["log1p"])
+    wanted = sks.ThresholdedOLS(5).fit(apply_steps(fit.steps, counts), y).predict(apply_steps(fit.steps, counts[:7]))
+    np.testing.assert_allclose(model.set_prepare(fit.steps).predict(counts[:7]), wanted, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_other_processes_fit_and_prepare_alike(counts, tmp_path):
+    np.save(tmp_path / "x.npy", counts)
+    steps = [*CELLS, "fourier(n_components=8)"]
+    wanted = sks.fit_prepare(counts, steps, partition_bytes=9000)
+    expected = sks.summarize(counts, sks.Moments(), prepare=wanted.steps, partition_bytes=9000)
+    with sks.local_cluster(2) as engine:
+        found = sks.fit_prepare(tmp_path / "x.npy", steps, partition_bytes=9000, client=engine)
+        s = sks.summarize(tmp_path / "x.npy", sks.Moments(), prepare=found.steps, partition_bytes=9000, client=engine)
+    assert found.statistics == wanted.statistics
+    assert s == expected

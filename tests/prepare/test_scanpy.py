@@ -1,0 +1,68 @@
+"""The recipes of scanpy, step by step against scanpy itself."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, csr_matrix
+
+import sketchselect as sks
+from sketchselect.prepare import apply_steps
+
+DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    scanpy = pytest.importorskip("scanpy")
+    anndata = pytest.importorskip("anndata")
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Return 400 real cells in 4000 genes, as CSR of float32 counts."""
+    path = DATA / "mouse_bladder_cells.npz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here; set SKETCHSELECT_DATA to its folder")
+    with np.load(path) as archive:
+        X = csr_array((archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"]))
+    return X[:400, :4000].astype(np.float32)
+
+
+def by_scanpy(X, *calls):
+    data = anndata.AnnData(csr_matrix(X))
+    for name, options in calls:
+        getattr(scanpy.pp, name)(data, **options)
+    return data.X.toarray() if hasattr(data.X, "toarray") else np.asarray(data.X)
+
+
+@pytest.mark.parametrize("made", [np.asarray, csr_array], ids=["array", "csr"])
+@pytest.mark.parametrize(
+    ("steps", "calls"),
+    [
+        (["library-size"], [("normalize_total", {"target_sum": 1e4})]),
+        (["library-size(target=median)"], [("normalize_total", {})]),
+        (["library-size", "log1p"], [("normalize_total", {"target_sum": 1e4}), ("log1p", {})]),
+        (
+            ["library-size", "log1p", "standardise(ddof=1)", "clip(low=-10, high=10)"],
+            [("normalize_total", {"target_sum": 1e4}), ("log1p", {}), ("scale", {"max_value": 10})],
+        ),
+        (
+            ["log1p", "scale(ddof=1)", "clip(high=5)"],
+            [("log1p", {}), ("scale", {"zero_center": False, "max_value": 5})],
+        ),
+    ],
+    ids=["total", "median", "log1p", "scale", "scale without centring"],
+)
+def test_steps_are_scanpy_s(cells, steps, calls, made):
+    X = made(cells.toarray()) if made is np.asarray else cells
+    found = apply_steps(sks.fit_prepare(X, steps).steps, X)
+    found = found if isinstance(found, np.ndarray) else found.toarray()
+    wanted = by_scanpy(cells, *calls)
+    # scanpy computes in float32 throughout.
+    np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-5)

@@ -1,0 +1,130 @@
+"""Parquet: chosen columns, row groups as chunks, nulls, folders, labels beside the matrix, and damage."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sketchselect import convert, open_matrix
+from sketchselect.errors import BadParameter, ChunkReadError, SourceChanged, SourceError
+from sketchselect.readers import open_vector, row_bands
+from sketchselect.testing.readers import MatrixConformance
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(4)
+    numbers = {"a": rng.standard_normal(100), "b": rng.integers(0, 9, 100).astype(np.int16), "c": rng.random(100) > 0.5}
+    return pa.table(numbers | {"kind": rng.choice(["x", "y"], 100).tolist()})
+
+
+@pytest.fixture
+def path(table, tmp_path):
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=30)
+    return tmp_path / "t.parquet"
+
+
+def numbers(table, *names):
+    return np.stack([table[name].to_numpy().astype(np.float64) for name in names], axis=1)
+
+
+def test_columns_are_chosen_or_left_out(path, table):
+    matrix = open_matrix(path, key="c,a")
+    MatrixConformance(matrix, numbers(table, "c", "a"), ("c", "a")).verify()
+    assert matrix.chunk_edges == (0, 30, 60, 90, 100)
+    assert open_matrix(path, key="-kind").feature_names == ("a", "b", "c")
+    assert (
+        open_matrix(path, key="-kind,a").feature_names == open_matrix(path, key="-kind, -a").feature_names == ("b", "c")
+    )
+    assert open_matrix(path, key="b").dtype == np.int16
+    assert len(pickle.dumps(matrix)) < 3000
+    with pytest.raises(SourceError, match=r"column 'kind' is of type string; .*key=\"-kind\""):
+        open_matrix(path)
+    with pytest.raises(SourceError, match=r"no column 'z'; there are 'a', 'b', 'c', 'kind'"):
+        open_matrix(path, key="a,z")
+    with pytest.raises(BadParameter, match="at least one column, and none twice"):
+        open_matrix(path, key="a,a")
+
+
+def test_only_the_chosen_columns_are_read(path, monkeypatch):
+    seen = []
+    read = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda self, i, **k: seen.append((i, k["columns"])) or read(self, i, **k)
+    )
+    open_matrix(path, key="a").read_rows(35, 61)
+    assert seen == [(1, ["a"]), (2, ["a"])]
+
+
+def test_labels_are_a_column_beside_the_matrix(path, table):
+    labels = open_vector("kind", 100, matrix_address=str(path), name="labels")
+    assert labels.read(0, 100).tolist() == table["kind"].to_pylist()
+    assert labels.read(28, 33).tolist() == table["kind"].to_pylist()[28:33]
+    assert labels.identity() == open_vector("kind", 100, matrix_address=str(path)).identity()
+    with pytest.raises(SourceError, match=r"labels: .*has no column 'labels'"):
+        open_vector(path, 100, name="labels")
+
+
+def test_nulls_are_missing_values(tmp_path):
+    pq.write_table(pa.table({"a": [1, None, 3], "b": [1.5, 2.5, None]}), tmp_path / "n.parquet")
+    matrix = open_matrix(tmp_path / "n.parquet")
+    assert matrix.dtype == np.float64
+    assert np.array_equal(matrix.read_rows(0, 3), [[1, 1.5], [np.nan, 2.5], [3, np.nan]], equal_nan=True)
+
+
+def test_a_file_without_statistics_may_hold_nulls(tmp_path):
+    pq.write_table(pa.table({"a": [1, None, 3]}), tmp_path / "n.parquet", write_statistics=False)
+    assert np.array_equal(open_matrix(tmp_path / "n.parquet").read_rows(0, 3)[:, 0], [1, np.nan, 3], equal_nan=True)
+
+
+def test_a_new_file_in_the_folder_leaves_the_others_as_they_are(tmp_path, table):
+    folder = tmp_path / "days"
+    folder.mkdir()
+    whole = table.select(["a", "b"])
+    pq.write_table(whole[:40], folder / "day1.parquet", row_group_size=20)
+    before = open_matrix(folder)
+    bands = row_bands(before, 8 * 2 * 20)
+    pq.write_table(whole[40:], folder / "day2.parquet", row_group_size=20)
+    after = open_matrix(folder)
+    assert after.shape == (100, 2)
+    assert [after.identity(*bands[i]) for i in range(2)] == [before.identity(*bands[i]) for i in range(2)]
+    assert np.array_equal(after.read_rows(0, 100), numbers(table, "a", "b"))
+
+
+def test_files_of_one_folder_must_have_the_same_columns(tmp_path, table):
+    pq.write_table(table.select(["a", "b"]), tmp_path / "1.parquet")
+    pq.write_table(table.select(["a", "c"]), tmp_path / "2.parquet")
+    with pytest.raises(SourceError, match=r"2\.parquet: its columns are not those of 1\.parquet.*column 1"):
+        open_matrix(tmp_path)
+
+
+def test_damage_is_named(path):
+    matrix = open_matrix(path, key="a")
+    content = path.read_bytes()
+    path.write_bytes(content[:-40])
+    with pytest.raises(SourceChanged, match="rewritten"):
+        matrix.read_rows(0, 10)
+    with pytest.raises(SourceError, match="not a Parquet file, or it is damaged"):
+        open_matrix(path)
+    path.write_bytes(b"\0" * 400 + content[400:])
+    damaged = open_matrix(path, key="a")
+    with pytest.raises(ChunkReadError, match="row group 0"):
+        damaged.read_rows(0, 10)
+
+
+def test_converted_to_a_store(path, table, tmp_path):
+    source = open_matrix(path, key="-kind")
+    out = open_matrix(convert(source, tmp_path / "o.zarr"))
+    MatrixConformance(out, numbers(table, "a", "b", "c"), ("a", "b", "c")).verify()
+
+
+def test_without_pyarrow_the_extra_is_named(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(SourceError, match=r"sketchselect\[parquet\]"):
+        open_matrix(os.fspath(path))

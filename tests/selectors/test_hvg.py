@@ -1,0 +1,279 @@
+"""Highly variable genes: one pass equals the two passes of the definition, and the answers of scanpy."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import sketchselect as sks
+from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
+from sketchselect.selectors.highly_variable import combined_order
+
+
+def counts(n=400, p=60, seed=0):
+    """Overdispersed counts; some genes in few cells, one empty, one the same everywhere, two equal ones."""
+    rng = np.random.default_rng(seed)
+    means = np.geomspace(0.02, 20.0, p)
+    X = rng.negative_binomial(2.0, 2.0 / (2.0 + means), (n, p))
+    X[:20, 30:34] *= 9
+    X[:, 5] = 0
+    X[:, 6] = 3
+    X[:, 11] = np.roll(X[:, 10], 7)
+    return X
+
+
+def two_passes(X, trend="quadratic", span=0.3):
+    """Stuart et al. 2019: standardise by the trend, clip at sqrt(N), variance about zero."""
+    X = X.astype(float)
+    n = len(X)
+    mean, var = X.mean(axis=0), X.var(axis=0, ddof=1)
+    # Rounding leaves a variance to columns of one value.
+    varies = X.max(axis=0) > X.min(axis=0)
+    x, y = np.log10(mean[varies]), np.log10(var[varies])
+    if trend == "loess":
+        from skmisc.loess import loess
+
+        model = loess(x, y, span=span, degree=2)
+        model.fit()
+        fitted = model.outputs.fitted_values
+    else:
+        fitted = np.polyval(np.polyfit(x, y, 2), x)
+    out = np.zeros(X.shape[1])
+    Z = (X[:, varies] - mean[varies]) / np.sqrt(10.0**fitted)
+    out[varies] = (np.minimum(Z, np.sqrt(n)) ** 2).sum(axis=0) / (n - 1)
+    return out
+
+
+def hvg(n_select=10, **parameters):
+    return sks.HighlyVariableGenes(n_select, **{"trend": "quadratic", **parameters})
+
+
+def spiked(n=400, p=60):
+    """Counts of which single ones are far above the clipping point."""
+    X = counts(n, p)
+    X[[3, 50, 99], [20, 21, 20]] = 20000
+    return X
+
+
+@pytest.mark.parametrize("trend", ["quadratic", "loess"])
+@pytest.mark.parametrize("make", [counts, spiked])
+def test_one_pass_equals_two(make, trend):
+    if trend == "loess":
+        pytest.importorskip("skmisc")
+    X = make(p=200)
+    chosen = hvg(30, trend=trend, span=0.4).fit(X)
+    wanted = two_passes(X, trend, 0.4)
+    assert np.allclose(chosen.variances_norm_, wanted, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(chosen.scores_, chosen.variances_norm_)
+    assert np.allclose(chosen.means_, X.mean(axis=0), rtol=1e-14)
+    assert np.allclose(chosen.variances_, X.var(axis=0, ddof=1), rtol=1e-12)
+    if make is spiked:
+        assert chosen.selection_.diagnostics["most_clipped_values"] >= 1
+    assert chosen.selection_.diagnostics["whole_numbers"] is True
+
+
+@pytest.mark.parametrize("make", [lambda X: X.astype(np.float32), lambda X: X + 0.25, lambda X: X * 1e-3])
+def test_reals_are_taken_too(make):
+    X = make(spiked())
+    chosen = hvg().fit(X)
+    assert np.allclose(chosen.variances_norm_, two_passes(X), rtol=1e-6 if X.dtype == np.float32 else 1e-9)
+
+
+def test_bits_depend_on_neither_blocks_nor_storage():
+    X = spiked()
+    whole = hvg().fit(X)
+    perm = np.random.default_rng(1).permutation(len(X))
+    for other in (
+        hvg().fit(sp.csr_array(X)),
+        hvg().fit(X[perm].astype(np.float64)),
+        hvg().fit_summary(sks.TopValues().from_block(X[:7]).merge(sks.TopValues().from_block(X[7:], start=7))),
+    ):
+        assert np.array_equal(other.variances_norm_, whole.variances_norm_)
+        assert other.support_.tolist() == whole.support_.tolist()
+    stream = hvg()
+    for start in range(0, len(X), 33):
+        stream.partial_fit(X[start : start + 33])
+    assert np.array_equal(stream.variances_norm_, whole.variances_norm_)
+
+
+def test_equal_genes_are_equal_to_the_bit_and_ties_go_to_the_lowest_index_on_request():
+    X = counts()
+    values = hvg().fit(X).variances_norm_
+    assert values[10] == values[11] > 0
+    place = int((values > values[10]).sum())
+    assert hvg(place + 1, ties="index").fit(X).support_.tolist() == sorted(
+        np.argsort(-values, kind="stable")[: place + 1].tolist()
+    )
+
+
+def test_the_largest_values_of_sparse_rows():
+    rng = np.random.default_rng(4)
+    X = rng.integers(-3, 6, (90, 25)) * (rng.random((90, 25)) < 0.3)
+    X[:, 4] = -np.abs(X[:, 4]) - 1
+    for size in (1, 5, 89, 90, 200):
+        for values in (X, X * 0.5):
+            found = sks.TopValues(size).from_block(sp.csr_array(values))
+            assert np.array_equal(found.top, -np.sort(-values, axis=0)[:size])
+            dense = sks.TopValues(size).from_block(values)
+            assert np.array_equal(found.variance, dense.variance) or np.allclose(found.variance, dense.variance)
+            assert found.is_whole == dense.is_whole
+
+
+def test_more_clipped_values_than_are_kept_is_an_error_that_says_how_many_suffice():
+    X = spiked()
+    with pytest.raises(BadParameter, match=r"top_values = 2 are kept.*with top_values = \d+") as error:
+        hvg(top_values=2).fit(X)
+    enough = int(str(error.value).rsplit(" ", 1)[1])
+    assert 3 <= enough <= len(X)
+    assert np.allclose(hvg(top_values=enough).fit(X).variances_norm_, two_passes(X), rtol=1e-9, atol=1e-12)
+    # All rows are kept: nothing can be missing.
+    assert np.allclose(hvg(top_values=9).fit(X[:9]).variances_norm_, two_passes(X[:9]), rtol=1e-9, atol=1e-12)
+
+
+def test_weights_count_rows():
+    X = spiked()
+    w = np.random.default_rng(2).integers(0, 4, len(X))
+    weighted = hvg().fit(X, sample_weight=w.astype(float))
+    repeated = hvg().fit(np.repeat(X, w, axis=0))
+    assert np.allclose(weighted.variances_norm_, repeated.variances_norm_, rtol=1e-12, atol=0)
+
+
+# --- batches -------------------------------------------------------------------------------------------------------
+
+
+def test_order_over_batches_by_hand():
+    values = np.array([[9.0, 7, 5, 3, 1], [1.0, 7, 9, 5, 3]])
+    order, median, n_batches = combined_order(values, 3, "index")
+    # Ranks: 0 1 2 - -  and  - 1 0 2 -
+    assert median[:4].tolist() == [0.0, 1.0, 1.0, 2.0]
+    assert np.isnan(median[4])
+    assert n_batches.tolist() == [1, 2, 2, 1, 0]
+    assert order.tolist() == [0, 1, 2, 3, 4]
+    assert combined_order(values[:, ::-1], 3, "index")[0].tolist() == [4, 2, 3, 1, 0]
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [10, 20, 30], [0.0, 1.0, 2.0]])
+def test_each_batch_by_itself(labels):
+    X = spiked()
+    which = np.random.default_rng(3).integers(0, 3, len(X))
+    batch = np.array(labels)[which]
+    wanted = np.array([two_passes(X[which == b]) for b in range(3)])
+    for data in (X, sp.csr_array(X)):
+        chosen = hvg(12, batches=True).fit(data, batch)
+        assert np.allclose(chosen.variances_norm_, wanted.mean(axis=0), rtol=1e-9, atol=1e-12)
+        ranks = np.argsort(np.argsort(-wanted, axis=1, kind="stable"), axis=1)
+        assert chosen.n_batches_.tolist() == (ranks < 12).sum(axis=0).tolist()
+        assert np.allclose(chosen.means_, X.mean(axis=0), rtol=1e-13)
+        assert np.sort(np.argsort(-chosen.scores_, kind="stable")[:12]).tolist() == chosen.support_.tolist()
+    stream = hvg(12, batches=True)
+    for start in range(0, len(X), 90):
+        stream.partial_fit(X[start : start + 90], batch[start : start + 90], classes=labels)
+    assert stream.support_.tolist() == chosen.support_.tolist()
+    saved = hvg(12).fit_summary({"columns": sks.ColumnStats().from_block(X), "top": chosen.summary_})
+    assert saved.support_.tolist() == chosen.support_.tolist()
+    assert saved.selection_.parameters["batches"] is True
+
+
+def test_one_batch_is_none():
+    X = counts()
+    assert np.array_equal(hvg(batches=True).fit(X, np.full(400, "x")).scores_, hvg().fit(X, np.arange(400)).scores_)
+
+
+def against_scanpy(X, batch, n_select, **parameters):
+    sc = pytest.importorskip("scanpy")
+    ad = pytest.importorskip("anndata")
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cells = ad.AnnData(sp.csr_matrix(X, dtype=np.float32))
+        if batch is not None:
+            cells.obs["batch"] = batch
+        wanted = sc.pp.highly_variable_genes(
+            cells,
+            flavor="seurat_v3",
+            n_top_genes=n_select,
+            batch_key=None if batch is None else "batch",
+            inplace=False,
+            **parameters,
+        )
+    for data in (sp.csr_array(X), sp.csr_array(X).toarray()):
+        chosen = sks.HighlyVariableGenes(n_select, batches=batch is not None, **parameters).fit(data, batch)
+        assert set(chosen.support_) == set(np.flatnonzero(wanted["highly_variable"]))
+        assert np.array_equal(chosen.ranks_, wanted["highly_variable_rank"], equal_nan=True)
+        assert np.allclose(chosen.variances_norm_, wanted["variances_norm"], rtol=1e-10, atol=1e-12)
+        assert np.allclose(chosen.means_, wanted["means"], rtol=1e-12)
+        assert np.allclose(chosen.variances_, wanted["variances"], rtol=1e-10)
+        if batch is not None:
+            assert np.array_equal(chosen.n_batches_, wanted["highly_variable_nbatches"])
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_scanpy_agrees_on_made_up_counts(batched):
+    X = spiked(500, 900)
+    batch = np.array(list("uvw"))[np.arange(500) % 3] if batched else None
+    against_scanpy(X, batch, 200, span=0.4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batched", [False, True])
+def test_scanpy_agrees_on_the_mouse_bladder(real_data, batched):
+    z = real_data("mouse_bladder_cells")
+    X = sp.csr_array((z["data"], z["indices"], z["indptr"]), shape=z["shape"])
+    batch = np.array(list("abc"))[np.random.default_rng(0).integers(0, 3, X.shape[0])] if batched else None
+    against_scanpy(X, batch, 2000)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_negative_values_are_refused_by_column():
+    X = counts().astype(float)
+    X[7, 42] = -1
+    with pytest.raises(BadBlock, match=r"Negative values in data.*column 42"):
+        hvg().fit(X)
+
+
+def test_missing_values_are_refused_by_the_summary():
+    with pytest.raises(BadBlock, match="row 1, column 0"):
+        sks.TopValues().from_block(np.array([[1.0], [np.nan]]))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"batches": "obs/batch"}, "given as the target"),
+        ({"top_values": 0}, "size"),
+        ({"trend": "spline"}, "trend"),
+        ({"span": 0.0}, "span"),
+        ({"span": True}, "span"),
+        ({"ties": "first"}, "ties"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(BadParameter, match=message):
+        hvg(**parameters).fit(counts())
+
+
+def test_a_batch_of_one_row_and_unknown_batches():
+    X = counts()
+    with pytest.raises(BadParameter, match=r"batch 1 \(of 2"):
+        hvg(batches=True).fit(X, np.r_[np.zeros(399), 1])
+    with pytest.raises(BadParameter, match="requires y"):
+        hvg(batches=True).fit(X)
+    stream = hvg(batches=True).partial_fit(X[:200], np.arange(200) % 2)
+    with pytest.raises((BadBlock, PartitionFailed), match="none of the 2 groups"):
+        stream.partial_fit(X[200:], np.full(200, 2))
+    assert stream.summary_.n_rows == 200
+
+
+def test_loess_that_cannot_be_had(monkeypatch):
+    pytest.importorskip("skmisc")
+    with pytest.raises(BadParameter, match=r'cannot be fitted.*trend="quadratic"'):
+        sks.HighlyVariableGenes(2).fit(counts()[:, 20:28])
+    monkeypatch.setitem(sys.modules, "skmisc.loess", None)
+    with pytest.raises(ConfigError, match=r"sketchselect\[anndata\]"):
+        sks.HighlyVariableGenes(2).fit(counts())

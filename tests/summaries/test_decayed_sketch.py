@@ -1,0 +1,217 @@
+"""A sketch that forgets, against the Gram matrix of rows whose weights are written out; and selectors on it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, decode, encode
+
+
+def rows(n=400, p=60, seed=0):
+    """Rows whose directions change half way, far from the origin."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * np.linspace(3, 0.2, p)
+    X[n // 2 :, ::-1] = X[n // 2 :].copy()
+    return 4 + X, rng.random(n) * 3
+
+
+def check(found, X, weights):
+    """Both guarantees, two-sided and a priori, against the weighted rows."""
+    mean = np.average(X, axis=0, weights=weights)
+    roots = np.sqrt(weights)[:, None]
+    assert found.weight == pytest.approx(weights.sum(), rel=1e-12)
+    assert np.allclose(found.mean, mean, rtol=1e-12)
+    for A, B in ((X * roots, found.sketch), ((X - mean) * roots, found.centered_sketch)):
+        slack = 1e-10 * (A**2).sum()
+        gap = np.linalg.eigvalsh(A.T @ A - B.T @ B)
+        assert gap[0] >= -slack
+        assert gap[-1] <= found.shrinkage + slack
+    scatter = ((X - mean) ** 2 * weights[:, None]).sum(axis=0)
+    assert np.allclose(found.centered_column_squared_norms, scatter, rtol=1e-9)
+    tails = np.linalg.eigvalsh(((X - mean) * roots).T @ ((X - mean) * roots))[::-1]
+    for k in range(found.size):
+        assert found.shrinkage <= max(tails[k:].sum(), 0) / (found.size - k) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("description", [DecayedDirections(3, half_life=30), DecayedDirections(3, decay=0.93)])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_the_guarantee_holds_against_weights_written_out_at_any_batch_size(description, step):
+    X, w = rows()
+    g = 0.93 if description.decay else 2.0 ** (-1 / 30)
+    stream = description
+    for i in range(0, len(X), step):
+        stream = stream.update(X[i : i + step], sample_weight=w[i : i + step])
+    assert stream.end == 400
+    assert stream.shrinkage > 0
+    check(stream, X, w * g ** np.arange(400)[::-1])
+
+
+def test_the_guarantee_holds_for_any_tree_and_order():
+    X, w = rows()
+    weights = w * 0.97 ** np.arange(400)[::-1]
+    description = DecayedDirections(4, decay=0.97)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        edges = [0, *sorted(rng.integers(0, 401, 8)), 400]
+        parts = [description.from_block(X[a:b], start=int(a), sample_weight=w[a:b]) for a, b in pairwise(edges)]
+        rng.shuffle(parts)
+        while len(parts) > 1:
+            i = int(rng.integers(len(parts) - 1))
+            parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
+        check(parts[0], X, weights)
+
+
+def test_rows_are_weighted_by_their_own_index_across_gaps():
+    X, w = rows()
+    kept = np.flatnonzero(np.random.default_rng(2).random(400) < 0.4)
+    kept = np.r_[kept[kept < 100], kept[kept > 300]]
+    d = DecayedDirections(4, decay=0.98)
+    early, late = kept[kept < 60], kept[kept >= 60]
+    merged = d.from_block(X[early], start=early, sample_weight=w[early]).merge(
+        d.from_block(X[late], start=late, sample_weight=w[late])
+    )
+    assert (merged.end, merged.n_rows) == (kept[-1] + 1, len(kept))
+    check(merged, X[kept], w[kept] * 0.98 ** (kept[-1] - kept))
+
+
+def test_what_was_lost_fades_too():
+    X, _ = rows()
+    d = DecayedDirections(3, half_life=10)
+    old = d.from_block(X[:200])
+    assert old.shrinkage > 0
+    # A row at the mean adds nothing: ten half-lives later all that is left is 2^-10 of what there was.
+    later = old.update(old.mean[None, :], start=299)
+    assert later.shrinkage == pytest.approx(old.shrinkage * 2.0**-10, rel=1e-9)
+    assert later.centered_squared_norm == pytest.approx(old.centered_squared_norm * 2.0**-10, rel=1e-9)
+    recent = d.from_block(X[200:], start=10**12)
+    merged = old.merge(recent)
+    assert np.allclose(merged.sketch.T @ merged.sketch, recent.sketch.T @ recent.sketch, rtol=1e-12)
+    assert merged.shrinkage == pytest.approx(recent.shrinkage, rel=1e-12)
+
+
+def test_without_decay_it_is_the_plain_sketch():
+    X, w = rows()
+    plain = FrequentDirections(4).from_block(X, sample_weight=w)
+    found = DecayedDirections(4, decay=1).from_block(X, sample_weight=w)
+    assert np.array_equal(found.sketch, plain.sketch)
+    assert found.shrinkage == plain.shrinkage
+    with pytest.raises(Incompatible, match="different kinds"):
+        plain.merge(found)
+
+
+def test_narrow_rows_are_kept_exactly():
+    X, w = rows(p=8)
+    found = DecayedDirections(4, half_life=25).from_block(X[:150], sample_weight=w[:150])
+    found = found.update(X[150:], sample_weight=w[150:])
+    assert found.is_exact
+    A = X * np.sqrt(w * 2.0 ** (-np.arange(400)[::-1] / 25))[:, None]
+    assert np.allclose(found.sketch.T @ found.sketch, A.T @ A, rtol=1e-10)
+
+
+def test_a_file_goes_on_as_the_summary_would():
+    X, _ = rows()
+    found = DecayedDirections(4, half_life=40).from_block(X[:300])
+    back = decode(encode(found))
+    assert back == found
+    assert back.update(X[300:]) == found.update(X[300:])
+    with pytest.raises(Incompatible, match="different half_life"):
+        found.merge(DecayedDirections(4, half_life=41).from_block(X))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({}, "either half_life"),
+        ({"half_life": 3, "decay": 0.5}, "either half_life"),
+        ({"half_life": 0}, "half_life must be a positive number of rows, got 0"),
+        ({"half_life": -2.0}, "got -2.0"),
+        ({"half_life": np.inf}, "half_life"),
+        ({"half_life": "long"}, "half_life must be a number"),
+        ({"decay": 0}, "decay must be above 0 and at most 1, got 0"),
+        ({"decay": 1.5}, "got 1.5"),
+        ({"decay": np.nan}, "decay"),
+        ({"decay": True}, "decay must be a number"),
+    ],
+)
+def test_bad_parameters(arguments, named):
+    with pytest.raises(BadParameter, match=named) as caught:
+        DecayedDirections(4, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+# --- selectors ---------------------------------------------------------------------------------------------------
+
+
+def drifting(n=600, p=50, seed=3):
+    """Columns 2 and 5 carry everything at first, columns 30 and 44 in the second half."""
+    rng = np.random.default_rng(seed)
+    X = 0.1 * rng.standard_normal((n, p))
+    X[: n // 2, [2, 5]] += 5 * rng.standard_normal((n // 2, 2))
+    X[n // 2 :, [30, 44]] += 2 * rng.standard_normal((n - n // 2, 2))
+    return X
+
+
+def makers():
+    common = {"n_features_to_select": 2, "n_components": 2, "sketch_size": 4, "normalize": None}
+    return [
+        lambda **kw: sks.SketchedRidgeSelector(**common, **kw),
+        lambda **kw: sks.GreedySelector(**common, **kw),
+        lambda **kw: sks.PivotedQRSelector(**common, **kw),
+    ]
+
+
+@pytest.mark.parametrize("make", makers(), ids=["sketched-ridge", "greedy", "pivoted-qr"])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(make, step):
+    X = drifting(300 if step == 1 else 600)
+    forgetting, staying = make(half_life=20.0), make()
+    for i in range(0, len(X), step):
+        forgetting.partial_fit(X[i : i + step])
+        if step > 1:
+            staying.partial_fit(X[i : i + step])
+    assert forgetting.support_.tolist() == [30, 44]
+    assert forgetting.selection_.parameters["half_life"] == 20.0
+    if step > 1:
+        assert staying.support_.tolist() == [2, 5]
+    assert make(half_life=20.0).fit(X).support_.tolist() == [30, 44]
+
+
+def test_selectors_and_summaries_that_forget_differently_do_not_go_together():
+    X = drifting()
+    both = Bundle(plain=FrequentDirections(20), fading=DecayedDirections(20, half_life=20)).from_block(X)
+    assert sks.SketchedRidgeSelector(2, 2, half_life=20, normalize=None).fit_summary(both).support_.tolist() == [30, 44]
+    assert sks.SketchedRidgeSelector(2, 2, normalize=None).fit_summary(both).support_.tolist() == [2, 5]
+    assert sks.GreedySelector(2, 2, normalize=None).fit_summary(both["fading"]).support_.tolist() == [30, 44]
+    with pytest.raises(Incompatible, match="has half_life 20, this selector has half_life 30"):
+        sks.SketchedRidgeSelector(2, 2, half_life=30).fit_summary(both)
+    with pytest.raises(Incompatible, match="decayed-directions"):
+        sks.SketchedRidgeSelector(2, 2, half_life=30).fit_summary(both["plain"])
+    seen = sks.PivotedQRSelector(2, 2).fit(X).set_params(half_life=5.0)
+    with pytest.raises(Incompatible, match="does not forget, this selector has half_life 5"):
+        seen.partial_fit(X)
+
+
+@pytest.mark.parametrize("half_life", [0, -1.0, np.nan, "long"])
+def test_a_half_life_out_of_range_is_refused_in_one_line(half_life):
+    for make in makers():
+        with pytest.raises(BadParameter, match="half_life") as caught:
+            make(half_life=half_life).fit(drifting())
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [4, 40])
+def test_sparse_rows_fade_as_dense_ones_do(size):
+    X, w = rows(p=200)
+    X = np.where(np.random.default_rng(4).random(X.shape) < 0.03, X, 0.0)
+    sparse = csr_array(X)
+    found = DecayedDirections(size, half_life=30)
+    for i in range(0, 400, 130):
+        found = found.update(sparse[i : i + 130], sample_weight=w[i : i + 130])
+    assert (found.end, found.is_exact) == (400, size == 40)
+    check(found, X, w * 2.0 ** (-np.arange(400)[::-1] / 30))

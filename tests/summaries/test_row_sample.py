@@ -1,0 +1,85 @@
+"""RowSample: what its weights estimate, sparse rows, and what it refuses; the laws compare it with brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
+from sketchselect.summaries import RowSample, decode, encode
+
+
+def skewed_rows():
+    rng = np.random.default_rng(5)
+    return np.vstack([rng.standard_normal((380, 4)), 40 + rng.standard_normal((20, 4))])
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_weights_estimate_sums_over_all_rows_without_bias(centred):
+    X = skewed_rows()
+    v = 0.5 + np.arange(len(X)) % 3
+    center, spread = (X.mean(axis=0), float(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())) if centred else (None,) * 2
+    wanted = np.array([v.sum(), v @ X[:, 0], v @ (X**2).sum(axis=1)])
+    found = []
+    for seed in range(400):
+        s = RowSample(60, seed, center, spread).from_block(X, sample_weight=v)
+        found.append([s.weights.sum(), s.weights @ s.rows[:, 0], s.weights @ (s.rows**2).sum(axis=1)])
+    found = np.array(found)
+    # Five standard errors: a bias would show, chance does not.
+    assert (np.abs(found.mean(axis=0) - wanted) < 5 * found.std(axis=0) / np.sqrt(len(found))).all()
+
+
+def test_far_rows_are_kept_with_higher_probability_about_a_centre():
+    X = skewed_rows()
+    kept = {
+        name: np.mean([(RowSample(40, seed, *about).from_block(X).indices >= 380).sum() for seed in range(50)])
+        for name, about in {"uniform": (None, None), "centred": (np.zeros(4), 4.0)}.items()
+    }
+    assert kept["uniform"] == pytest.approx(2, abs=0.6)
+    assert kept["centred"] > 15
+
+
+def test_few_rows_are_all_kept_with_their_own_weights():
+    X = skewed_rows()[:10]
+    v = np.arange(10.0)
+    s = RowSample(9).from_block(X, sample_weight=v)
+    assert sorted(s.indices) == list(range(1, 10))
+    assert np.array_equal(s.weights, v[s.indices])
+    assert s.threshold == np.inf
+
+
+def test_sparse_rows_give_the_sample_of_the_dense_ones():
+    rng = np.random.default_rng(1)
+    X = rng.poisson(0.2, (300, 50)).astype(float)
+    center, spread = X.mean(axis=0), 9.5
+    for about in ((None, None), (center, spread)):
+        description = RowSample(30, 2, *about)
+        dense = description.from_block(X)
+        parts = [description.from_block(sparse.csr_array(X[a : a + 100]), start=a) for a in (200, 0, 100)]
+        merged = parts[0].merge(parts[1]).merge(parts[2])
+        assert merged.is_sparse
+        assert merged.rows.nnz == (dense.rows != 0).sum()
+        assert np.array_equal(merged.rows.toarray(), dense.rows)
+        for name in ("indices", "weights", "threshold"):
+            assert np.array_equal(getattr(merged, name), getattr(dense, name)), name
+        assert decode(encode(merged)) == merged
+        mixed = description.from_block(X[:100]).merge(description.from_block(sparse.csr_array(X[100:]), start=100))
+        assert mixed == merged
+
+
+def test_what_is_refused():
+    for arguments in (
+        {"size": 0},
+        {"size": 3, "seed": -1},
+        {"size": 3, "center": [0.0]},
+        {"size": 3, "center": [0.0], "spread": 0.0},
+        {"size": 3, "center": [[0.0]], "spread": 1.0},
+        {"size": 3, "center": [np.nan], "spread": 1.0},
+    ):
+        with pytest.raises(BadParameter):
+            RowSample(**arguments)
+    with pytest.raises(Incompatible, match=r"2 columns.* 3"):
+        RowSample(3, center=[0.0, 1.0], spread=1.0).from_block(np.ones((4, 3)))
+    with pytest.raises(NotFinite, match="row 11, column 1"):
+        RowSample(3).from_block(np.array([[1.0, 2.0], [1.0, np.nan]]), start=10)
