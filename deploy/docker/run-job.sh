@@ -9,23 +9,25 @@ if [ $# -lt 1 ]; then
 fi
 attempts=${SKETCHSELECT_ATTEMPTS:-5}
 pause=${SKETCHSELECT_PAUSE:-20}
+stopped=
 child=
 # Ctrl-C too is passed on as SIGTERM: what bash starts in the background does not hear SIGINT.
-trap '[ -z "$child" ] || kill -TERM "$child"' TERM INT
+trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true' TERM INT
 for ((attempt = 1; ; attempt++)); do
-  code=0
   sketchselect run "$@" &
   child=$!
-  # `wait` also ends when a trap has run; the second one waits for the job to tidy up.
+  # A signal may have come before there was a child to tell.
+  [ -z "$stopped" ] || kill -TERM "$child" 2>/dev/null || true
+  # `wait` also ends when a trap has run; what the job answered is asked for when it has gone.
+  while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
+  code=0
   wait "$child" || code=$?
-  if kill -0 "$child" 2>/dev/null; then
-    code=0
-    wait "$child" || code=$?
-  fi
-  child=
-  if [ "$code" != 75 ] || [ "$attempt" -ge "$attempts" ]; then
+  if [ "$code" != 75 ] || [ -n "$stopped" ] || [ "$attempt" -ge "$attempts" ]; then
     exit "$code"
   fi
   echo "run-job.sh: attempt $attempt of $attempts lost its cluster; resuming in $pause s" >&2
-  sleep "$pause"
+  sleep "$pause" &
+  child=$!
+  wait "$child" || true
+  if [ -n "$stopped" ]; then exit 143; fi
 done

@@ -134,7 +134,7 @@ def efficient_storage(data: DataSet, counts: tuple[int, ...], seeds: int, n_init
 
 
 def scaling(data: DataSet) -> None:
-    """Section 5.3: seconds against the number of rows, FSDS beside the offline method."""
+    """Section 5.3: processor seconds against the number of rows, FSDS beside the offline method."""
     n = 1000
     print(f"  {'rows':>7} {'FSDS':>9} {'GFW':>9}")
     while n < 4 * data.select.shape[0]:

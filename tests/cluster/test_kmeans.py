@@ -67,19 +67,15 @@ def test_scikit_learn_with_two_hundred_clusters(max_iter):
     assert_consistent(ours, X)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_labels_that_stay_end_the_iteration(dtype, offset):
-    """Sums of the same rows about other centres differ by rounding: that is no movement, with tol = 0 either."""
-    X = (blobs(3, 20_000, 16, 20, separation=1.0) + offset).astype(dtype)
-    found = fit(X, n_clusters=20, init=X[:20].astype(np.float64), tol=0.0)
+def test_labels_that_stay_end_the_iteration():
+    """Sums of the same rows about other centres differ by rounding for ever: that is no movement, even at tol = 0."""
+    rng = np.random.default_rng(0)
+    middle = 2.0 * rng.standard_normal((50, 16))
+    X = (middle[rng.integers(0, 50, 100_000)] + rng.standard_normal((100_000, 16))).astype(np.float32)
+    found = fit(X, n_clusters=50, init=X[:50].astype(np.float64), tol=0.0, max_iter=150)
     assert found.converged
-    # Labels of a fit are those of its last centres: two iterations earlier they were the same, three earlier not.
-    same, other = (
-        fit(X, n_clusters=20, init=X[:20].astype(np.float64), tol=0.0, max_iter=found.n_iter - back) for back in (2, 3)
-    )
-    assert (same.labels == found.labels).all()
-    assert (other.labels != found.labels).any()
+    longer = fit(X, n_clusters=50, init=found.centers, tol=0.0, max_iter=3)
+    assert (longer.labels == found.labels).all()
 
 
 def test_weights_are_repetitions():

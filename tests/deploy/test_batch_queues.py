@@ -159,6 +159,7 @@ def told_to_end(script: str, number: int, place: Path, **more: str) -> tuple[int
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     return code, (place / "log").read_text(encoding="utf-8", errors="replace")
 
 

@@ -100,18 +100,20 @@ def start_cluster(cluster: PlainCluster, hosts: dict[str, Host]) -> str:
 
 def start_job(hosts: dict[str, Host], folder: Path, address: str, out: str) -> subprocess.Popen[str]:
     """Start the job on its host, and wait until it is in the middle of the first pass."""
-    process = subprocess.Popen(
-        hosts["client"].command(*command(folder, address, out)),
-        stdin=subprocess.DEVNULL,
-        stdout=(folder / f"{out}.log").open("w"),
-        stderr=subprocess.STDOUT,
-        env=os.environ | PATIENCE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_until(lambda: process.poll() is not None or "summarize" in (folder / f"{out}.log").read_text(), "a pass begun")
+    log = folder / f"{out}.log"
+    with log.open("w", encoding="utf-8") as said:
+        process = subprocess.Popen(
+            hosts["client"].command(*command(folder, address, out)),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=os.environ | PATIENCE,
+            text=True,
+            start_new_session=True,
+        )
+    wait_until(lambda: process.poll() is not None or "summarize: 64 partitions" in log.read_text(), "a pass begun")
     time.sleep(2.0)
-    assert process.poll() is None, (folder / f"{out}.log").read_text()
+    assert process.poll() is None, log.read_text()
     return process
 
 

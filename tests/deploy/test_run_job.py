@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,16 +45,32 @@ def test_it_ends_with_the_first_run_that_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_job_and_its_answer_is_waited_for(tmp_path: Path, number: signal.Signals) -> None:
-    body = f"trap 'sleep 0.3; echo tidy >> \"{tmp_path}/calls\"; exit 143' TERM; while :; do sleep 0.05; done"
-    process = subprocess.Popen([SCRIPT, "job.toml"], env=stand_in(tmp_path, body))
+    body = f'trap \'sleep 0.3; echo tidy >> "{tmp_path}/calls"; exit 143\' TERM; echo ready >> "{tmp_path}/calls"; while :; do sleep 0.05; done'
+    # Whoever runs the tests in the background may have had SIGINT ignored, and no shell below can undo that.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen([SCRIPT, "job.toml"], env=stand_in(tmp_path, body), preexec_fn=heard)
     try:
-        wait_until(lambda: bool(calls(tmp_path)), "the job's start")
-        time.sleep(0.2)
+        wait_until(lambda: "ready" in calls(tmp_path), "the job's start")
         process.send_signal(number)
-        assert process.wait(timeout=30) == 143
+        assert process.wait(timeout=60) == 143
     finally:
         process.kill()
+        process.wait()
     assert calls(tmp_path)[-1] == "tidy"
+
+
+def test_a_signal_between_two_attempts_is_the_end(tmp_path: Path) -> None:
+    environment = stand_in(tmp_path, "exit 75") | {"SKETCHSELECT_PAUSE": "200"}
+    process = subprocess.Popen([SCRIPT, "job.toml"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "attempt 1 of 5" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(calls(tmp_path)) == 1
 
 
 def test_without_a_job_file_it_says_how(tmp_path: Path) -> None:

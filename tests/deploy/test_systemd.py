@@ -1,4 +1,4 @@
-"""The systemd units of the plain cluster: what they refer to is there, and systemd accepts them where it is installed."""
+"""The systemd units of the plain cluster: what they refer to is there, and systemd accepts them where it is there."""
 
 from __future__ import annotations
 

@@ -16,6 +16,9 @@ from sketchselect.execution.process_memory import peak_nbytes
 
 T = TypeVar("T")
 
+ANSWER_SECONDS = 10.0
+"""How long workers may take to say how much memory they had."""
+
 
 class DaskEngine:
     """Runs tasks on the workers of a Dask client.
@@ -114,7 +117,9 @@ class DaskEngine:
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
         try:
-            return max(self.client.run(peak_nbytes).values(), default=None)
+            # `client.run` alone would wait for ever for a worker that is cut off.
+            asked = self.client.sync(self.client._run, peak_nbytes, on_error="ignore", callback_timeout=ANSWER_SECONDS)
+            return max(asked.values(), default=None)
         except Exception:  # the job is done: a cluster that is going away must not spoil it
             return None
 

@@ -57,19 +57,12 @@ class _Shifted:
         floor = 2.5 * _UNIT * 4.0 * longest * longest
         # A centre beyond float32 makes the bound infinite, and then all centres are compared.
         with np.errstate(over="ignore"):
-            return cls(
-                pilot,
-                scale,
-                np.ascontiguousarray((-2.0 * about).T, dtype=np.float32),
-                norms.astype(np.float32),
-                slope,
-                floor,
-            )
+            return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
 
 
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
     """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
-    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 8 * n_clusters + 1), 64, 2048))
+    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1), 64, 2048))
 
 
 def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:

@@ -240,7 +240,10 @@ def sweep(
     window = min(4 * step, n_rows) if known else step
     shifted = np.empty((step, n_features), dtype=np.float32)
     buffer = np.empty(n_clusters * step, dtype=np.float32)
-    turning = np.empty(n_clusters * step, dtype=np.float32)
+    # With few centres rows times centres, turned over afterwards, is two to three times faster in BLAS than centres
+    # times rows; with many, turning the products costs more than that.
+    turning = np.empty(n_clusters * step if 2 * n_clusters <= n_features else 0, dtype=np.float32)
+    turned = np.ascontiguousarray(factors.T)
     pairs = np.empty(2 * n_groups * step, dtype=np.float32)
     best = np.empty(step, dtype=np.float32)
     runner = np.empty(step, dtype=np.float32)
@@ -266,10 +269,12 @@ def sweep(
             products = buffer[: n_clusters * m].reshape((n_clusters, m))
             least = pairs[: n_groups * m].reshape((n_groups, m))
             second = pairs[n_groups * m : 2 * n_groups * m].reshape((n_groups, m))
-            # Rows times centres, and then turned over, is up to three times faster in BLAS than centres times rows.
-            across = turning[: n_clusters * m].reshape((m, n_clusters))
-            np.dot(shifted[:m], factors, across)
-            _turn(across, products)
+            if turning.size:
+                across = turning[: n_clusters * m].reshape((m, n_clusters))
+                np.dot(shifted[:m], turned, across)
+                _turn(across, products)
+            else:
+                np.dot(factors, shifted[:m].T, products)
             _two_least(products, norms, least, second)
             _choose(products, least, second, best[:m], runner[:m], chosen[:m])
             for f in range(m):

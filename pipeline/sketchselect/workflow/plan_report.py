@@ -218,7 +218,7 @@ class JobPlan:
         """The memory limit that a worker should be given: the projection, and what Dask leaves unused."""
         if self.place.memory_limit is not None:
             return self.place.memory_limit
-        return max(LEAST_LIMIT_NBYTES, rounded_up(int(self.projected_nbytes / USABLE)))
+        return limit_for(self.projected_nbytes)
 
     def _on_workers(self) -> list[PlannedPass]:
         apart = self.place.kind == "dask"
@@ -342,6 +342,11 @@ class JobPlan:
         if self.client_nbytes and self.place.kind == "dask":
             lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} beside the process")
         return lines
+
+
+def limit_for(projected_nbytes: int) -> int:
+    """Return the memory limit that a worker with this projection should be given."""
+    return max(LEAST_LIMIT_NBYTES, rounded_up(int(projected_nbytes / USABLE)))
 
 
 def rounded_up(nbytes: int) -> int:

@@ -48,7 +48,7 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
         worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
         yield (
             f"{worst.name}: a summary ({format_bytes(worst.state_bytes)}) is larger than the partition it is made of "
-            f"({format_bytes(worst.partition_bytes)}), so merging and sending take longer than reading. Raise "
+            f"({format_bytes(worst.partition_bytes)}), so merging and sending may take longer than reading. Raise "
             "execution.partition_bytes, or take a method with a sketch (fewer columns, or a smaller size)"
         )
     tiny = [one for one in on_workers if one.leaf_seconds is not None and one.leaf_seconds < TINY_SECONDS]

@@ -35,7 +35,7 @@ from sketchselect.workflow import preparing, stages
 from sketchselect.workflow.features import feature_pass
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.method import check_against_source, check_method, description, require_weights
-from sketchselect.workflow.plan_report import JobPlan, Place, PlannedPass, planned
+from sketchselect.workflow.plan_report import JobPlan, Place, PlannedPass, limit_for, planned
 from sketchselect.workflow.plan_warnings import warnings_of
 from sketchselect.workflow.planning_clusters import Iterated, plan_kmeans, plan_range
 from sketchselect.workflow.session import Session
@@ -263,6 +263,9 @@ class _Walk:
             variants = ["unweighted", "weighted"]
         own = self.config.execution.cluster == "local"
         limit = self.config.execution.memory_limit
+        if limit is None and not own:
+            # As if its workers had been given what this plan will ask for them.
+            limit = limit_for(max(one.projected_bytes for one in self.passes))
         iterated = Iterated(self.engine, settings, self.stage, own, limit, session.pass_options)
         self.engine.most_rows = rows
         try:

@@ -42,7 +42,7 @@ class Iterated:
     own : bool
         Whether the job starts a cluster of its own.
     memory_limit : int or None
-        Bytes per worker that the job names.
+        Bytes per worker, where a limit is known; a cluster of the job's own has one by default.
     options : dict
         Of every pass.
     """
