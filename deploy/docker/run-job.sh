@@ -28,6 +28,7 @@ for ((attempt = 1; ; attempt++)); do
   echo "run-job.sh: attempt $attempt of $attempts lost its cluster; resuming in $pause s" >&2
   sleep "$pause" &
   child=$!
+  [ -z "$stopped" ] || kill "$child" 2>/dev/null || true
   wait "$child" || true
   if [ -n "$stopped" ]; then exit 143; fi
 done

@@ -45,7 +45,8 @@ def test_it_ends_with_the_first_run_that_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_job_and_its_answer_is_waited_for(tmp_path: Path, number: signal.Signals) -> None:
-    body = f'trap \'sleep 0.3; echo tidy >> "{tmp_path}/calls"; exit 143\' TERM; echo ready >> "{tmp_path}/calls"; while :; do sleep 0.05; done'
+    notes = tmp_path / "calls"
+    body = f"trap 'sleep 0.3; echo tidy >> {notes}; exit 143' TERM; echo ready >> {notes}; while :; do sleep 0.05; done"
     # Whoever runs the tests in the background may have had SIGINT ignored, and no shell below can undo that.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen([SCRIPT, "job.toml"], env=stand_in(tmp_path, body), preexec_fn=heard)
