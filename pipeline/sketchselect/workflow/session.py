@@ -120,6 +120,7 @@ class Session:
             self.matrix.shape[0],
             matrix_address=self.matrix.address,
             storage_options=self.config.input.storage_options or None,
+            missing_chunks=self.config.input.missing_chunks,
             name=name,
         )
 
