@@ -55,7 +55,7 @@ def test_cells_from_store_to_names(cells: Path) -> None:
     chosen = json.loads((out / "selection.json").read_text(encoding="utf-8"))
     assert max(chosen["support"]) < 30
     assert chosen["feature_names"] == [f"gene{j}" for j in range(60)]
-    rows = list(csv.reader((out / "labels.csv").open(encoding="utf-8")))
+    rows = list(csv.reader((out / "labels.csv").read_text(encoding="utf-8").splitlines()))
     assert [row[0] for row in rows[1:4]] == ["cell0", "cell1", "cell2"]
     assert len({row[1] for row in rows[1:101]}) == 1
 
