@@ -140,7 +140,8 @@ def test_commands_of_the_pods_run_the_job(plain_cluster: PlainCluster, tmp_path:
     (tmp_path / "job.toml").write_text(settings.replace("n_features = 200", "n_features = 20"), encoding="utf-8")
 
     def here(word: str) -> str:
-        return word.replace("/opt/deploy", str(ROOT / "deploy/plain")).replace("/tmp", str(tmp_path))
+        # In this order: the repository itself may be below /tmp.
+        return word.replace("/tmp", str(tmp_path)).replace("/opt/deploy", str(ROOT / "deploy/plain"))
 
     def start(of: dict[str, Any], **extra: str) -> list[str]:
         environment = {name: here(value) for name, value in variables(of).items()} | extra
