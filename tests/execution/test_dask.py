@@ -328,7 +328,8 @@ def test_no_workers_is_an_error_and_not_a_wait(tiny):
         with pytest.raises(NoWorkers, match="no worker after"):
             DaskEngine(client, worker_timeout=0.3)
         cluster.scale(1)
-        engine = DaskEngine(client, worker_timeout=1.0)
+        engine = DaskEngine(client, worker_timeout=60.0)
+        engine.worker_timeout = 1.0
         cluster.scale(0)
         cluster.sync(cluster._correct_state)
         engine._await_workers = lambda: None
