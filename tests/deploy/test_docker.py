@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shlex
 import socket
+import subprocess
 import sys
 import threading
 import tomllib
@@ -141,4 +142,10 @@ def test_job_is_healthy_as_long_as_it_runs(healthcheck: ModuleType, closed_port:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux")
 def test_command_line_is_read_from_proc(healthcheck: ModuleType) -> None:
-    assert any("pytest" in word for word in healthcheck.main_command("/proc/self/cmdline"))
+    words = ["import sys; print(flush=True); sys.stdin.read()", "worker", "tcp://a word with spaces:1"]
+    with subprocess.Popen([sys.executable, "-c", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert healthcheck.main_command(f"/proc/{process.pid}/cmdline")[-3:] == words
+        process.stdin.close()

@@ -29,7 +29,7 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "How many clusters" in page
     assert "3 clusters: the sharpest elbow from 2 to 6" in page
-    assert "this run used 5" in page
+    assert "This run used 5." in page
     assert "3 clusters: the sharpest elbow" in found.summary()
     again = sks.run(told)
     assert {s["name"]: s["reused"] for s in again.manifest["stages"]}["range of clusters"] is True

@@ -212,7 +212,7 @@ def test_json_is_complete_and_adds_up(job_file: Path) -> None:
 
 def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    overlay = Path(sketchselect.__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"
+    overlay = Path(__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"
     done = command(job_file, "--kubernetes", "--no-calibrate", "--workers", 5)
     assert done.exit_code == 0, done.output
     printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
