@@ -30,16 +30,7 @@ export DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=${SKETCHSELECT_ALLOWED_FAIL
 options=(--host "$host" --port "$port")
 options+=(--no-dashboard --dashboard-address "127.0.0.1:${SKETCHSELECT_HTTP_PORT:-8787}")
 
-if [ -n "${SKETCHSELECT_TLS:-}" ]; then
-  for name in ca cert key; do
-    if [ ! -r "$SKETCHSELECT_TLS/$name.pem" ]; then
-      echo "scheduler.sh: SKETCHSELECT_TLS: $SKETCHSELECT_TLS/$name.pem cannot be read; certificates.sh makes it" >&2
-      exit 2
-    fi
-  done
-  export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true
-  options+=(--protocol tls --tls-ca-file "$SKETCHSELECT_TLS/ca.pem")
-  options+=(--tls-cert "$SKETCHSELECT_TLS/cert.pem" --tls-key "$SKETCHSELECT_TLS/key.pem")
-fi
+# shellcheck source=/dev/null
+. "$here/tls.sh"
 
 exec dask scheduler "${options[@]}"

@@ -56,16 +56,8 @@ case $address in
     fi
     ;;
 esac
-if [ -n "${SKETCHSELECT_TLS:-}" ]; then
-  for name in ca cert key; do
-    if [ ! -r "$SKETCHSELECT_TLS/$name.pem" ]; then
-      echo "worker.sh: SKETCHSELECT_TLS: $SKETCHSELECT_TLS/$name.pem cannot be read; certificates.sh makes it" >&2
-      exit 2
-    fi
-  done
-  export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true
-  options+=(--protocol tls --tls-ca-file "$SKETCHSELECT_TLS/ca.pem")
-  options+=(--tls-cert "$SKETCHSELECT_TLS/cert.pem" --tls-key "$SKETCHSELECT_TLS/key.pem")
-fi
+
+# shellcheck source=/dev/null
+. "$here/tls.sh"
 
 exec dask worker "$address" "${options[@]}"

@@ -186,15 +186,20 @@ class CertificateSettings(Section):
     """``[cluster] certificate`` as a table: the bound, and which blocks of rows it is made of."""
 
     method: Literal["spectral", "blocks"] = "blocks"
-    block_rows: int = Field(default=400, ge=2)
+    block_rows: int | None = Field(default=None, ge=2)
     confidence: float | None = Field(default=None, gt=0, lt=1)
     fraction: float | None = Field(default=None, gt=0, le=1)
 
     @model_validator(mode="after")
     def _only_for_blocks(self) -> CertificateSettings:
-        if self.method != "blocks" and self.model_fields_set - {"method"}:
-            raise ValueError("block_rows, confidence and fraction are for blocks")
+        if self.method != "blocks" and (names := self.blocks):
+            raise ValueError(f"{', '.join(names)} only for blocks")
         return self
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """What was chosen of the blocks, as keywords of `BlockOptions`, which knows the defaults."""
+        return self.model_dump(exclude={"method"}, exclude_none=True)
 
 
 class ClusterSettings(Section):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from inspect import signature
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,8 +12,11 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 import sketchselect as sks
-from sketchselect.cluster import blocks_certificate
-from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.cli.certify import certify as certify_command
+from sketchselect.cluster import block_certificate, blocks_certificate
+from sketchselect.config import CertificateSettings
+from sketchselect.errors import BadParameter, Incompatible, Interrupted
+from sketchselect.execution import Checkpoint
 from sketchselect.summaries.block_bound import least_mean
 
 
@@ -32,11 +38,51 @@ def test_digits_are_certified_within_a_few_percent(digits):
     assert "within" in found.sentence()
 
 
-def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path):
-    X, objective = digits[0][:400], digits[1]
-    serial = sks.certify(X, objective, 10, block_rows=100, client="serial")
-    threads = sks.certify(X, objective, 10, block_rows=100, client="threads")
-    assert serial.lower_bound == threads.lower_bound
+class Stopped:
+    """Progress that ends the process's work, as Ctrl-C does, after so many partitions."""
+
+    def __init__(self, after=None):
+        self.after, self.done = after, 0
+
+    def start(self, stage, total_bytes, n_partitions):
+        self.n_partitions = n_partitions
+
+    def advance(self, nbytes):
+        self.done += 1
+        if self.done == self.after:
+            raise KeyboardInterrupt
+
+    def note(self, text): ...
+
+    def finish(self, stage): ...
+
+
+def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path, monkeypatch):
+    """Ten partitions of blocks; a run that is interrupted after four of them goes on where it was."""
+    monkeypatch.setattr(block_certificate, "DEFAULT_PARTITION_BYTES", 40 * 64 * 8)
+    monkeypatch.setattr(block_certificate, "BLOCKS_PER_PARTITION", 1)
+    # So small that every partition is a leaf of its own.
+    monkeypatch.setattr(sks.BlockBound, "projected_nbytes", lambda *_: 8)
+    X = digits[0][:400]
+    np.save(tmp_path / "x.npy", X)
+    options = {"block_rows": 20, "sample_weight": np.linspace(0.5, 2.0, 400)}
+    plain = sks.certify(X, 1e9, 10, client="serial", **options)
+    assert plain.details["n_blocks"] == 20
+    rows = tmp_path / "x.npy"
+    for engine in ("serial", "threads"):
+        kept = Checkpoint(tmp_path / engine, min_bytes=0, state_ratio=0.0)
+        with pytest.raises(Interrupted):
+            sks.certify(rows, 1e9, 10, client=engine, checkpoint=kept, progress=Stopped(4), **options)
+        told = Stopped()
+        found = sks.certify(rows, 1e9, 10, client=engine, checkpoint=kept, progress=told, **options)
+        assert told.n_partitions == 10
+        # What was kept is not read again.
+        assert 0 < found.rows_read < 400
+        assert (found.lower_bound, found.details) == (plain.lower_bound, plain.details)
+        again = sks.certify(rows, 1e9, 10, client=engine, checkpoint=kept, **options)
+        assert (again.lower_bound, again.rows_read) == (plain.lower_bound, 0)
+        # Another bound of the same rows does not pick it up.
+        assert sks.certify(rows, 1e9, 9, client=engine, checkpoint=kept, **options).rows_read == 400
 
 
 def test_blocks_are_dealt_by_hash_not_by_order(digits):
@@ -70,7 +116,40 @@ def test_a_sampled_bound_that_an_objective_refutes_is_not_used():
     assert certain < sampled
     made = blocks_certificate(found, (certain + sampled) / 2, 0.5, 0.0)
     assert (made.confidence, made.lower_bound) == (1.0, certain)
-    assert blocks_certificate(found, 2 * sampled, 0.5, 0.0).confidence == 0.5
+    assert "holds for certain, and is not one of probability 0.5" in made.sentence()
+    assert "above an objective that was reached" in made.to_dict()["sentence"]
+    holds = blocks_certificate(found, 2 * sampled, 0.5, 0.0)
+    assert (holds.confidence, holds.note) == (0.5, "")
+
+
+def test_too_few_blocks_for_the_probability_are_told():
+    """One block in a few says almost nothing with 99.9 %; what is certain of the others' spectra is more."""
+    X = np.random.default_rng(1).standard_normal((120, 3))
+    for fraction, solved in ((0.3, 1), (1e-9, 0)):
+        seed = next(s for s in range(99) if of_blocks(X, fraction, s).record.n_solved == solved)
+        options = {"block_rows": 30, "confidence": 0.999, "fraction": fraction, "seed": seed}
+        found = sks.certify(X, 1e6, 2, **options)
+        bound = of_blocks(X, fraction, seed)
+        assert (found.confidence, found.lower_bound) == (1.0, bound.lower_bound())
+        was = "was" if solved == 1 else "were"
+        assert f"not one of probability 0.999: only {solved} of 4 blocks {was} solved, too few" in found.sentence()
+    assert sks.certify(X, 1e6, 2, block_rows=30, confidence=0.999, fraction=1.0).note == ""
+    assert of_blocks(X, 1.0, 0).record.n_solved == 4
+
+
+def of_blocks(X, fraction, seed):
+    return sks.BlockBound(2, block_rows=30, fraction=fraction, seed=seed).from_block(X)
+
+
+def test_the_job_key_and_the_verbs_take_the_same_options():
+    names = {one.name for one in fields(block_certificate.BlockOptions)}
+    assert set(CertificateSettings.model_fields) == names - {"seed"} | {"method"}
+    for verb in (sks.certify, sks.certify_labels):
+        taken = signature(verb).parameters
+        defaults = block_certificate.BlockOptions()
+        assert {name: taken[name].default for name in names} == {name: getattr(defaults, name) for name in names}
+    of_command = signature(certify_command).parameters
+    assert names <= set(of_command)
 
 
 def test_sparse_rows_are_bounded_as_dense_ones():

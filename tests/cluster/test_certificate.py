@@ -7,7 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from sketchselect.cluster import Certificate, bounded_certificate, certify, drop_certificate, kmeans_objective
+from sketchselect.cluster import (
+    Certificate,
+    bounded_certificate,
+    certify,
+    certify_labels,
+    drop_certificate,
+    kmeans_objective,
+)
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 
@@ -159,6 +166,52 @@ def test_record_in_words_and_numbers():
     assert "3 clusters" in words
     assert "within 2.1 %" in Certificate(50.0, 51.0, 1.0200001, "spectral", 1.0, 0.0, 3).sentence()
     assert "factor of 4" in Certificate(1.0, 4.0, 4.0, "spectral", 1.0, 0.0, 1).sentence()
+
+
+def test_numbers_in_words_are_rounded_to_where_they_stay_true():
+    words = Certificate(1.23456789, 1.29876543, 1.052, "spectral", 1.0, 0.0, 3).sentence()
+    assert "below 1.23456" in words
+    assert "is 1.29877" in words
+    assert "is at most 1.29433" in Certificate(1.0, 1.2943211, 1.2943211, "spectral+drop", 1.0, 0.0, 3).sentence()
+
+
+@pytest.mark.parametrize("method", ["blocks", "spectral"])
+@pytest.mark.parametrize("exponent", [-480, -500, -520, -530, -540, -600])
+def test_squares_that_vanish_make_no_factor_too_small(method, exponent):
+    """Rows times a power of two, which rounds nothing: the true factor is that of the rows as they were."""
+    X = blobs(11, 9, 3, 2, separation=1.0)
+    best, other = best_objective(X - X.mean(axis=0), 2), np.arange(9) % 2
+    true = kmeans_objective(X, other, 2) / best
+    found = certify_labels(X * 2.0**exponent, other, 2, method)
+    assert found.factor >= true * (1 - 1e-9)
+    assert found.to_dict()["factor"] != 1.0
+    if exponent <= -540:
+        assert found.factor == np.inf
+        assert "squares vanish in double precision" in found.sentence()
+        assert "multiply the rows by a power of two" in found.sentence()
+    if exponent >= -500:
+        assert found.factor == pytest.approx(certify_labels(X, other, 2, method).factor, rel=1e-3)
+
+
+def test_an_objective_of_nothing_is_told_from_one_that_vanished():
+    X = np.repeat(blobs(12, 3, 4), 4, axis=0)
+    labels = np.repeat(np.arange(3), 4)
+    for method in ("blocks", "spectral"):
+        found = certify_labels(X, labels, 3, method)
+        assert (found.objective, found.factor) == (0.0, 1.0)
+        assert found.sentence() == "The clustering is the best possible one with 3 clusters: its objective is 0."
+    # One row is apart by less than can be squared.
+    X[4:8, 0] = 0.0
+    X[5, 0] = 1e-170
+    assert kmeans_objective(X, labels, 3) == 0.0
+    found = certify_labels(X, labels, 3)
+    assert (found.objective, found.factor) == (0.0, np.inf)
+    assert "vanish" in found.sentence()
+    weights = np.ones(12)
+    weights[5] = 0.0
+    assert certify_labels(X, labels, 3, sample_weight=weights).factor == 1.0
+    # Of an objective that is only told nothing can be compared, and this is said.
+    assert "0 in double precision, where differences below 1e-162 count as none" in certify(X, 0.0, 3).sentence()
 
 
 def test_what_a_method_proves_of_its_own_is_a_certificate_too() -> None:

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -16,61 +15,13 @@ from sketchselect.selectors.column_certificate import certify_selection as weigh
 from sketchselect.selectors.column_subspace import column_subspace
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 
+from .exhaustive import cost, solved
+
 INSTANCES = 1000
 BATCHES = 10
 
 _ROUNDING = 1e-12
 """Of the exhaustive optimum itself, relative to the scatter: sums of a dozen squares."""
-
-
-@numba.njit(cache=True)
-def _search(X: Any, k: int, best: float, labels: Any, found: Any) -> float:
-    """Try the restricted growth strings depth first; a row never lowers the cost, so dearer beginnings are left."""
-    n, p = X.shape
-    count, sums, cost = np.zeros(k), np.zeros((n + 1, k, p)), np.zeros(n + 1)
-    row = 0
-    labels[:] = -1
-    while row >= 0:
-        if labels[row] >= 0:
-            count[labels[row]] -= 1
-        labels[row] += 1
-        used = 0
-        for c in range(k):
-            used += count[c] > 0
-        j = labels[row]
-        if j >= k or j > used:
-            labels[row] = -1
-            row -= 1
-            continue
-        added = 0.0
-        for q in range(p):
-            for c in range(k):
-                sums[row + 1, c, q] = sums[row, c, q]
-            if count[j] > 0:
-                added += (X[row, q] - sums[row, j, q] / count[j]) ** 2
-            sums[row + 1, j, q] += X[row, q]
-        cost[row + 1] = cost[row] + added * count[j] / (count[j] + 1)
-        count[j] += 1
-        if cost[row + 1] < best or row == 0:
-            if row == n - 1:
-                best = cost[row + 1]
-                found[:] = labels
-            else:
-                row += 1
-    return best
-
-
-def solved(X: Any, k: int) -> tuple[float, Any]:
-    """Return the optimum over all partitions into at most k clusters, and one that reaches it."""
-    # Differences of these rows are exact, also far from the origin.
-    near = X - X[0]
-    found = np.zeros(len(X), np.int64)
-    return _search(near, k, np.inf, np.zeros(len(X), np.int64), found), found
-
-
-def cost(X: Any, labels: Any) -> float:
-    near = X - X[0]
-    return float(sum(((near[labels == c] - near[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels)))
 
 
 @dataclass(frozen=True)

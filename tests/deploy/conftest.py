@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.deploy.orchestrated import rows_of, write_job, write_store
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ROOT / "deploy" / "plain"
@@ -102,6 +103,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The job of `orchestrated`, with a store of twelve bands beside it."""
+    write_store(tmp_path / "rows.zarr", rows_of(1, 12))
+    return write_job(tmp_path)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import threading
 from collections.abc import Callable
@@ -43,6 +44,17 @@ partition_bytes = {bytes}
 [output]
 dir = "{out}"
 """
+
+
+def marks_of(extra: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a file of tests that needs an orchestrator."""
+    return [
+        pytest.mark.slow,
+        pytest.mark.timeout(900),
+        pytest.mark.skipif(importlib.util.find_spec(extra) is None, reason=f"needs the extra {extra}"),
+        # The orchestrator's own, of its dependencies.
+        pytest.mark.filterwarnings("ignore"),
+    ]
 
 
 def rows_of(seed: int, n_bands: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from tests.deploy.orchestrated import (
     assert_guarantee,
     assert_same_bits,
     first_stage,
+    marks_of,
     rows_of,
     undisturbed,
     write_job,
@@ -30,13 +31,7 @@ from sketchselect.orchestrate import STAGES
 
 DAGS = ROOT / "deploy" / "airflow" / "dags"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(importlib.util.find_spec("airflow") is None, reason="needs the extra airflow"),
-    # Airflow's own, of its dependencies.
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = marks_of("airflow")
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +64,6 @@ def dags(airflow: None) -> dict[str, Any]:
         for task in dag.tasks:
             task.retry_delay = timedelta(seconds=0.1)
     return dict(bag.dags)
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    write_store(tmp_path / "rows.zarr", rows_of(1, 12))
-    return write_job(tmp_path)
 
 
 def tried(run: Any) -> dict[str, tuple[str, int]]:

@@ -67,6 +67,16 @@ def test_everything_copied_from_the_repository_exists_and_is_let_through() -> No
         assert source.split("/")[0] in allowed, source
 
 
+def test_what_scripts_of_the_image_read_beside_themselves_is_copied_with_them() -> None:
+    (copied,) = [
+        shlex.split(value)[:-1] for name, value in instructions() if name == "COPY" and "deploy/plain" in value
+    ]
+    names = {Path(source).name for source in copied}
+    scripts = [ROOT / source for source in copied if source.startswith("deploy/plain/") and source.endswith(".sh")]
+    read = {name for script in scripts for name in re.findall(r"\$here/([\w.-]+)", script.read_text(encoding="utf-8"))}
+    assert {"tls.sh", "preload.py"} <= read <= names
+
+
 def test_constraints_pin_everything_and_agree_with_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import zarr
+from tests.deploy.cluster_jobs import assert_same_result, command, write_selection_job
 from tests.deploy.conftest import PLAIN, PlainCluster, wait_until
 from tests.deploy.namespaces import Host, network, why_not
-
-JOB = """
-[input]
-url = "rows.zarr"
-[select]
-method = "sketched-ridge"
-n_features = 20
-n_components = 6
-sketch_size = 10
-[execution]
-partition_bytes = "64KiB"
-stall_timeout = 60.0
-[output]
-report = false
-"""
 
 REASON = why_not()
 
@@ -40,6 +23,7 @@ PATIENCE = {
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "12s",
 }
+STALL = ("--set", "execution.stall_timeout=60.0")
 SLOW = """
 import time
 import sketchselect.execution.tasks as tasks
@@ -59,14 +43,7 @@ BOUND = 150.0
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of 64 partitions, and the job with its result on threads."""
     folder = tmp_path_factory.mktemp("job")
-    rng = np.random.default_rng(11)
-    store = zarr.create_array(folder / "rows.zarr", shape=(5_120, 100), chunks=(80, 100), dtype="float32")
-    store[:] = (rng.standard_normal((5_120, 12)) @ rng.standard_normal((12, 100))).astype("float32")
-    (folder / "job.toml").write_text(JOB, encoding="utf-8")
-    done = subprocess.run(
-        command(folder, "threads", "reference"), capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    write_selection_job(folder, seed=11, n_rows=5_120, chunk_rows=80, partition_bytes="64KiB")
     return folder
 
 
@@ -74,11 +51,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hosts() -> Iterator[dict[str, Host]]:
     with network(["scheduler", "one", "two", "client"]) as made:
         yield made
-
-
-def command(folder: Path, cluster: str, out: str) -> list[str]:
-    words = ["run", str(folder / "job.toml"), "--cluster", cluster, "--set", f"output.dir={folder / out}"]
-    return [sys.executable, "-m", "sketchselect", *words]
 
 
 def start_cluster(cluster: PlainCluster, hosts: dict[str, Host]) -> str:
@@ -103,7 +75,7 @@ def start_job(hosts: dict[str, Host], folder: Path, address: str, out: str) -> s
     log = folder / f"{out}.log"
     with log.open("w", encoding="utf-8") as said:
         process = subprocess.Popen(
-            hosts["client"].command(*command(folder, address, out)),
+            hosts["client"].command(*command(folder, address, out, *STALL)),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -123,11 +95,6 @@ def finish(process: subprocess.Popen[str]) -> int:
     finally:
         process.kill()
         process.wait()
-
-
-def assert_same_result(folder: Path, out: str) -> None:
-    for name in ("selection.json", "summary.sks"):
-        assert (folder / out / name).read_bytes() == (folder / "reference" / name).read_bytes(), name
 
 
 def test_job_goes_on_without_the_worker_whose_cable_is_cut(
@@ -160,7 +127,7 @@ def test_scheduler_cut_off_is_exit_75_and_the_same_command_finishes(
         words = hosts[name].command(str(PLAIN / "worker.sh"), address, "1", "1GiB")
         plain_cluster.wait_for(plain_cluster.start(*words, **PATIENCE), "Registered to:")
     again = subprocess.run(
-        hosts["client"].command(*command(job, address, "scheduler-cut")),
+        hosts["client"].command(*command(job, address, "scheduler-cut", *STALL)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -38,12 +38,6 @@ from sketchselect.orchestrate import (
 from sketchselect.summaries import load
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    write_store(tmp_path / "rows.zarr", rows_of(1, 12))
-    return write_job(tmp_path)
-
-
 def test_every_error_is_retried_or_not_and_exit_code_decides_where_it_says_so() -> None:
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, errors.SketchSelectError):

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import zarr
 from distributed import Client
-from tests.deploy.conftest import PLAIN, PlainCluster, listening_addresses, wait_until
+from tests.deploy.cluster_jobs import assert_same_result, command, run, run_interrupted, write_job
+from tests.deploy.conftest import PLAIN, PlainCluster, listening_addresses
 
 JOB = """
 [input]
@@ -40,16 +40,6 @@ report = false
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the recipe is for POSIX shells")]
 
 
-def command_line(*words: object, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "sketchselect", "run", str(folder / "job.toml"), *map(str, words)]
-
-
-def run(folder: Path, cluster: str, out: str) -> None:
-    command = command_line("--cluster", cluster, "--set", f"output.dir={out}", folder=folder)
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of 75 partitions, and the job with its result on threads as the reference."""
@@ -57,19 +47,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(5)
     centres = 4 * rng.standard_normal((6, 200))
     rows = centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
-    store = zarr.create_array(folder / "rows.zarr", shape=rows.shape, chunks=(160, 200), dtype="float32")
-    store[:] = rows.astype("float32")
-    (folder / "job.toml").write_text(JOB, encoding="utf-8")
-    run(folder, "threads", str(folder / "reference"))
+    write_job(folder, JOB, rows, chunk_rows=160)
     return folder
-
-
-def assert_same_result(folder: Path, out: str) -> None:
-    for name in ("selection.json", "summary.sks"):
-        assert (folder / out / name).read_bytes() == (folder / "reference" / name).read_bytes(), name
-    for name in ("labels.zarr", "centers.zarr"):
-        mine, other = (zarr.open_array(folder / where / name, mode="r")[:] for where in (out, "reference"))
-        assert np.asarray(mine).tobytes() == np.asarray(other).tobytes(), name
 
 
 def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluster: PlainCluster, job: Path) -> None:
@@ -83,13 +62,15 @@ def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluste
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
             assert set(client.run(os.getenv, name).values()) == {"1"}
 
-    run(job, plain_cluster.address, str(job / "two"))
+    done = run(job, plain_cluster.address, "two")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert_same_result(job, "two")
     manifest = json.loads((job / "two" / "manifest.json").read_text(encoding="utf-8"))
     assert plain_cluster.address.rsplit(":", 1)[1] in json.dumps(manifest)
     # The cluster is the user's: it is still there, and takes the next job.
     assert [p.poll() for p in [scheduler, *workers]] == [None, None, None]
-    run(job, plain_cluster.address, str(job / "again"))
+    done = run(job, plain_cluster.address, "again")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert_same_result(job, "again")
 
 
@@ -97,27 +78,19 @@ def test_worker_killed_in_the_middle_changes_no_bit(plain_cluster: PlainCluster,
     plain_cluster.start_scheduler()
     victim = plain_cluster.start_worker()
     plain_cluster.start_worker()
-    command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'killed'}", folder=job)
     with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         inside = {w["name"]: a for a, w in client.scheduler_info(n_workers=-1)["workers"].items()}
         assert len(inside) == 2
         pids = client.run(os.getpid)
         group = {p.pid for p in psutil.Process(victim.pid).children(recursive=True)}
         (address,) = [a for a, pid in pids.items() if pid in group]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        code, out = run_interrupted(
+            command(job, plain_cluster.address, "killed"),
+            halfway=lambda: bool(client.processing().get(address)),
+            what="a task on the victim",
+            interrupt=lambda: os.killpg(victim.pid, signal.SIGKILL),
         )
-        try:
-            wait_until(
-                lambda: bool(client.processing().get(address)) or process.poll() is not None, "a task on the victim"
-            )
-            assert process.poll() is None, process.communicate()[0]
-            os.killpg(victim.pid, signal.SIGKILL)
-            out, _ = process.communicate(timeout=200)
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 0, out
+        assert code == 0, out
         assert list(client.scheduler_info(n_workers=-1)["workers"]) == [a for a in pids if a != address]
     assert_same_result(job, "killed")
 
@@ -125,27 +98,26 @@ def test_worker_killed_in_the_middle_changes_no_bit(plain_cluster: PlainCluster,
 def test_lost_scheduler_is_exit_75_and_the_same_command_finishes(plain_cluster: PlainCluster, job: Path) -> None:
     scheduler = plain_cluster.start_scheduler()
     worker = plain_cluster.start_worker()
-    command = command_line("--cluster", plain_cluster.address, "--set", f"output.dir={job / 'lost'}", folder=job)
     with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            wait_until(lambda: any(client.processing().values()) or process.poll() is not None, "a task on a worker")
-            assert process.poll() is None, process.communicate()[0]
+
+        def end() -> None:
             client.close(timeout=1)
             os.killpg(scheduler.pid, signal.SIGKILL)
-            out, _ = process.communicate(timeout=200)
-        finally:
-            process.kill()
-            process.wait()
-    assert process.returncode == 75, out
+
+        code, out = run_interrupted(
+            command(job, plain_cluster.address, "lost"),
+            halfway=lambda: any(client.processing().values()),
+            what="a task on a worker",
+            interrupt=end,
+        )
+    assert code == 75, out
     assert "Traceback" not in out
     worker.wait(timeout=60)
 
     plain_cluster.start_scheduler()
     plain_cluster.start_worker()
-    run(job, plain_cluster.address, str(job / "lost"))
+    done = run(job, plain_cluster.address, "lost")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert_same_result(job, "lost")
 
 

@@ -24,6 +24,7 @@ from tests.deploy.orchestrated import (
     assert_guarantee,
     assert_same_bits,
     first_stage,
+    marks_of,
     rows_of,
     undisturbed,
     write_job,
@@ -32,13 +33,7 @@ from tests.deploy.orchestrated import (
 
 FLOWS = ROOT / "deploy" / "prefect"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(importlib.util.find_spec("prefect") is None, reason="needs the extra prefect"),
-    # Prefect's own, of its dependencies.
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = marks_of("prefect")
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +55,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def flows(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FLOWS))
     return importlib.import_module("flows")
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Path:
-    write_store(tmp_path / "rows.zarr", rows_of(1, 12))
-    return write_job(tmp_path)
 
 
 def asked(server: str, what: str, **body: Any) -> list[dict[str, Any]]:

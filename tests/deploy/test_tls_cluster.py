@@ -14,30 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
-import zarr
 from distributed import Client
-from tests.deploy.conftest import PLAIN, PlainCluster, wait_until
+from tests.deploy.cluster_jobs import assert_same_result, command, run, run_interrupted, write_selection_job
+from tests.deploy.conftest import PLAIN, PlainCluster
 
 from sketchselect.errors import BadCluster
 from sketchselect.execution.cluster_probe import ANSWER_SECONDS, require_understood
 from sketchselect.execution.tls import tls_security
-
-JOB = """
-[input]
-url = "rows.zarr"
-[select]
-method = "sketched-ridge"
-n_features = 20
-n_components = 6
-sketch_size = 10
-[execution]
-partition_bytes = "128KiB"
-[output]
-report = false
-"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,30 +83,13 @@ def tls_cluster(plain_cluster: PlainCluster, certificates: Path) -> TlsCluster:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of 50 partitions, and the job with its result on threads."""
     folder = tmp_path_factory.mktemp("job")
-    rng = np.random.default_rng(7)
-    store = zarr.create_array(folder / "rows.zarr", shape=(8_000, 100), chunks=(160, 100), dtype="float32")
-    store[:] = (rng.standard_normal((8_000, 12)) @ rng.standard_normal((12, 100))).astype("float32")
-    (folder / "job.toml").write_text(JOB, encoding="utf-8")
-    done = run(folder, "threads", "reference")
-    assert done.returncode == 0, done.stderr
+    write_selection_job(folder, seed=7, n_rows=8_000, chunk_rows=160, partition_bytes="128KiB")
     return folder
 
 
-def command(folder: Path, cluster: str, out: str, tls: Path | None = None) -> list[str]:
-    words = ["run", str(folder / "job.toml"), "--cluster", cluster, "--set", f"output.dir={folder / out}"]
-    for name in () if tls is None else ("ca", "cert", "key"):
-        words += ["--set", f"execution.tls_{name}={tls / name}.pem"]
-    return [sys.executable, "-m", "sketchselect", *words]
-
-
-def run(folder: Path, cluster: str, out: str, tls: Path | None = None) -> subprocess.CompletedProcess[str]:
-    words = command(folder, cluster, out, tls)
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
-
-
-def assert_same_result(folder: Path, out: str) -> None:
-    for name in ("selection.json", "summary.sks"):
-        assert (folder / out / name).read_bytes() == (folder / "reference" / name).read_bytes(), name
+def with_files(tls: Path) -> list[str]:
+    """Return the words of a command line that name the certificate files of a folder."""
+    return [word for name in ("ca", "cert", "key") for word in ("--set", f"execution.tls_{name}={tls / name}.pem")]
 
 
 def test_certificates_are_private_and_for_the_hosts_named(certificates: Path) -> None:
@@ -174,23 +142,13 @@ def test_job_over_tls_survives_a_killed_worker_with_the_bits_of_threads(tls_clus
         assert all(address.startswith("tls://") for address in workers)
         group = {p.pid for p in psutil.Process(victim.pid).children(recursive=True)}
         (address,) = [a for a, pid in client.run(os.getpid).items() if pid in group]
-        with subprocess.Popen(
-            command(job, tls_cluster.address, "killed", tls),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            try:
-                wait_until(
-                    lambda: bool(client.processing().get(address)) or process.poll() is not None, "a task on the victim"
-                )
-                assert process.poll() is None, process.communicate()[0]
-                os.killpg(victim.pid, signal.SIGKILL)
-                out, _ = process.communicate(timeout=200)
-            finally:
-                process.kill()
-        assert process.returncode == 0, out
+        code, out = run_interrupted(
+            command(job, tls_cluster.address, "killed", *with_files(tls)),
+            halfway=lambda: bool(client.processing().get(address)),
+            what="a task on the victim",
+            interrupt=lambda: os.killpg(victim.pid, signal.SIGKILL),
+        )
+        assert code == 0, out
         assert "neither encrypted" not in out
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
     assert_same_result(job, "killed")
@@ -221,7 +179,7 @@ def test_strangers_are_refused_at_once_in_one_line(
         assert time.monotonic() - began < 4 * ANSWER_SECONDS
         assert "\n" not in str(caught.value)
     # And what the user sees, once.
-    done = run(job, tls_cluster.address, "stranger", other_certificates)
+    done = run(job, tls_cluster.address, "stranger", *with_files(other_certificates))
     assert done.returncode == 1
     assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()[-1:]
     assert "use the ca.pem of its cluster" in done.stderr

@@ -1,14 +1,18 @@
-"""A tiny matrix, and states that remember in which order they were merged."""
+"""A tiny matrix whose reads are counted, and worker processes with a store to read."""
 
 import hashlib
 import sys
 
 import cloudpickle
+import dask
 import numpy as np
 import pytest
+import zarr
 
-from sketchselect.execution import Source
-from sketchselect.readers import Matrix
+from sketchselect.execution import Source, local_cluster, summarize
+from sketchselect.readers import Matrix, open_matrix
+
+from .on_dask import DESCRIPTION, FEW_DEATHS, OPTIONS
 
 # Worker processes cannot import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -40,3 +44,33 @@ class TinyMatrix(Matrix):
 def tiny():
     """Return a maker of sources; a partition of 320 bytes is ten rows."""
     return lambda *args, **kwargs: Source(TinyMatrix(*args, **kwargs))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """Two worker processes, for all tests of a file."""
+    with dask.config.set(FEW_DEATHS), local_cluster(2, "1GiB") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """The path of a store of 60 chunks, and its rows."""
+    X = np.random.default_rng(0).normal(size=(6000, 128)).astype(np.float32)
+    X[:, :4] *= 10
+    path = str(tmp_path_factory.mktemp("store") / "x.zarr")
+    z = zarr.create_array(path, shape=X.shape, chunks=(100, 128), dtype="float32")
+    z[:] = X
+    return path, X
+
+
+@pytest.fixture(scope="module")
+def expected(store):
+    """What the serial engine makes of the store."""
+    return summarize(store[0], DESCRIPTION, y=store[1][:, 0], client="serial", **OPTIONS)
+
+
+@pytest.fixture
+def wide(store):
+    """Sixty partitions of 100 rows, from a path."""
+    return Source(open_matrix(store[0])), {"partition_bytes": 100 * 128 * 8}

@@ -249,7 +249,7 @@ def test_left_over_partial_files_are_ignored(tiny, kept):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 def test_a_run_goes_on_without_checkpoints_it_cannot_write(tiny, kept, engine, monkeypatch, number):
-    def fail(path, raw):
+    def fail(path, raw, durable):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("sketchselect.summaries.codec.write_atomically", fail)
@@ -269,7 +269,7 @@ def test_the_nth_write_fails_for_every_n(tiny, tmp_path, monkeypatch):
         kept = Checkpoint(tmp_path / str(n), **ALL)
         count = 0
 
-        def sometimes(path, raw, n=n):
+        def sometimes(path, raw, durable, n=n):
             nonlocal count
             count += 1
             if count == n:

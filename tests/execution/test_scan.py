@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,16 @@ def rows(n=330, p=70, seed=0):
 def scan(X, description, **options):
     options = {"engine": SerialEngine(), "partition_bytes": 8 * X.shape[1] * 10, "finish": keep, **options}
     return scan_source(Source(open_matrix(X)), description, options.pop("finish"), **options)
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Return what makes scans keep their states in files, as engines of other processes do."""
+
+    def take():
+        monkeypatch.setattr("sketchselect.execution.scan._has_room", lambda engine, nbytes: False)
+
+    return take
 
 
 @pytest.mark.parametrize("fan_in", [2, 8])
@@ -109,12 +120,65 @@ def test_sketches_keep_their_guarantee_at_every_point(description, window):
         assert gap[-1] <= summary.shrinkage + slack
 
 
-def test_the_engine_does_not_show_in_the_bits():
-    X = rows(800)
-    for window in (None, 150):
-        serial = scan(X, FrequentDirections(4), window=window)
-        for engine in (ThreadEngine(1), ThreadEngine(3)):
-            assert scan(X, FrequentDirections(4), window=window, engine=engine).values == serial.values
+def test_neither_the_engine_nor_where_states_are_kept_shows_in_the_bits(no_room, tmp_path):
+    X = rows(1500)
+    options = [{"window": None}, {"window": 150}, {"points": 7}]
+    serial = [scan(X, FrequentDirections(4), **given).values for given in options]
+    for engine in (SerialEngine(), ThreadEngine(1), ThreadEngine(3)):
+        assert [scan(X, FrequentDirections(4), **given, engine=engine).values for given in options] == serial
+    no_room()
+    for engine in (SerialEngine(), ThreadEngine(3)):
+        assert [scan(X, FrequentDirections(4), **given, engine=engine).values for given in options] == serial
+
+
+def test_states_go_to_files_where_memory_is_short(monkeypatch):
+    made = []
+    real = tempfile.TemporaryDirectory
+    monkeypatch.setattr("tempfile.TemporaryDirectory", lambda **given: made.append(given) or real(**given))
+    X = rows(300)
+    wanted = scan(X, Moments())
+    assert made == []
+    # What the pass takes by itself, and no state more.
+    engine = ThreadEngine(1, memory_limit=wanted.stats.projected_nbytes)
+    assert scan(X, Moments(), engine=engine).values == wanted.values
+    assert len(made) == 1
+
+
+class Counted(Moments):
+    """Moments that count their merges."""
+
+    kind = "moments"
+    merges = 0
+
+    def merge(self, other):
+        Counted.merges += 1
+        return super().merge(other)
+
+
+@pytest.mark.parametrize("n", [40, 65, 515])
+def test_two_merges_a_partition(no_room, n):
+    """The tree takes one for every partition but one, the points as many; and each branch of eight one to begin."""
+    X = np.arange(10.0 * n)[:, None]
+    Counted.merges = 0
+    in_memory = scan(X, Counted(), finish=gap_or_rows)
+    assert Counted.merges <= 2 * n + n // 8
+    no_room()
+    Counted.merges = 0
+    assert scan(X, Counted(), finish=gap_or_rows).values == in_memory.values
+    # Every task by itself begins anew, on every level of the tree.
+    assert Counted.merges <= 2 * n + n // 8 * 7
+
+
+def gap_or_rows(summary):
+    return summary.n_rows, float(summary.mean[0])
+
+
+def test_no_more_is_merged_than_points_need():
+    """Of 15 partitions the first eight are one node, the rest nodes by themselves: nothing stands above them."""
+    Counted.merges = 0
+    scan(np.arange(150.0)[:, None], Counted(), points=1)
+    # Seven below the one node, and seven to join it with the other seven leaves.
+    assert Counted.merges == 7 + 7
 
 
 @pytest.mark.slow
@@ -163,8 +227,11 @@ def test_a_second_scan_reads_nothing_and_appended_rows_only_are_read(tiny, tmp_p
     assert longer.values == fresh.values
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("n_damaged", [1, 8, 100])
-def test_files_that_were_damaged_since_are_made_again(tiny, tmp_path, n_damaged):
+def test_files_that_were_damaged_since_are_made_again(tiny, tmp_path, no_room, n_damaged, in_memory):
+    if not in_memory:
+        no_room()
     kept = Checkpoint(tmp_path / "nodes")
     _, first = counted(tiny, 200, kept)
     # Leaves come first: those below a sound node are not read before the points are looked at.
@@ -187,7 +254,8 @@ def test_a_node_that_is_gone_is_made_again(tiny, tmp_path):
         assert counted(tiny, 200, kept)[1].values == first.values
 
 
-def test_nothing_stays_in_the_temporary_folder(tiny, tmp_path, monkeypatch):
+def test_nothing_stays_in_the_temporary_folder(tiny, tmp_path, monkeypatch, no_room):
+    no_room()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     counted(tiny, 200, None)
     assert list(tmp_path.iterdir()) == []
@@ -198,16 +266,21 @@ def test_nothing_stays_in_the_temporary_folder(tiny, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_kept_or_was_rewritten_is_said(tiny, tmp_path, monkeypatch):
+def test_what_cannot_be_kept_or_was_rewritten_is_said(tiny, tmp_path, monkeypatch, no_room):
     source = tiny(100)
+    wanted = counted(tiny, 100, None)[1]
 
-    def fail(path, raw):
+    def fail(path, raw, durable):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("sketchselect.summaries.codec.write_atomically", fail)
-        with pytest.raises(SketchSelectError, match="make room"):
-            scan_source(source, Moments(), keep, engine=SerialEngine(), partition_bytes=320)
+        # In memory the scan does without.
+        assert counted(tiny, 100, Checkpoint(tmp_path / "full"))[1].values == wanted.values
+        no_room()
+        for kept in (None, Checkpoint(tmp_path / "full")):
+            with pytest.raises(SketchSelectError, match="make room"):
+                counted(tiny, 100, kept)
 
     def rewritten(summary):
         source.matrix.version = "2"

@@ -1,4 +1,4 @@
-"""A small source on disk, with a job on it, and the command line without a process of its own."""
+"""A small source on disk, with a job on it, as a mapping and as a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+
+from sketchselect.jobtext import write_toml
 
 
 @pytest.fixture(autouse=True)
@@ -57,5 +59,17 @@ def job(store: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             else:
                 whole[name] = {**whole.get(name, {}), **changes}
         return whole
+
+    return build
+
+
+@pytest.fixture
+def job_file(job: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Path]:
+    """Write the job, with sections changed, and return its path."""
+
+    def build(**sections: dict[str, Any] | None) -> Path:
+        path = tmp_path / "job.toml"
+        path.write_text(write_toml(job(**sections)))
+        return path
 
     return build

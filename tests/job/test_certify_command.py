@@ -12,15 +12,15 @@ import pytest
 import zarr
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.errors import ConfigError
+
+from .commands import cli
 
 
 def shell(*words: Any) -> Any:
-    return CliRunner().invoke(app, [*map(str, words), "--cluster", "serial"])
+    return cli(*words, "--cluster", "serial")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,48 @@ def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
     plain = shell("certify", digits / "rows.npy", *words)
     assert found["sentence"] in plain.stdout
     assert f"{len(rows)} rows" in plain.stdout
+
+
+def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
+    rows, labels = np.load(digits / "rows.npy"), np.load(digits / "labels.npy")
+    weights = np.random.default_rng(0).uniform(0.0, 2.0, len(rows))
+    np.save(tmp_path / "weights.npy", weights)
+    words = ("--clusters", 10, "--block-rows", 200, "--weight", tmp_path / "weights.npy", "--json")
+    told = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    oracle = sum(
+        float(w @ ((X - w @ X / w.sum()) ** 2).sum(axis=1))
+        for X, w in ((rows[labels == c], weights[labels == c]) for c in range(10))
+    )
+    assert found["objective"] == pytest.approx(oracle, rel=1e-12)
+    again = shell("certify", digits / "rows.npy", "--objective", found["objective"], *words)
+    assert json.loads(again.stdout)["lower_bound"] == found["lower_bound"] <= oracle
+    np.save(tmp_path / "weights.npy", weights[1:])
+    short = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
+    assert short.exit_code != 0
+    assert "sample_weight" in short.stderr
+
+
+def test_a_folder_keeps_the_closer_of_two_that_always_hold(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    sks.run(job(output={"report": True}))
+    out, factors = tmp_path / "out", []
+    for rows in (300, 20, 300):
+        told = shell("certify", out, "--block-rows", rows, "--json")
+        assert told.exit_code == 0, told.output
+        factors.append(json.loads(told.stdout)["factor"])
+    assert factors[0] < factors[1]
+    for file in ("certificate.json", "manifest.json", "report.json"):
+        every = json.loads((out / file).read_text())["certificates"]
+        assert [c["factor"] for c in every if c["method"] == "blocks"] == [factors[0]], file
+    # One of a probability is a draw: the last one stands, or it would be a choice of the luckiest.
+    for seed in (1, 2):
+        told = shell(
+            "certify", out, "--block-rows", 10, "--confidence", 0.6, "--fraction", 0.6, "--seed", seed, "--json"
+        )
+        assert json.loads(told.stdout)["confidence"] == 0.6
+    every = json.loads((out / "certificate.json").read_text())["certificates"]
+    assert [c["factor"] for c in every if c["confidence"] == 0.6] == [json.loads(told.stdout)["factor"]]
 
 
 def test_labels_that_leave_rows_out_are_refused(digits: Path, tmp_path: Path) -> None:
@@ -125,6 +167,7 @@ def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path)
         (("{rows}", "--clusters", "3"), "either --labels"),
         (("{rows}", "--clusters", "3", "--labels", "{labels}", "--objective", "1"), "either --labels"),
         (("{folder}/none.sks", "--clusters", "3", "--labels", "{labels}"), "holds no rows"),
+        (("{folder}/none.sks", "--clusters", "3", "--objective", "1", "--weight", "{labels}"), "holds no rows"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "guess"), "not available"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--confidence", "1.5"), "confidence"),
         (("{rows}", "--clusters", "10", "--labels", "{labels}", "--method", "spectral", "--seed", "3"), "seed"),

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import zarr
 from sklearn.metrics import normalized_mutual_info_score
-from typer.testing import CliRunner
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.cli import app
 from sketchselect.cluster.weighted import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.execution import Source
@@ -23,17 +21,15 @@ from sketchselect.readers import open_matrix
 from sketchselect.selectors import METHODS
 from sketchselect.workflow import tables
 
+from .commands import cli
+from .oracles import scatter
+
 Job = Callable[..., dict[str, Any]]
 # Methods whose own parameters a job of 300 rows x 12 columns in 3 clusters needs.
 SETTINGS: dict[str, dict[str, Any]] = {"leverage": {"n_features": 5, "choice": "sampled"}}
 WEIGHTED = sorted({"online-leverage", "leverage", "deterministic", "randomized", "hybrid"} & METHODS.keys())
 # Counts, which hvg takes, have jobs of their own.
 UNSUPERVISED = sorted(name for name, cls in METHODS.items() if not cls.needs_target and name != "hvg")
-
-
-def scatter(rows: np.ndarray, labels: np.ndarray) -> float:
-    rows = rows.astype(np.float64)
-    return sum(float(((rows[labels == j] - rows[labels == j].mean(0)) ** 2).sum()) for j in np.unique(labels))
 
 
 def stored(folder: Path, name: str) -> np.ndarray:
@@ -155,26 +151,23 @@ def test_methods_without_weights_are_refused_before_anything_is_done(job: Job, w
 
 
 def test_a_saved_selection_keeps_its_weights(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
-    def invoke(*args: object) -> Any:
-        return CliRunner().invoke(app, [str(a) for a in args])
-
-    assert invoke("summarize", store, "-o", tmp_path / "a.sks", "--cluster", "serial").exit_code == 0
+    assert cli("summarize", store, "-o", tmp_path / "a.sks", "--cluster", "serial").exit_code == 0
     for method in ("deterministic", "variance"):
         chosen = tmp_path / f"{method}.json"
-        done = invoke("select", tmp_path / "a.sks", "--method", method, "--features", 5, "-o", chosen)
+        done = cli("select", tmp_path / "a.sks", "--method", method, "--features", 5, "-o", chosen)
         assert done.exit_code == 0, done.output
     run = ["cluster", store, "--clusters", 3, "--cluster", "serial", "--weighted"]
-    done = invoke(*run, "both", "-o", tmp_path / "out", "--selection", tmp_path / "deterministic.json")
+    done = cli(*run, "both", "-o", tmp_path / "out", "--selection", tmp_path / "deterministic.json")
     assert done.exit_code == 0, done.output
     weights = np.array(json.loads((tmp_path / "deterministic.json").read_text())["weights"])
     features, labels = stored(tmp_path / "out", "features.zarr"), stored(tmp_path / "out", "labels-weighted.zarr")
     stages = json.loads((tmp_path / "out" / "manifest.json").read_text())["stages"]
     (entry,) = [s for s in stages if s["name"] == "k-means, weighted"]
     assert entry["weighted_inertia"] == pytest.approx(scatter(features * weights, labels), rel=1e-5)
-    done = invoke(*run, "true", "-o", tmp_path / "out2", "--selection", tmp_path / "variance.json")
+    done = cli(*run, "true", "-o", tmp_path / "out2", "--selection", tmp_path / "variance.json")
     assert done.exit_code == 2
     assert "has no weights" in done.stderr
-    done = invoke(*run, "maybe", "-o", tmp_path / "out2", "--selection", tmp_path / "variance.json")
+    done = cli(*run, "maybe", "-o", tmp_path / "out2", "--selection", tmp_path / "variance.json")
     assert done.exit_code == 2
     assert 'expected true, false or "both"' in done.stderr
 
@@ -248,15 +241,12 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     assert reused(sks.run(with_method(job(), "online-leverage", sampling_rate=2.0)))["collect"] is False
     sks.run(whole)
 
-    def invoke(*args: object) -> Any:
-        return CliRunner().invoke(app, [str(a) for a in args])
-
     chosen, columns = tmp_path / "chosen.json", tmp_path / "out" / "columns.sks"
-    done = invoke("select", columns, "--method", "online-leverage", "--features", 4, "-o", chosen)
+    done = cli("select", columns, "--method", "online-leverage", "--features", 4, "-o", chosen)
     assert done.exit_code == 0, done.output
     assert tables.read_selection(chosen).support.size == 4
-    assert "12 columns of 300 values each" in invoke("inspect", columns).output
-    done = invoke("select", columns, "--method", "online-leverage", "--features", 13, "-o", chosen)
+    assert "12 columns of 300 values each" in cli("inspect", columns).output
+    done = cli("select", columns, "--method", "online-leverage", "--features", 13, "-o", chosen)
     assert (done.exit_code, "13 wanted, the summary has 12 columns" in done.stderr) == (2, True)
 
 

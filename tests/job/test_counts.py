@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from typer.testing import CliRunner
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.errors import ConfigError
+
+from .commands import cli
 
 
 @pytest.fixture
@@ -62,32 +62,43 @@ def test_batches_need_a_target_and_too_few_values_are_told(
         sks.run(job(tmp_path, batches="batch.npy"))
 
 
+def test_a_job_reads_the_rows_again_where_too_few_values_were_kept(
+    cells: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X = cells[0].copy()
+    X[[3, 50, 99], [20, 21, 20]] = 20000
+    np.save(tmp_path / "cells.npy", X)
+    wanted = sks.HighlyVariableGenes(3, trend="quadratic").fit(X)
+    assert wanted.selection_.diagnostics["most_clipped_values"] >= 1
+    for reused in (False, True):
+        result = sks.run(job(tmp_path, top_values=1), progress=True)
+        assert np.array_equal(result.selection.scores, wanted.scores_)
+        assert result.selection.parameters["top_values"] > 1
+        assert ("the rows are read again" in capsys.readouterr().err) is not reused
+        assert {s["name"]: s["reused"] for s in result.manifest["stages"]}["collect"] is reused
+    kept = sks.load(result.folder / "columns.sks").size
+    assert kept == result.selection.parameters["top_values"]
+    # With enough from the start nothing of that is left.
+    result = sks.run(job(tmp_path))
+    assert np.array_equal(result.selection.scores, wanted.scores_)
+    assert not (result.folder / "columns.sks").exists()
+
+
 def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     X, batch = cells
-    runner = CliRunner()
     for name, part in (("a", slice(0, 140)), ("b", slice(140, 300))):
         np.save(tmp_path / f"{name}.npy", X[part])
         np.save(tmp_path / f"{name}-batch.npy", batch[part])
-        done = runner.invoke(
-            app,
-            [
-                *("summarize", str(tmp_path / f"{name}.npy"), "-o", str(tmp_path / f"{name}.sks"), "--no-sketch"),
-                *("--top-values", "16", "--batches", str(tmp_path / f"{name}-batch.npy"), "--sample", "50"),
-                *("--cluster", "serial"),
-            ],
+        done = cli(
+            *("summarize", tmp_path / f"{name}.npy", "-o", tmp_path / f"{name}.sks", "--no-sketch"),
+            *("--top-values", 16, "--batches", tmp_path / f"{name}-batch.npy", "--sample", 50, "--cluster", "serial"),
         )
         assert done.exit_code == 0, done.output
-    files = [str(tmp_path / f"{name}.sks") for name in "ab"]
-    assert runner.invoke(app, ["merge", *files, "-o", str(tmp_path / "all.sks")]).exit_code == 0
+    files = [tmp_path / f"{name}.sks" for name in "ab"]
+    assert cli("merge", *files, "-o", tmp_path / "all.sks").exit_code == 0
     for method, settings in (("hvg", ["--set", "trend=quadratic"]), ("laplacian-score", []), ("mcfs", [])):
         out = tmp_path / f"{method}.json"
-        done = runner.invoke(
-            app,
-            [
-                *("select", str(tmp_path / "all.sks"), "--method", method, "--features", "3", "-o", str(out)),
-                *settings,
-            ],
-        )
+        done = cli("select", tmp_path / "all.sks", "--method", method, "--features", 3, "-o", out, *settings)
         assert done.exit_code == 0, done.output
         found = json.loads(out.read_text())
         if method == "hvg":
@@ -107,7 +118,7 @@ def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.n
 def test_options_that_contradict_each_other(
     cells: tuple[np.ndarray, np.ndarray], tmp_path: Path, options: list[str], message: str
 ) -> None:
-    done = CliRunner().invoke(app, ["summarize", str(tmp_path / "cells.npy"), "-o", str(tmp_path / "x.sks"), *options])
+    done = cli("summarize", tmp_path / "cells.npy", "-o", tmp_path / "x.sks", *options)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
 
@@ -116,7 +127,7 @@ def test_inspect_counts_what_a_sparse_source_stores(tmp_path: Path) -> None:
     values = np.zeros((50, 40), dtype=np.int32)
     values[::2, 3] = 7
     scipy.sparse.save_npz(tmp_path / "few.npz", scipy.sparse.csr_array(values))
-    told = CliRunner().invoke(app, ["inspect", str(tmp_path / "few.npz")]).output
+    told = cli("inspect", tmp_path / "few.npz").output
     assert "50 rows x 40 columns, int32" in told
     assert "sparse: 25 entries, 1.25 % of all values; 200 B" in told
     assert "1 partition of 50 rows" in told

@@ -15,18 +15,18 @@ import pandas as pd
 import pytest
 import zarr
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from typer.testing import CliRunner
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.readers import open_vector
 from sketchselect.workflow import evaluation
+
+from .commands import cli
 
 Job = Callable[..., dict[str, Any]]
 
 
 def shell(*words: Any) -> Any:
-    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
+    return cli("evaluate", *words)
 
 
 @pytest.fixture

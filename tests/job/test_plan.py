@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from typer.testing import CliRunner
 
 import sketchselect
-from sketchselect.cli import app
 from sketchselect.workflow.job import run
 from sketchselect.workflow.planning import plan_job
+
+from .commands import cli
 
 WITHIN = 0.25
 """What the plan promises of bytes, tasks and peak memory."""
@@ -193,7 +193,7 @@ def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: Any) -> Any:
-    return CliRunner().invoke(app, ["plan", *map(str, words)])
+    return cli("plan", *words)
 
 
 def test_json_is_complete_and_adds_up(job_file: Path) -> None:

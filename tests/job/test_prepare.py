@@ -13,20 +13,16 @@ import zarr
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
-from typer.testing import CliRunner, Result
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.errors import BadBlock, ConfigError, Incompatible, SourceError
 from sketchselect.jobfile import job_toml, load_job
 from sketchselect.prepare import apply_steps
 
+from .commands import cli
+
 Job = Callable[..., dict[str, Any]]
 TEXT: list[Any] = [{"step": "tf-idf", "sublinear": True}, "l2"]
-
-
-def cli(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture(scope="session")

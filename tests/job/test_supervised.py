@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
-from typer.testing import CliRunner
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.errors import ConfigError, NotFinite, SourceError
 from sketchselect.jobfile import load_job
 from sketchselect.selectors import METHODS
 from sketchselect.workflow import tables
+
+from .commands import cli
 
 Job = Callable[..., dict[str, Any]]
 SUPERVISED = sorted(name for name, cls in METHODS.items() if cls.needs_target)
@@ -258,15 +258,11 @@ def test_missing_values_are_told_to_the_method(supervised: Job, store: Path, row
 # --- the command line ------------------------------------------------------------------------------------------------
 
 
-def invoke(*args: object) -> Any:
-    return CliRunner().invoke(app, [str(a) for a in args])
-
-
 @pytest.fixture
 def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
     supervised("thresholded-ols")  # writes the target
     file = tmp_path / "folds.sks"
-    done = invoke(
+    done = cli(
         *("summarize", store, "-o", file, "--target", tmp_path / "y.npy", "--folds", 5, "--cluster", "serial"),
         *("--partition-bytes", "4KiB"),
     )
@@ -278,12 +274,12 @@ def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
 def test_any_number_of_columns_from_one_file(folds: Path, method: str, rows: np.ndarray, tmp_path: Path) -> None:
     for n_features in (2, 3, 8):
         out, model = tmp_path / f"{n_features}.json", tmp_path / f"model{n_features}.json"
-        done = invoke("select", folds, "--method", method, "--features", n_features, "-o", out, "--model", model)
+        done = cli("select", folds, "--method", method, "--features", n_features, "-o", out, "--model", model)
         assert done.exit_code == 0, done.output
         assert f"selected {n_features} of 12 columns" in done.output
         assert len(tables.read_selection(out).support) == n_features
         assert len(json.loads(model.read_text())["terms"]) == n_features
-    done = invoke("select", folds, "--method", method, "-o", tmp_path / "cv.json", "--set", "cv=5")
+    done = cli("select", folds, "--method", method, "-o", tmp_path / "cv.json", "--set", "cv=5")
     assert done.exit_code == 0, done.output
     assert "chosen by 5-fold cross-validation" in done.output
     assert set(USED) <= set(tables.read_selection(tmp_path / "cv.json").support.tolist())
@@ -298,14 +294,14 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
         (["--method", "thresholded-ols", "--set", "cv=1"], "cv must be"),
         (["--method", "variance", "--model", tmp_path / "m.json"], "--model: variance fits no model"),
     ]:
-        done = invoke("select", folds, "-o", out, *args)
+        done = cli("select", folds, "-o", out, *args)
         assert done.exit_code in (1, 2), (args, done.output)
         assert expected in done.stderr, done.stderr
         assert done.stderr.count("\n") == 1
     assert not out.exists()
     plain = tmp_path / "plain.sks"
-    assert invoke("summarize", store, "-o", plain, "--moments", "--cluster", "serial").exit_code == 0
-    done = invoke("select", plain, "--method", "thresholded-ols", "--features", 3, "-o", out)
+    assert cli("summarize", store, "-o", plain, "--moments", "--cluster", "serial").exit_code == 0
+    done = cli("select", plain, "--method", "thresholded-ols", "--features", 3, "-o", out)
     assert done.exit_code == 1
     assert "holds no target" in done.stderr
 
@@ -321,22 +317,22 @@ def test_options_that_contradict_each_other(store: Path, target: np.ndarray, tmp
         (["--nonfinite", "missing"], "--moments --no-sketch"),
         (["--degree", "2"], "--degree: only moments"),
     ]:
-        done = invoke("summarize", store, "-o", tmp_path / "x.sks", "--cluster", "serial", *args)
+        done = cli("summarize", store, "-o", tmp_path / "x.sks", "--cluster", "serial", *args)
         assert done.exit_code == 2, (args, done.output)
         assert expected in done.stderr
     assert not (tmp_path / "x.sks").exists()
 
 
 def test_inspect_says_what_moments_know(folds: Path, store: Path, target: np.ndarray, tmp_path: Path) -> None:
-    shown = invoke("inspect", folds).output
+    shown = cli("inspect", folds).output
     assert "5 folds of " in shown
     assert "target: numbers" in shown
     np.save(tmp_path / "words.npy", np.where(target > 7, "high", "low"))
     file = tmp_path / "classes.sks"
     options = ["--moments", "--classes", "--target", tmp_path / "words.npy", "--no-sketch", "--cluster", "serial"]
-    assert invoke("summarize", store, "-o", file, *options).exit_code == 0
-    assert "target: 2 classes (high, low)" in invoke("inspect", file).output
+    assert cli("summarize", store, "-o", file, *options).exit_code == 0
+    assert "target: 2 classes (high, low)" in cli("inspect", file).output
     fading = tmp_path / "fading.sks"
     options = ["--half-life", "50", "--target", tmp_path / "y.npy", "--cluster", "serial"]
-    assert invoke("summarize", store, "-o", fading, *options).exit_code == 0
-    assert "before row 300" in invoke("inspect", fading).output
+    assert cli("summarize", store, "-o", fading, *options).exit_code == 0
+    assert "before row 300" in cli("inspect", fading).output

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from typer.testing import CliRunner
 
 import sketchselect as sks
-from sketchselect.cli import app
 from sketchselect.errors import ConfigError, Incompatible
 from sketchselect.readers.zarr_matrix import ZarrMatrix
 from sketchselect.report import TimelineRecord
 from sketchselect.report.timeline import timeline_section
+
+from .commands import cli
 
 Job = Callable[..., dict[str, Any]]
 ROWS, COLUMNS = 240, 30
@@ -217,17 +217,13 @@ def test_a_record_that_contradicts_itself_is_refused_and_no_movement_is_no_figur
 # --- two days on the command line --------------------------------------------------------------------------------
 
 
-def invoke(*words: Any) -> Any:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 def days(tmp_path: Path, names: tuple[list[str] | None, list[str] | None] = (None, None)) -> tuple[Path, Path]:
     X = drifting()
     return put(tmp_path / "monday.zarr", X[:140], names[0]), put(tmp_path / "tuesday.zarr", X[140:], names[1])
 
 
 def summed(source: Path, output: Path, *options: Any) -> Any:
-    return invoke("summarize", source, "-o", output, "--size", 6, "--cluster", "serial", *options)
+    return cli("summarize", source, "-o", output, "--size", 6, "--cluster", "serial", *options)
 
 
 @pytest.mark.parametrize("half_life", [None, 25])
@@ -237,7 +233,7 @@ def test_two_days_merged_are_one(tmp_path: Path, half_life: int | None) -> None:
     assert summed(monday, tmp_path / "a.sks", "--moments", *fading).exit_code == 0
     later = [] if half_life is None else [*fading, "--after", 140]
     assert summed(tuesday, tmp_path / "b.sks", "--moments", *later).exit_code == 0
-    done = invoke("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
+    done = cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
     assert done.exit_code == 0
     assert "note" not in done.stdout
     both = sks.load(tmp_path / "both.sks")
@@ -252,7 +248,7 @@ def test_two_days_merged_are_one(tmp_path: Path, half_life: int | None) -> None:
     if half_life is not None:
         options += ["--set", f"half_life={half_life}"]
     words = ["--method", "sketched-ridge", "--features", 2, "-o", tmp_path / "s.json", *options]
-    assert invoke("select", tmp_path / "both.sks", *words).exit_code == 0
+    assert cli("select", tmp_path / "both.sks", *words).exit_code == 0
     assert json.loads((tmp_path / "s.json").read_text())["support"] == [11, 20]
 
 
@@ -260,7 +256,7 @@ def test_rows_that_seem_to_be_of_the_same_age_are_pointed_out(tmp_path: Path) ->
     monday, tuesday = days(tmp_path)
     for source, name in ((monday, "a.sks"), (tuesday, "b.sks")):
         assert summed(source, tmp_path / name, "--half-life", 25).exit_code == 0
-    done = invoke("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
+    done = cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
     assert done.exit_code == 0
     assert "rows 0 to 99" in done.stdout
     assert "--after 140" in done.stdout
@@ -273,7 +269,7 @@ def test_days_whose_columns_differ_are_refused_in_one_line(tmp_path: Path) -> No
     monday, tuesday = days(tmp_path, (names, others))
     for source, name in ((monday, "a.sks"), (tuesday, "b.sks")):
         assert summed(source, tmp_path / name).exit_code == 0
-    done = invoke("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
+    done = cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "both.sks")
     assert done.exit_code == Incompatible.exit_code
     assert "column 7 is named 'gene7' and 'other'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

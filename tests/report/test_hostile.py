@@ -198,14 +198,18 @@ def test_single_column_and_nothing_selected(bare_record, parse):
     [
         (CertificateRecord("spectral", np.inf, 0.0, 5.0), "No guarantee could be proven"),
         (CertificateRecord("spectral", np.nan, np.nan, 5.0), "No certificate"),
-        (CertificateRecord("spectral", np.inf, 0.0, 0.0), "This clustering is the best possible"),
+        (CertificateRecord("spectral", 1.0, 0.0, 0.0), "This clustering is the best possible"),
+        (CertificateRecord("spectral", np.inf, 0.0, 0.0, sentence="Squares vanish."), "Squares vanish."),
+        (CertificateRecord("spectral+drop", 1.1, 1.00009, 1.10001), "below 1. This one"),
+        (CertificateRecord("spectral+drop", 1.1, 1.00009, 1.10001), "has at most 1.101 over all columns"),
+        (CertificateRecord("blocks", 1.1, 1.0, 1.1, 0.99999), "With 99.999 % confidence"),
         (CertificateRecord("spectral", 1.0, 5.0, 5.0), "at most 0.0 % worse"),
         (CertificateRecord("spectral", 1.0 - 1e-12, 5.0, 5.0), "at most 0.0 % worse"),
         (CertificateRecord("spectral", 1.00001, 5.0, 5.00005), "at most 0.1 % worse"),
         (CertificateRecord("spectral", 2.7182, 1.0, 2.7182), "at most 2.719 times the cost"),
         (CertificateRecord("spectral", 1e30, 1e-30, 1.0), "at most 1 × 10³⁰ times the cost"),
     ],
-    ids=range(8),
+    ids=range(12),
 )
 def test_odd_certificates(full_record, parse, certificate, statement):
     assert statement in parse(render(full_record(certificates=[certificate]))).words

@@ -123,6 +123,7 @@ def test_best_certificate_is_the_rigorous_one(full_record, parse):
     words = parse(render(full_record(certificates=certificates))).words
     assert "Proven: at most 25.0 % worse" in words
     assert "with 99.0 % confidence" in words
+    assert "With 99.0 % confidence it is at most 1.050 times the best." in words
     words = parse(render(full_record(certificates=certificates[:1]))).words
     assert "With 99.0 % confidence: at most 5.0 % worse" in words
     assert "Proven" not in words

@@ -122,15 +122,85 @@ def test_the_largest_values_of_sparse_rows():
             assert found.is_whole == dense.is_whole
 
 
-def test_more_clipped_values_than_are_kept_is_an_error_that_says_how_many_suffice():
+def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():
     X = spiked()
     with pytest.raises(BadParameter, match=r"top_values = 2 are kept.*with top_values = \d+") as error:
-        hvg(top_values=2).fit(X)
+        hvg().fit_summary(sks.TopValues(2).from_block(X))
     enough = int(str(error.value).rsplit(" ", 1)[1])
     assert 3 <= enough <= len(X)
     assert np.allclose(hvg(top_values=enough).fit(X).variances_norm_, two_passes(X), rtol=1e-9, atol=1e-12)
     # All rows are kept: nothing can be missing.
     assert np.allclose(hvg(top_values=9).fit(X[:9]).variances_norm_, two_passes(X[:9]), rtol=1e-9, atol=1e-12)
+
+
+def peaked(n=20_000, p=300):
+    """Counts some of whose columns have hundreds of values far above the clipping point; most have none."""
+    rng = np.random.default_rng(6)
+    X = rng.poisson(np.geomspace(0.05, 100.0, p), (n, p)).astype(np.int32)
+    for j in (40, 200):
+        X[rng.choice(n, 80, replace=False), j] = rng.integers(2000, 3000, 80)
+    return X
+
+
+def test_a_second_pass_keeps_as_many_values_as_are_needed():
+    X = spiked()
+    wanted = two_passes(X)
+    for data in (X, sp.csr_array(X)):
+        chosen = hvg(top_values=2).fit(data)
+        assert np.allclose(chosen.variances_norm_, wanted, rtol=1e-9, atol=1e-12)
+        assert chosen.selection_.parameters["top_values"] == chosen.summary_.size > 2
+    assert hvg().fit(X).summary_.size == 64, "nothing is read twice without need"
+    batch = np.arange(len(X)) % 2
+    wanted = np.array([two_passes(X[batch == b]) for b in range(2)])
+    chosen = hvg(top_values=1, batches=True).fit(X, batch)
+    assert np.allclose(chosen.variances_norm_, wanted.mean(axis=0), rtol=1e-9, atol=1e-12)
+
+
+def test_the_number_of_rows_counts_where_their_weights_are_small():
+    X = np.concatenate([spiked()] * 8)
+    whole = hvg(top_values=1).fit(X[:400])
+    light = hvg(top_values=1).fit(X, sample_weight=np.full(len(X), 0.125))
+    assert np.allclose(light.variances_norm_, whole.variances_norm_, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("trend", ["quadratic", "loess"])
+def test_many_clipped_values_in_a_column_need_no_parameter(trend):
+    if trend == "loess":
+        pytest.importorskip("skmisc")
+    X = peaked()
+    chosen = hvg(20, trend=trend).fit(X)
+    assert chosen.selection_.diagnostics["most_clipped_values"] > 64
+    assert np.allclose(chosen.variances_norm_, two_passes(X, trend), rtol=1e-9, atol=1e-12)
+
+
+def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
+    from sketchselect.execution import SerialEngine, Source
+    from sketchselect.readers import open_matrix
+
+    X = spiked()
+    engine, source = SerialEngine(), Source(open_matrix(X))
+    selector = hvg(top_values=2)
+    first = selector.collect(source, engine)
+    notes = []
+
+    class Told:
+        def note(self, text):
+            notes.append(text)
+
+        def start(self, *given):
+            pass
+
+        advance = finish = start
+
+    enough = selector.complete(first, source, engine, progress=Told())
+    assert notes == [
+        f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
+        f"again, and {enough.size} kept"
+    ]
+    assert selector.complete(enough, source, engine) is enough
+    engine.memory_limit = 2**20
+    with pytest.raises(BadParameter, match=rf"read the rows again with top_values = {enough.size}, which takes .*MiB"):
+        selector.complete(first, source, engine)
 
 
 def test_weights_count_rows():
@@ -182,7 +252,7 @@ def test_one_batch_is_none():
     assert np.array_equal(hvg(batches=True).fit(X, np.full(400, "x")).scores_, hvg().fit(X, np.arange(400)).scores_)
 
 
-def against_scanpy(X, batch, n_select, **parameters):
+def against_scanpy(X, batch, n_select, ours=None, **parameters):
     sc = pytest.importorskip("scanpy")
     ad = pytest.importorskip("anndata")
     import warnings
@@ -201,7 +271,9 @@ def against_scanpy(X, batch, n_select, **parameters):
             **parameters,
         )
     for data in (sp.csr_array(X), sp.csr_array(X).toarray()):
-        chosen = sks.HighlyVariableGenes(n_select, batches=batch is not None, **parameters).fit(data, batch)
+        chosen = sks.HighlyVariableGenes(n_select, batches=batch is not None, **parameters, **(ours or {})).fit(
+            data, batch
+        )
         assert set(chosen.support_) == set(np.flatnonzero(wanted["highly_variable"]))
         assert np.array_equal(chosen.ranks_, wanted["highly_variable_rank"], equal_nan=True)
         assert np.allclose(chosen.variances_norm_, wanted["variances_norm"], rtol=1e-10, atol=1e-12)
@@ -216,6 +288,11 @@ def test_scanpy_agrees_on_made_up_counts(batched):
     X = spiked(500, 900)
     batch = np.array(list("uvw"))[np.arange(500) % 3] if batched else None
     against_scanpy(X, batch, 200, span=0.4)
+    against_scanpy(X, batch, 200, span=0.4, ours={"top_values": 1})
+
+
+def test_scanpy_agrees_where_columns_have_more_clipped_values_than_are_kept():
+    against_scanpy(peaked(), None, 50)
 
 
 @pytest.mark.slow

@@ -21,6 +21,9 @@ def certify(
         float | None,
         typer.Option("--objective", min=0, help="Instead of labels: the clustering's sum of squared distances."),
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option("--weight", help="Row weights, where the clustering is of weighted rows.")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option("--method", help="spectral, or blocks (closer, and more work; what rows get if not given)."),
@@ -51,15 +54,22 @@ def certify(
     with plain_errors(debug):
         import json
 
-        from sketchselect.workflow.certify_verbs import Bound, certify_target, told
+        from sketchselect.workflow.certify_verbs import certify_target, told
         from sketchselect.workflow.tables import plain_value
 
         found = certify_target(
             target,
-            Bound(method, block_rows, confidence, fraction, seed),
+            {
+                "method": method,
+                "block_rows": block_rows,
+                "confidence": confidence,
+                "fraction": fraction,
+                "seed": seed,
+            },
             clusters=clusters,
             labels=labels,
             objective=objective,
+            weight=weight,
             prepare=prepare or None,
             options={"key": key, "nonfinite": nonfinite},
             execution={"cluster": cluster, "n_workers": workers},

@@ -1,6 +1,8 @@
 """Clustering the rows: k-means on any engine, the exact objective of a partition, and certificates."""
 
-from sketchselect.cluster.certificate import Certificate, blocks_certificate, certify
+from sketchselect.cluster.block_certificate import blocks_certificate
+from sketchselect.cluster.certificate import Certificate
+from sketchselect.cluster.certifying import certify
 from sketchselect.cluster.cluster_count import ClusterCount, ClusterRange, cluster_range
 from sketchselect.cluster.drop_certificate import (
     SelectionBound,

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from sketchselect import prepare as steps
+from sketchselect.cluster.certificate import Certificate, made_certificate, with_account
+from sketchselect.cluster.rounding import underflow
 from sketchselect.errors import BadParameter
-from sketchselect.execution import Reduced, Source, as_engine, fitted_source, make_progress, summarize_source
+from sketchselect.execution import (
+    PassStats,
+    Reduced,
+    Source,
+    as_engine,
+    fitted_source,
+    make_progress,
+    summarize_source,
+)
 from sketchselect.execution.checkpoint import as_checkpoint
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_matrix, open_vector
 from sketchselect.readers.bands import ENTRY_NBYTES
@@ -22,53 +34,84 @@ BLOCKS_PER_PARTITION = 8
 """Blocks that a partition should have, so that the rows of a block come from many places."""
 
 
-def block_pass(
-    source: Any,
-    description: Summary[Any],
-    *,
-    labels: Any = None,
-    prepare: Any = None,
-    client: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-) -> Reduced[Summary[Any]]:
-    """Make the pass over the rows that `certify` with ``method="blocks"`` needs.
+@dataclass(frozen=True)
+class BlockOptions:
+    """Which blocks of rows are solved; `certify`, `certify_labels`, the command and the job key all take these.
+
+    Defaults stand here alone, and what the options mean in `certify`.
+
+    Examples
+    --------
+    >>> BlockOptions(confidence=0.99).chosen(), BlockOptions(confidence=0.99).description(3).fraction
+    ({'confidence': 0.99}, 0.25)
+    """
+
+    block_rows: int = 400
+    confidence: float | None = None
+    fraction: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_confidence(self.confidence)
+
+    def chosen(self) -> dict[str, Any]:
+        """Return what is not at its default, as keywords."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+    def require_unused(self, why: str, *allowed: str) -> None:
+        """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
+        require_unused(self.chosen(), why, *allowed)
+
+    def description(self, n_clusters: int) -> BlockBound:
+        """Return the description of the summary behind a block certificate."""
+        wanted = asdict(self)
+        confidence = wanted.pop("confidence")
+        if self.fraction is None:
+            wanted["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
+        return BlockBound(n_clusters, **wanted)
+
+
+def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
+    """Raise `BadParameter` naming the options that were chosen, but for what is allowed."""
+    if names := [name for name in chosen if name not in allowed]:
+        raise BadParameter(f"certify: {', '.join(names)} is {why}; leave it out")
+
+
+@contextmanager
+def opened_rows(
+    source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
+) -> Iterator[tuple[Source, dict[str, Any]]]:
+    """Open rows, and labels and weights beside them, for the passes of a certificate.
 
     Parameters
     ----------
     source : as in `open_matrix`
-    description : BlockBound, or a Bundle with one
-        From `block_description`.
-    labels : array, path or URL, optional
-        One per row, for members that take them.
-    prepare, client, checkpoint, progress : optional
+    labels, sample_weight : array, path, URL or None
+        One per row.
+    prepare, client, checkpoint, progress
         As in `sketchselect.summarize`.
+
+    Yields
+    ------
+    The rows, and how passes over them are made: keywords of `summarize_source`.
     """
     matrix = open_matrix(source)
-    target = None
-    if labels is not None:
-        target = open_vector(labels, matrix.shape[0], matrix_address=matrix.address, name="labels")
+    target, weight = (
+        None if one is None else open_vector(one, matrix.shape[0], matrix_address=matrix.address, name=name)
+        for one, name in ((labels, "labels"), (sample_weight, "sample_weight"))
+    )
     options: dict[str, Any] = {"checkpoint": as_checkpoint(checkpoint), "progress": make_progress(progress)}
     with as_engine(client) as engine:
-        rows = fitted_source(Source(matrix, target, None, steps.resolve(prepare)), engine=engine, **options)
-        size = block_partition_bytes(description, rows)
-        return summarize_source(
-            rows, description, engine=engine, partition_bytes=size, stage="block certificate", **options
-        )
+        options["engine"] = engine
+        yield fitted_source(Source(matrix, target, weight, steps.resolve(prepare)), **options), options
 
 
-def block_description(
-    n_clusters: int,
-    block_rows: int = 400,
-    confidence: float | None = None,
-    fraction: float | None = None,
-    seed: int = 0,
-) -> BlockBound:
-    """Return the description of the summary behind a block certificate."""
-    require_confidence(confidence)
-    if fraction is None:
-        fraction = 1.0 if confidence is None else SAMPLED_SHARE
-    return BlockBound(n_clusters=n_clusters, block_rows=block_rows, fraction=fraction, seed=seed)
+def block_pass(
+    rows: Source, description: Summary[Any], stage: str = "block certificate", **options: Any
+) -> Reduced[Summary[Any]]:
+    """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
+    options["partition_bytes"] = block_partition_bytes(description, rows)
+    return summarize_source(rows, description, stage=stage, **options)
 
 
 def block_partition_bytes(description: Summary[Any], source: Source) -> int:
@@ -80,6 +123,53 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
     if description.accepts_sparse and entries is not None and replace(source, takes_sparse=True).is_sparse:
         row = ENTRY_NBYTES * float(entries[-1]) / max(source.n_rows, 1)
     return max(DEFAULT_PARTITION_BYTES, int(rows * row))
+
+
+def blocks_certificate(
+    found: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+) -> Certificate:
+    """Return the certificate of a finished `BlockBound`.
+
+    Parameters
+    ----------
+    found : BlockBound
+        Of the rows, in the columns, that the objective was measured on.
+    objective : float
+        Of the clustering.
+    confidence : float in (0, 1) or None
+        As in `certify`; of no effect where every block was solved.
+    began : float
+        When `time.perf_counter` was asked.
+    stats : PassStats, optional
+        Account of the pass, for what was read.
+    """
+    require_confidence(confidence)
+    certain, note = found.lower_bound(), ""
+    lower = certain if confidence is None else found.lower_bound(confidence)
+    # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
+    sampled = confidence is not None and certain < lower <= objective
+    if confidence is not None and not sampled and found.record.n_solved < found.record.n_blocks:
+        note = _why_certain(found, confidence, lower > objective)
+    certificate = made_certificate(
+        lower if sampled else certain, objective, found.n_clusters, "blocks", block_details(found), began
+    )
+    if stats is not None:
+        certificate = with_account(certificate, stats)
+    sure = float(confidence) if sampled and confidence is not None else 1.0
+    return replace(certificate, confidence=sure, note=note)
+
+
+def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
+    """Return in words why a bound of the probability that was asked for is not the one given."""
+    n_solved, n_blocks = found.record.n_solved, found.record.n_blocks
+    solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
+    why = f"only {solved}, too few for more than that"
+    if refuted:
+        why = f"{solved}, and what they promise of all is above an objective that was reached"
+    return (
+        f"This bound holds for certain, and is not one of probability {confidence}: {why}; a larger fraction or "
+        "smaller blocks may prove more."
+    )
 
 
 def require_confidence(confidence: float | None) -> None:
@@ -103,4 +193,5 @@ def block_details(summary: BlockBound) -> dict[str, float]:
         "spectral_blocks": record.spectral,
         # Every block's bound has its own rounding subtracted besides.
         "rounding": summary.rounding,
+        "underflow": underflow(record.n_rows, record.n_features, record.weight),
     }

@@ -120,9 +120,7 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
     (True, 2.0)
     """
     n_clusters = require_positive("n_clusters", n_clusters)
-    summary, dropped = _dropped_scatter(source, support)
-    lower, details = spectral_bound(summary, n_clusters)
-    dropped += details["rounding"] if dropped > 0 else 0.0
+    summary, dropped, lower, _ = _dropped(source, support, n_clusters)
     method = "spectral"
     for member in source.values() if hasattr(source, "values") else ():
         if isinstance(member, BlockBound) and member.n_clusters == n_clusters and member.lower_bound() > lower:
@@ -143,7 +141,8 @@ def drop_certificate(source: Any, selected_objective: float, support: ArrayLike,
     source : FrequentDirections, Moments, or a mapping or Bundle that holds one
         Summary of the rows in all columns.
     selected_objective : float
-        Objective of the clustering in the selected columns alone, with weights one.
+        Objective of the clustering in the selected columns as they are, not multiplied by a selection's weights; of
+        weighted rows, the weighted one.
     support : array of int
         The selected columns.
     n_clusters : int
@@ -158,16 +157,16 @@ def drop_certificate(source: Any, selected_objective: float, support: ArrayLike,
     """
     began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
-    summary, lost = _dropped_scatter(source, support)
     selected = as_objective(selected_objective)
-    lower, details = spectral_bound(summary, n_clusters)
+    _, lost, lower, details = _dropped(source, support, n_clusters)
     details |= {"selected_objective": selected, "dropped_scatter": lost}
-    lost += details["rounding"] if lost > 0 else 0.0
     return made_certificate(lower, selected + lost, n_clusters, "spectral+drop", details, began)
 
 
-def _dropped_scatter(source: Any, support: ArrayLike) -> tuple[FrequentDirections | Moments, float]:
-    """Return the summary that has a spectrum, and the scatter of the columns that are not selected."""
+def _dropped(
+    source: Any, support: ArrayLike, n_clusters: int
+) -> tuple[FrequentDirections | Moments, float, float, dict[str, float]]:
+    """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
     summary: Summary[Any] = pick(source, "frequent-directions", "moments")
     assert isinstance(summary, (FrequentDirections, Moments))
     columns = np.asarray(support)
@@ -176,9 +175,13 @@ def _dropped_scatter(source: Any, support: ArrayLike) -> tuple[FrequentDirection
         raise BadParameter("support must be a one-dimensional array of column indices")
     if columns.size and (columns.min() < 0 or columns.max() >= p or np.unique(columns).size != columns.size):
         raise BadParameter(f"support must hold different columns between 0 and {p - 1}")
-    dropped = np.ones(p, dtype=bool)
-    dropped[columns] = False
-    return summary, float(summary.centered_column_squared_norms[dropped].sum())
+    others = np.ones(p, dtype=bool)
+    others[columns] = False
+    lost = float(summary.centered_column_squared_norms[others].sum())
+    lower, details = spectral_bound(summary, n_clusters)
+    # A scatter of 0 is one, unless squares vanished; then the bound is no larger than rounding.
+    lost += details["rounding"] if lost > 0 or 0 < lower <= details["rounding"] else 0.0
+    return summary, lost, lower, details
 
 
 def bounded_certificate(lower_bound: float, bound: float, n_clusters: int, began: float) -> Certificate:

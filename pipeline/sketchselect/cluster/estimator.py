@@ -38,8 +38,9 @@ from sketchselect.readers.base import Matrix
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """k-means of the rows of a matrix that need not fit in memory.
 
-    Labels and inertia are always those of the final centres; empty clusters are reseeded with the rows farthest from
-    their centres; the result depends neither on the engine nor on the number of workers, to the bit.
+    Labels and inertia are always those of the final centres. Clusters left empty are reseeded with the rows farthest
+    from their centres, also after the last iteration (`max_iter`), where scikit-learn may return them empty. The result
+    depends neither on the engine nor on the number of workers, to the bit.
 
     Parameters
     ----------
@@ -64,7 +65,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     Attributes
     ----------
     labels_ : int32 array of shape (n_rows,)
-        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values.
+        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A NumPy array
+        whatever was fitted: of a Dask array only `predict` gives a Dask array.
     cluster_centers_ : array of shape (n_clusters, n_features)
         float64.
     inertia_ : float

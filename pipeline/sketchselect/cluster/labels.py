@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.cluster.passes import Passes
+from sketchselect.cluster.passes import Passes, assign_block
 from sketchselect.errors import BadParameter
 from sketchselect.execution.block import Block, Source
 from sketchselect.execution.engine import Engine
@@ -38,7 +38,7 @@ class LabelBlock:
 
     def __call__(self, block: Block) -> Labelled:
         """Return the labels of one block's rows, -1 for those dropped, and their sums."""
-        nearest, sums = self.description.label_block(block.values, start=block.position, sample_weight=block.weight)
+        nearest, sums = assign_block(self.description, block)
         if block.kept is None:
             return Labelled(sums, nearest)
         labels = np.full(block.stop - block.start, -1, dtype=np.int32)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from sketchselect.cluster.block_certificate import block_description, block_pass
-from sketchselect.cluster.certificate import METHODS, Certificate, blocks_certificate, certify
-from sketchselect.errors import BadParameter
-from sketchselect.summaries import BlockBound, Bundle, CentroidSums, FrequentDirections, Summary
+from sketchselect.cluster.block_certificate import BlockOptions, blocks_certificate, opened_rows
+from sketchselect.cluster.certificate import Certificate, compared, with_account
+from sketchselect.cluster.certifying import require_method, spectral_certificate
+from sketchselect.cluster.labelled_rows import Measured, measure
+from sketchselect.summaries import BlockBound, FrequentDirections, Summary
+from sketchselect.summaries.base import require_positive
 
 SKETCH_ROWS = 8
 """Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""
@@ -21,9 +22,10 @@ def certify_labels(
     n_clusters: int,
     method: str = "blocks",
     *,
-    block_rows: int = 400,
+    block_rows: int = BlockOptions.block_rows,
     confidence: float | None = None,
     fraction: float | None = None,
+    sample_weight: Any = None,
     prepare: Any = None,
     seed: int = 0,
     client: Any = None,
@@ -44,6 +46,8 @@ def certify_labels(
         Number of clusters of the clusterings compared with.
     method : {"blocks", "spectral"}
         The bound; "spectral" makes a sketch of the rows, which is cheaper and looser.
+    sample_weight : array, path or URL of shape (n_rows,), optional
+        Row weights, not negative: objective and bound are those of weighted k-means, and rows of weight 0 do not count.
     block_rows, confidence, fraction, prepare, seed, client, checkpoint, progress : optional
         As in `certify`.
 
@@ -60,7 +64,8 @@ def certify_labels(
 
     Notes
     -----
-    Cost: that of `kmeans_objective` and of the bound, with one reading.
+    Cost: that of `kmeans_objective` and of the bound, with one reading; where the objective comes out as 0 the rows of
+    each cluster are compared, in a second one, since squares of differences below 1e-162 vanish.
 
     Examples
     --------
@@ -70,39 +75,43 @@ def certify_labels(
     1.0
     """
     began = time.perf_counter()
-    if method not in METHODS:
-        raise BadParameter(f"certify method {method!r} is not available; available: {', '.join(map(repr, METHODS))}")
+    n_clusters = require_positive("n_clusters", n_clusters)
+    require_method(method)
+    options = BlockOptions(block_rows, confidence, fraction, seed)
     if method == "spectral":
-        idle = {"block_rows": block_rows != 400, "confidence": confidence is not None, "fraction": fraction is not None}
-        if unused := [name for name, is_given in (idle | {"seed": seed != 0}).items() if is_given]:
-            raise BadParameter(f'certify: {", ".join(unused)} is for method="blocks"; leave it out')
-        bound: Summary[Any] = FrequentDirections(size=max(SKETCH_ROWS * n_clusters, 2))
+        options.require_unused('for method="blocks"')
+        bound: Summary[Any] = FrequentDirections(size=sketch_rows(n_clusters))
     else:
-        bound = block_description(n_clusters, block_rows, confidence, fraction, seed)
-    reduced = block_pass(
-        X,
-        Bundle(objective=CentroidSums(n_clusters), bound=bound),
-        labels=labels,
-        prepare=prepare,
-        client=client,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
-    found, stats = cast(Bundle, reduced.value), reduced.stats
-    sums = cast(CentroidSums, found["objective"])
-    require_all_rows(sums, found.n_rows)
-    if method == "blocks":
-        return blocks_certificate(cast(BlockBound, found["bound"]), sums.objective, confidence, began, stats)
-    certificate = certify(found["bound"], sums.objective, n_clusters)
-    spent = time.perf_counter() - began
-    return replace(certificate, cost=spent, rows_read=stats.rows_read, bytes_read=stats.bytes_read)
+        bound = options.description(n_clusters)
+    with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, how):
+        found = measure(rows, n_clusters, bound, "certificate", **how)
+    return measured_certificate(found, found.bound, n_clusters, confidence, began)
 
 
-def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
-    """Raise `BadParameter` unless every one of the rows has a cluster: a bound of more rows would prove too much."""
-    missing = n_rows - round(sums.weight)
-    if missing:
-        raise BadParameter(
-            f"labels: {missing} of {n_rows} rows have a negative label, and only a clustering of all rows can be "
-            "certified; give them a cluster, or leave the rows out of the source too"
-        )
+def sketch_rows(n_clusters: int) -> int:
+    """Return the rows of a sketch that gives a spectral bound."""
+    return max(SKETCH_ROWS * n_clusters, 2)
+
+
+def measured_certificate(
+    found: Measured, bound: Any, n_clusters: int, confidence: float | None, began: float
+) -> Certificate:
+    """Return the certificate of measured labels.
+
+    Parameters
+    ----------
+    found : Measured
+        The labels' objective.
+    bound : BlockBound, or what `certify` takes for the spectral bound
+        Of the same rows.
+    n_clusters, confidence
+        As in `certify`.
+    began : float
+        When `time.perf_counter` was asked.
+    """
+    if isinstance(bound, BlockBound):
+        certificate = blocks_certificate(bound, found.objective, confidence, began)
+    else:
+        certificate = spectral_certificate(bound, found.objective, n_clusters, began)
+    certificate = certificate if found.same_rows is None else compared(certificate, found.same_rows)
+    return with_account(certificate, found.stats, began)

@@ -24,7 +24,13 @@ from sketchselect.summaries import CentroidSums
 
 
 def kmeans_objective(
-    X: Any, labels: Any, n_clusters: int, prepare: Sequence[Any] | None = None, *, client: Any = None
+    X: Any,
+    labels: Any,
+    n_clusters: int,
+    prepare: Sequence[Any] | None = None,
+    *,
+    sample_weight: Any = None,
+    client: Any = None,
 ) -> float:
     """Return the sum of squared distances of the rows to the mean of their cluster; one pass.
 
@@ -41,6 +47,8 @@ def kmeans_objective(
         Number of clusters.
     prepare : sequence, optional
         Steps applied first, such as ``["l2"]``; as in `summarize`.
+    sample_weight : array, path or URL of shape (n_rows,), optional
+        Row weights, not negative: squared distances count by them, about weighted means.
     client : Client, str, Engine or None
         What runs the pass: threads of this process by default; see `summarize`.
 
@@ -57,7 +65,7 @@ def kmeans_objective(
 
     Notes
     -----
-    Cost a row: 5 d flops in float64.
+    Cost a row: 5 d flops in float64. Squares of differences below 1e-162 vanish, so a 0 need not be one.
 
     Examples
     --------
@@ -65,7 +73,7 @@ def kmeans_objective(
     >>> kmeans_objective(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1]), 2)
     2.0
     """
-    source = _labelled(X, labels, prepare)
+    source = _labelled(X, labels, prepare, sample_weight)
     with as_engine(client) as engine:
         return objective_source(fitted_source(source, engine=engine), n_clusters, engine=engine)
 
@@ -187,11 +195,14 @@ def _join(
     return left[0].merge(right[0]), np.concatenate([left[1], right[1]])
 
 
-def _labelled(X: Any, labels: Any, prepare: Sequence[Any] | None) -> Source:
+def _labelled(X: Any, labels: Any, prepare: Sequence[Any] | None, sample_weight: Any = None) -> Source:
     checked = steps.resolve(prepare)
     matrix = readers.open_matrix(X)
-    vector = readers.open_vector(labels, matrix.shape[0], matrix_address=matrix.address, name="labels")
-    return Source(matrix, vector, None, checked)
+    vector, weight = (
+        None if one is None else readers.open_vector(one, matrix.shape[0], matrix_address=matrix.address, name=name)
+        for one, name in ((labels, "labels"), (sample_weight, "sample_weight"))
+    )
+    return Source(matrix, vector, weight, checked)
 
 
 def objective_source(

@@ -7,7 +7,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.execution.block import Block, Source
 from sketchselect.execution.checkpoint import Checkpoint
@@ -133,14 +136,21 @@ class SumBlock:
     description: CentroidSums
 
     def __call__(self, block: Block) -> CentroidSums:
-        """Return the summary of one block; what is held remembers which comparisons it can do without next time."""
-        n_rows, n_features = block.values.shape
-        row: dict[str, Any] = {"start": block.position, "sample_weight": block.weight}
-        worth = n_rows > 0 and worth_keeping(n_features, self.description.n_clusters)
-        if worth and isinstance(block, HeldBlock) and not is_csr(block.values):
-            memory = block.memory.setdefault("bounds", RowMemory(n_rows))
-            return self.description.label_block(block.values, memory=memory, **row)[1]
-        return self.description.from_block(block.values, **row)
+        """Return the summary of one block."""
+        return assign_block(self.description, block)[1]
+
+
+def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.int32], CentroidSums]:
+    """Return each row's nearest centre, and the sums of one block.
+
+    What is held remembers which comparisons it can do without next time.
+    """
+    n_rows, n_features = block.values.shape
+    memory = None
+    worth = n_rows > 0 and worth_keeping(n_features, description.n_clusters)
+    if worth and isinstance(block, HeldBlock) and not is_csr(block.values):
+        memory = block.memory.setdefault("bounds", RowMemory(n_rows))
+    return description.label_block(block.values, start=block.position, sample_weight=block.weight, memory=memory)
 
 
 def open_passes(

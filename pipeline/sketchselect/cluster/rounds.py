@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from sketchselect.execution.block import Block
 from sketchselect.execution.held import HeldBlock
 from sketchselect.linalg import lloyd
-from sketchselect.linalg.arrays import Floats, as_weights, global_rows
+from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.linalg.hashing import uniforms
-from sketchselect.linalg.lloyd_kernels import Labels
 from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]

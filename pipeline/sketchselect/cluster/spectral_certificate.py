@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from sketchselect.cluster.rounding import underflow
 from sketchselect.errors import Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.summaries import FrequentDirections, Moments
@@ -26,6 +27,9 @@ def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tu
     # An exact summary loses nothing, whatever rounding says.
     unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
     slack = _rounding(summary, total, squares.size)
+    vanished = underflow(summary.n_rows, summary.n_features, float(summary.weight))
+    # Of the total, and of each eigenvalue: a matrix whose entries are off by e each has eigenvalues off by n e.
+    slack += n_clusters * vanished
     if isinstance(summary, Moments):
         slack += (n_clusters - 1) * summary.single_rounding
     bound = float(total - top - unseen - slack)
@@ -37,6 +41,7 @@ def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tu
         "shrinkage": float(delta),
         "unseen": float(unseen),
         "rounding": float(slack),
+        "underflow": vanished,
     }
     # As many clusters as rows can leave nothing over; the formula knows that only up to rounding.
     return (max(bound, 0.0) if n_clusters < summary.n_rows else 0.0), details

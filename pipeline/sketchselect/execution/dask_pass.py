@@ -10,6 +10,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution import shipping
 from sketchselect.execution.cluster_watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.held import WorkerSource
 from sketchselect.execution.memory import SENT_AHEAD
 from sketchselect.execution.plan import Node
 from sketchselect.execution.sending import Sender
@@ -50,8 +51,12 @@ class DaskPass(Generic[T]):
         self.n_tasks = 0
         self.watch = ClusterWatch(engine, work.stage, work.stall_timeout, self.events)
         self.sender = Sender(engine, work, self.watch)
-        # Rows that wait on workers cost memory; addresses do not.
-        self.window = engine.n_slots * (SENT_AHEAD if self.sender.carries else 16)
+        # Rows that wait on workers cost memory; addresses do not. Where blocks stay on workers each has its own, so a
+        # few leaves at a time would keep only some of the workers busy, and the others would fetch their blocks.
+        if isinstance(work.recipe.source, WorkerSource):
+            self.window = len(work.bands)
+        else:
+            self.window = engine.n_slots * (SENT_AHEAD if self.sender.carries else 16)
 
     # --- the loop ----------------------------------------------------------------------------------------------
 

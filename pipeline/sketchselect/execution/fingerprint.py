@@ -15,7 +15,7 @@ from sketchselect import __version__
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.readers.vector import Vector
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 """Raised when the bits that a kernel or the plan gives for the same input change."""
 
 PACKAGES = ("numpy", "scipy", "numba")

@@ -12,10 +12,11 @@ from sketchselect.summaries import codec
 SUFFIX = ".sks"
 
 
-def write_node(value: Any, directory: str, name: str) -> str | None:
+def write_node(value: Any, directory: str, name: str, *, durable: bool = True) -> str | None:
     """Write a node atomically as ``<directory>/<2 hex>/<name>.<digest>.sks``; return what went wrong, or None.
 
-    The digest in the name tells a file that another node's file was copied over from the node's own.
+    The digest in the name tells a file that another node's file was copied over from the node's own. Files that no
+    later run will look for need not be `durable`.
     """
     raw = codec.encode(value)
     folder = f"{directory}/{name[:2]}"
@@ -28,7 +29,7 @@ def write_node(value: Any, directory: str, name: str) -> str | None:
                 file.write(raw)
         else:
             os.makedirs(folder, exist_ok=True)
-            codec.write_atomically(Path(path), raw)
+            codec.write_atomically(Path(path), raw, durable=durable)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         return f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"

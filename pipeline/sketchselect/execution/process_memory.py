@@ -37,3 +37,11 @@ def peak_nbytes() -> int:
 def can_reset() -> bool:
     """Return whether this system lets a process's peak begin anew."""
     return os.access("/proc/self/clear_refs", os.W_OK)
+
+
+def physical_nbytes() -> int:
+    """Return the memory of this machine; 0 where that cannot be told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0

@@ -96,7 +96,7 @@ def reduce_blocks(
     partition_bytes : int or text, optional
         Size of a partition (rows x columns x 8 bytes; entries x 16 where blocks are sparse); 32 MiB by default.
     bands : Bands, optional
-        The partitions themselves, where the caller has a reason of its own to cut them.
+        The partitions themselves, where the caller has a reason of its own to cut them, or to begin at a later row.
     stage : str
         Name of the pass, for progress and messages.
     state_nbytes, working_nbytes : int
@@ -129,7 +129,9 @@ def reduce_blocks(
     if bands is None:
         bands = source_bands(source, wanted)
     # Sparse partitions differ in height, and the plan must not depend on which of them is the first.
-    full = wanted if source.is_sparse else (bands.edges[1] - bands.edges[0]) * n_features * 8
+    # The first one may be cut where the pass begins at a later row.
+    whole = 1 if bands.edges[0] and len(bands) > 1 else 0
+    full = wanted if source.is_sparse else (bands.edges[whole + 1] - bands.edges[whole]) * n_features * 8
     plan = make_plan(len(bands), full, state_nbytes)
     projected = projection(
         source,
@@ -170,9 +172,10 @@ def reduce_blocks(
     work = Work(plan, bands, recipe, progress, done, order, stage, stall_timeout, projected)
     spans = [(bands.edges[p.start], bands.edges[p.stop]) for p in map(plan.partitions, done)]
     resumed = sum(stop - start for start, stop in spans)
-    to_read = matrix.stored_nbytes(0, n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
+    to_read = matrix.stored_nbytes(bands.edges[0], n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
     if done:
-        progress.note(f"{stage}: resuming, {resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
+        counted = n_rows - bands.edges[0]
+        progress.note(f"{stage}: resuming, {resumed} of {counted} {matrix.axes[0]}s are in checkpoints")
     progress.start(stage, to_read, len(bands))
     try:
         ran = engine.run(work)
@@ -207,6 +210,11 @@ def source_bands(source: Source, partition_bytes: int | str | None = None) -> Ba
     """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
     n_chosen = 1 if source.columns is None else len(source.columns)
     return row_bands(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
+
+
+def bands_from(bands: Bands, first_row: int) -> Bands:
+    """Return the partitions of the rows from `first_row` on."""
+    return Bands((first_row, *(edge for edge in bands.edges if edge > first_row)), bands.read_amplification)
 
 
 def source_identities(source: Source) -> list[tuple[str, str | None]]:

@@ -148,14 +148,14 @@ class Rehearsal:
         nodes = list(plan.post_order())
         below = [len(plan.children(node)) for node in nodes]
         matrix = source.matrix
-        nbytes = matrix.stored_nbytes(0, bands.edges[-1])
+        nbytes = matrix.stored_nbytes(bands.edges[0], bands.edges[-1])
         tried = _Tried(self, work)
         value = tried.value()
         self.passes.append(
             Rehearsed(
                 stage=self.stage or work.stage,
                 name=work.stage,
-                n_rows=bands.edges[-1],
+                n_rows=bands.edges[-1] - bands.edges[0],
                 n_partitions=len(bands),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),

@@ -1,8 +1,8 @@
 """All prefixes, or all windows, of a source at once: a scan over the plan's tree.
 
-The first pass makes the nodes of the tree, as any pass does, and keeps them in files. The second takes for every point
-the few nodes that its rows are made of, merges them, and hands on only what is wanted of the result: no process holds
-more than some states, and the caller holds none.
+The first pass makes the nodes of the tree, as any pass does, and keeps those that points are made of: in memory where
+tasks run in this process and it has room, in files otherwise. The second takes for every point the few nodes that its
+rows are made of, merges them, and hands on only what is wanted of the result.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SketchSelectError, SourceChanged
+from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceChanged
 from sketchselect.execution.block import Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine, Ran, Work
 from sketchselect.execution.memory import projection, require_fit
-from sketchselect.execution.nodefiles import list_nodes
 from sketchselect.execution.plan import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, Node, Plan
+from sketchselect.execution.process_memory import physical_nbytes
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.reduce import PassStats, source_bands, source_identities
 from sketchselect.execution.scan_nodes import NodeStore, node_store
-from sketchselect.execution.scan_points import Branch, BranchMatrix, LookAt, branches_of, join
+from sketchselect.execution.scan_points import BEGUN, Begun, Branch, BranchMatrix, LookAt, branches_of, join
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
 from sketchselect.execution.tasks import Recipe
 from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.base import Bands
 from sketchselect.summaries import Summary
+from sketchselect.summaries.base import require_positive
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ def scan_source(
         all rows since the first by default.
     checkpoint : Checkpoint, optional
         Folder or URL where the states of partitions and nodes are kept, whatever their size, so that a later scan reads
-        only partitions that are new; by default a temporary folder.
+        only partitions that are new; by default they are held in memory, or in a temporary folder.
     partition_bytes : int or text, optional
         As in `reduce_blocks`; by default small enough for the points and the window (`scan_bands`).
     progress, stage, retries, stall_timeout
@@ -111,7 +112,8 @@ def scan_source(
 
     Notes
     -----
-    Disk: at most a state for every partition, and one more for every `FAN_IN` of them.
+    Memory or disk: at most a state for every partition, and one more for every `FAN_IN` of them. States are held in
+    memory where the projected peak is then within the engine's limit, or half of the machine's memory.
     """
     began = time.perf_counter()
     matrix, target = source.matrix, source.target
@@ -136,7 +138,8 @@ def scan_source(
     state = description.projected_nbytes(source.n_columns, _n_targets(target))
     keys: Any = {"leaf_key": summary_key(description), "engine": engine, "state_nbytes": state}
     before = source_identities(source)
-    with node_store(work, needed, checkpoint=checkpoint, **keys) as store:
+    in_memory = _has_room(engine, projected.nbytes + (len(needed) + BEGUN) * state)
+    with node_store(work, needed, checkpoint=checkpoint, in_memory=in_memory, **keys) as store:
         n_resumed = len(store.done)
         made = _make_nodes(work, store, engine)
         try:
@@ -189,10 +192,20 @@ def work_of_scan(
     spans = point_spans(bands, points, window)
     branches = branches_of(plan, spans, onward=window is None)
     projected = projection(source, bands, plan, state_nbytes=state, working_nbytes=working, engine=engine)
-    recipe = Recipe(source, SummariseBlock(description), merge_summaries, retries)
+    recipe = Recipe(source, SummariseBlock(description), merge_handed_on, retries)
     told = progress or Silent()
     work = Work(plan, bands, recipe, told, stage=stage, stall_timeout=stall_timeout, projected=projected)
     return work, spans, branches
+
+
+def merge_handed_on(left: Any, right: Any) -> Any:
+    """Return the summary of the rows of both; None above nodes that no point needs more of."""
+    return None if left is None or right is None else merge_summaries(left, right)
+
+
+def _has_room(engine: Engine, nbytes: int) -> bool:
+    """Return whether tasks run in this process, and it may take so many bytes."""
+    return engine.kind != "dask" and nbytes <= (engine.memory_limit or physical_nbytes() // 2)
 
 
 def _n_targets(target: Any) -> int:
@@ -252,22 +265,16 @@ def _look(
     work: Work[Any], store: NodeStore, branches: list[Branch[Node]], finish: Callable[[Any], T], engine: Engine
 ) -> Ran[list[T]]:
     """Look at every point."""
-    listing = list_nodes(store.directory)
-    found = []
-    for branch in branches:
-        paths = [[listing.get(store.name(node) or "", "") for node in nodes] for nodes in branch.nodes]
-        if not all(map(all, paths)):
-            raise SketchSelectError(
-                f"{store.directory}: states that the scan needs could not be kept there; make room, or give another "
-                "folder as checkpoint"
-            )
-        found.append(Branch(paths, branch.onward))
+    places, read = store.places([nodes for branch in branches for nodes in branch.nodes])
+    left = iter(places)
+    found = [Branch([next(left) for _ in branch.nodes], branch.onward) for branch in branches]
+    begun = None if store.shelf is None else Begun()
     n = len(found)
     source = Source(BranchMatrix(n, work.recipe.source.matrix.address))
     looking = Work(
         Plan(n),
         Bands(tuple(range(n + 1))),
-        Recipe(source, LookAt(found, finish), join, work.recipe.retries),
+        Recipe(source, LookAt(found, finish, read, begun), join, work.recipe.retries),
         work.progress,
         stage=f"{work.stage}, points",
         stall_timeout=work.stall_timeout,
@@ -280,8 +287,4 @@ def _look(
 
 
 def _positive(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameter(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
+    return None if value is None else require_positive(name, value)

@@ -1,41 +1,76 @@
-"""Where the nodes of a scan are kept: under names that later scans find, or in a folder that goes away."""
+"""Where the nodes of a scan are kept: in memory, in a folder that goes away, or under names that later scans find."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution.checkpoint import Checkpoint, Ledger
 from sketchselect.execution.engine import Engine, Work
-from sketchselect.execution.nodefiles import list_nodes
-from sketchselect.execution.plan import Node
+from sketchselect.execution.nodefiles import list_nodes, read_node
+from sketchselect.execution.plan import Node, Plan
 from sketchselect.execution.tasks import Part, SaveOrder
 
 
 @dataclass
 class NodeStore:
-    """The files of a scan's nodes.
+    """The nodes of a scan that its points are made of.
 
     Parameters
     ----------
     directory : str
-        Folder or URL.
+        Folder or URL of their files; empty where there are none.
     name : callable
         Node -> name of its file without digest and ending; None where its rows have no identity.
     order : callable
         Node -> where to keep it, or None where nobody will read it.
     done : dict of Node to Part
         Topmost nodes below which every file that will be read is there.
+    shelf : dict or None
+        States by name, where the process that makes them also takes them up again.
     """
 
     directory: str
     name: Callable[[Node], str | None]
     order: Callable[[Node], SaveOrder | None]
     done: dict[Node, Part[Any]] = field(default_factory=dict)
+    shelf: dict[str, Any] | None = None
+
+    def places(self, nodes: list[list[Node]]) -> tuple[list[list[str]], Callable[[str], Any]]:
+        """Return where the nodes of each point are, and what reads a state from there.
+
+        Raises
+        ------
+        SketchSelectError
+            If one of them is nowhere.
+        """
+        shelf = {} if self.shelf is None else self.shelf
+        listing = list_nodes(self.directory) if self.directory else {}
+        names = [[self.name(node) or "" for node in some] for some in nodes]
+        if not all(name in shelf or name in listing for some in names for name in some):
+            raise SketchSelectError(
+                f"{self.directory}: states that the scan needs could not be kept there; make room, or give another "
+                "folder as checkpoint"
+            )
+        if self.shelf is None:
+            return [[listing[name] for name in some] for some in names], read_node
+        return names, Shelved(shelf, listing)
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """Reads states by the names of their nodes: from the shelf, or else from a file of an earlier scan."""
+
+    shelf: dict[str, Any]
+    listing: dict[str, str]
+
+    def __call__(self, name: str) -> Any:
+        """Return the state of a node."""
+        return self.shelf[name] if name in self.shelf else read_node(self.listing[name])
 
 
 @contextmanager
@@ -47,6 +82,7 @@ def node_store(
     leaf_key: str,
     engine: Engine,
     state_nbytes: int,
+    in_memory: bool = False,
 ) -> Iterator[NodeStore]:
     """Yield where the nodes of a scan are kept.
 
@@ -57,9 +93,11 @@ def node_store(
     needed : set of Node
         Those that will be read. A checkpoint is given all, a temporary folder these only.
     checkpoint : Checkpoint or None
-        Folder or URL that stays; None takes a temporary folder.
+        Folder or URL that stays; None takes memory, or a temporary folder.
     leaf_key, engine, state_nbytes
         As for `reduce_blocks`.
+    in_memory : bool
+        Whether tasks run in this process, and it has room for the states that will be read.
 
     Raises
     ------
@@ -71,16 +109,23 @@ def node_store(
         work.progress.note(f"{matrix.address}: nothing is kept, the content of this source has no identity")
         checkpoint = None
     if checkpoint is None:
-        with tempfile.TemporaryDirectory(prefix="sketchselect-scan-") as folder:
+        below = _below(work.plan, needed)
+        shelf: dict[str, Any] | None = {} if in_memory else None
+        made = nullcontext("") if in_memory else tempfile.TemporaryDirectory(prefix="sketchselect-scan-")
+        with made as folder:
 
             def name(node: Node) -> str:
                 return f"{node.level:02d}-{node.place}"
 
             def order(node: Node) -> SaveOrder | None:
-                return SaveOrder(folder, name(node), True, 0.0, *work.rows(node), None) if node in needed else None
+                if node not in needed:
+                    return None
+                rows = work.rows(node)
+                return SaveOrder(folder, name(node), True, 0.0, *rows, None, False, node in below, shelf)
 
-            _require_writable(engine, folder)
-            yield NodeStore(folder, name, order)
+            if folder:
+                _require_writable(engine, folder)
+            yield NodeStore(folder, name, order, shelf=shelf)
         return
     _require_writable(engine, checkpoint.directory)
     ledger = ScanLedger(
@@ -96,7 +141,27 @@ def node_store(
     done = ledger.resume_for(needed)
     for note in ledger.notes:
         work.progress.note(note)
-    yield NodeStore(checkpoint.directory, ledger.name, ledger.order, done)
+    if not in_memory:
+        yield NodeStore(checkpoint.directory, ledger.name, ledger.order, done)
+        return
+    held: dict[str, Any] = {}
+
+    def also_held(node: Node) -> SaveOrder | None:
+        told = ledger.order(node)
+        return replace(told, shelf=held) if told is not None and node in needed else told
+
+    yield NodeStore(checkpoint.directory, ledger.name, also_held, done, held)
+
+
+def _below(plan: Plan, needed: set[Node]) -> set[Node]:
+    """Return the nodes that stand below one that is needed: what they find is merged, what others find is not."""
+    found, stack = set(), [(plan.root, False)]
+    while stack:
+        node, is_below = stack.pop()
+        if is_below:
+            found.add(node)
+        stack.extend((child, is_below or node in needed) for child in plan.children(node))
+    return found
 
 
 def _keeping_all(checkpoint: Checkpoint) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,9 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix
 
 T = TypeVar("T")
+
+BEGUN = 16
+"""States that branches began with which are kept in memory: those of the last branches on two levels of the tree."""
 
 
 def cover(plan: Plan, start: int, stop: int) -> list[Node]:
@@ -83,6 +87,30 @@ class BranchMatrix(Matrix):
         return None
 
 
+class Begun:
+    """States that branches began with: the next ones begin with the same nodes, and some more."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, ...], Any] = {}
+        self._lock = threading.Lock()
+
+    def longest(self, nodes: Sequence[str]) -> tuple[int, Any]:
+        """Return how many of the first nodes have been merged, and their state; 0 and None where none have."""
+        with self._lock:
+            for n in range(len(nodes), 1, -1):
+                state = self._states.get(tuple(nodes[:n]))
+                if state is not None:
+                    return n, state
+        return 0, None
+
+    def keep(self, nodes: Sequence[str], state: Any) -> None:
+        """Keep a state, and let go of the oldest where there are `BEGUN` of them."""
+        with self._lock:
+            self._states[tuple(nodes)] = state
+            while len(self._states) > BEGUN:
+                del self._states[next(iter(self._states))]
+
+
 @dataclass(frozen=True)
 class LookAt(Generic[T]):
     """Leaf of the second pass: what is wanted at every point of some branches.
@@ -90,13 +118,19 @@ class LookAt(Generic[T]):
     Parameters
     ----------
     branches : list of Branch
-        With the paths of files.
+        With the paths of files, or the names of states.
     finish : callable
         Summary -> what is wanted of it.
+    read : callable
+        Path or name -> state.
+    begun : Begun or None
+        What other branches began with, where they are looked at in the same process.
     """
 
     branches: list[Branch[str]]
     finish: Callable[[Any], T]
+    read: Callable[[str], Any] = read_node
+    begun: Begun | None = None
 
     def __call__(self, block: Block) -> list[T]:
         """Return the values at the points of the branches whose indices the block holds."""
@@ -105,13 +139,28 @@ class LookAt(Generic[T]):
     def _branch(self, branch: Branch[str]) -> list[T]:
         found, state = [], None
         for paths in branch.nodes:
-            if not branch.onward:
-                state = None
-            for path in paths:
-                value = read_node(path)
-                state = value if state is None else merge_summaries(state, value)
+            if not branch.onward or state is None:
+                state = self._begin(paths) if branch.onward and self.begun is not None else self._fold(None, paths)
+            else:
+                state = self._fold(state, paths)
             found.append(self.finish(state))
         return found
+
+    def _fold(self, state: Any, paths: Sequence[str]) -> Any:
+        for path in paths:
+            value = self.read(path)
+            state = value if state is None else merge_summaries(state, value)
+        return state
+
+    def _begin(self, paths: list[str]) -> Any:
+        """Return the state of a first point; the same merges, of which other branches may have done the first."""
+        assert self.begun is not None
+        n, state = self.begun.longest(paths)
+        for i in range(n, len(paths)):
+            state = self._fold(state, paths[i : i + 1])
+            if 0 < i < len(paths) - 1:
+                self.begun.keep(paths[: i + 1], state)
+        return state
 
 
 def join(left: list[T], right: list[T]) -> list[T]:

@@ -15,9 +15,12 @@ from sketchselect.execution.checkpoint import Checkpoint, as_checkpoint
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.engines import as_engine
 from sketchselect.execution.fingerprint import digest
+from sketchselect.execution.memory import Projection, projection
+from sketchselect.execution.plan import make_plan
 from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.reduce import Reduced, reduce_blocks
+from sketchselect.execution.reduce import Reduced, bands_from, reduce_blocks, source_bands
 from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
+from sketchselect.readers.units import parse_bytes
 from sketchselect.summaries import Bundle, Summary
 
 
@@ -61,6 +64,7 @@ def summarize_source(
     description: Summary[Any],
     *,
     engine: Engine,
+    first_row: int = 0,
     partition_bytes: int | str | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
@@ -68,9 +72,9 @@ def summarize_source(
     retries: int = 2,
     stall_timeout: float = 300.0,
 ) -> Reduced[Summary[Any]]:
-    """Return the summary of a whole source, labelled with its prepare steps and feature names, and the pass's account.
+    """Return the summary of a source, labelled with its prepare steps and feature names, and the pass's account.
 
-    See `reduce_blocks` for the parameters and errors.
+    Rows before `first_row` are not read. See `reduce_blocks` for the other parameters and errors.
     """
     if description.has_data:
         raise BadParameter(
@@ -81,6 +85,7 @@ def summarize_source(
     plan = tiling(description, source.n_columns, n_targets)
     if plan is not None and partition_bytes is None:
         partition_bytes = TILED_PARTITION_NBYTES
+    bands = bands_from(source_bands(source, partition_bytes), first_row) if first_row else None
 
     def run(description: Summary[Any], part: str = "", held: int = 0) -> Reduced[Any]:
         return reduce_blocks(
@@ -89,6 +94,7 @@ def summarize_source(
             merge_summaries,
             engine=engine,
             partition_bytes=partition_bytes,
+            bands=bands,
             stage=f"{stage}, {part}" if part else stage,
             state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
             working_nbytes=description.working_nbytes(source.n_columns, n_targets),
@@ -103,6 +109,24 @@ def summarize_source(
     reduced = run(description) if plan is None else summarize_in_panels(source, plan, n_targets, run)
     labelled = reduced.value.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
     return Reduced(labelled, reduced.stats)
+
+
+def summary_projection(
+    source: Source, description: Summary[Any], engine: Engine, partition_bytes: int | str | None = None
+) -> Projection:
+    """Return what a process will need at most for a pass that makes this summary, one that is not made in panels."""
+    source = replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
+    wanted = readers.DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    bands, n_targets = source_bands(source, wanted), _n_targets(source)
+    state = description.projected_nbytes(source.n_columns, n_targets)
+    return projection(
+        source,
+        bands,
+        make_plan(len(bands), wanted, state),
+        state_nbytes=state,
+        working_nbytes=description.working_nbytes(source.n_columns, n_targets),
+        engine=engine,
+    )
 
 
 def summarize(

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.block import Block, Source
@@ -52,7 +52,7 @@ class SaveOrder:
     Parameters
     ----------
     directory, name : str
-        Folder of the checkpoint, and name of the node in it.
+        Folder of the checkpoint, and name of the node in it. Without a folder it is kept on the shelf alone.
     always : bool
         Whether its size alone makes it worth keeping.
     min_seconds : float
@@ -61,6 +61,12 @@ class SaveOrder:
         The node's rows.
     identity : str or None
         Identity of these rows when the pass began: a node whose rows have changed since is not kept. None: not checked.
+    durable : bool
+        Whether the file has to outlive this run.
+    handed_on : bool
+        Whether the node above needs the state; otherwise it gets None.
+    shelf : dict or None
+        Where the state itself is put under its name, by engines whose tasks run in this process.
     """
 
     directory: str
@@ -70,6 +76,9 @@ class SaveOrder:
     start: int
     stop: int
     identity: str | None
+    durable: bool = True
+    handed_on: bool = True
+    shelf: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,15 +177,19 @@ def read_block(source: Source, start: int, stop: int, retries: int) -> Block:
 
 
 def kept(part: Part[T], order: SaveOrder | None, source: Source) -> Part[T]:
-    """Write the node's file where it is worth it. A run never fails because a checkpoint could not be written."""
+    """Keep a node where it is worth it. A run never fails because a checkpoint could not be written."""
     if order is None or not (order.always or part.unsaved_seconds >= order.min_seconds):
         return part
     if order.identity is not None and source.matrix.identity(order.start, order.stop) != order.identity:
         return part
-    note = write_node(part.value, order.directory, order.name)
-    if note is not None:
-        return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
-    return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
+    if order.shelf is not None:
+        order.shelf[order.name] = part.value
+    if order.directory:
+        note = write_node(part.value, order.directory, order.name, durable=order.durable)
+        if note is not None:
+            return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
+        part = replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
+    return part if order.handed_on else replace(part, value=cast(T, None))
 
 
 class _named:

@@ -12,6 +12,7 @@ from sketchselect.errors import BadBlock, NotFinite
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Labels = NDArray[np.int32]
 
 PIECE_ROWS = 2048
 """Rows that a kernel upcasts to float64 at a time."""

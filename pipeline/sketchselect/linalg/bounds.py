@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,44 @@ class Follow(NamedTuple):
 
 
 NOTHING = Follow(False, np.empty((1, 0), dtype=np.float32), np.empty(0, dtype=np.float32), np.zeros(1))
+
+
+# Larger arrays are not worth keeping alive for.
+_SHARED_BYTES = 1 << 20
+
+
+class Same:
+    """An array that nobody can change, told from others by what it is and not by what it holds: a key."""
+
+    def __init__(self, array: Floats) -> None:
+        self.array = array
+
+    @classmethod
+    def of(cls, array: Floats) -> Self | None:
+        """Return the key of an array; None where somebody might write to it, or it is large."""
+        if array.flags.writeable or array.base is not None or array.nbytes > _SHARED_BYTES:
+            return None
+        return cls(array)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.array is self.array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+
+def _steps(before: Floats, after: Floats, n_groups: int) -> tuple[NDArray[np.float32], Floats]:
+    """Return how far each centre went, and the farthest of each group."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.linalg.norm(after - before, axis=1)
+        largest = np.zeros(n_groups)
+        np.maximum.at(largest, np.arange(steps.size) % n_groups, steps)
+        return steps.astype(np.float32), largest
+
+
+@lru_cache(maxsize=4)
+def _shared_steps(before: Same, after: Same, n_groups: int) -> tuple[NDArray[np.float32], Floats]:
+    return _steps(before.array, after.array, n_groups)
 
 
 def worth_keeping(n_features: int, n_clusters: int) -> bool:
@@ -64,6 +103,7 @@ class RowMemory:
         self._last: Follow = NOTHING
         self._centers: Floats | None = None
         self._pause, self._next_pause = _FIRST_PAUSE, _FIRST_PAUSE
+        self._fresh = False
 
     def follow(self, centers: Floats) -> Follow:
         """Return what the coming sweep, with these centres, is told; nothing is known until `swept`."""
@@ -72,25 +112,31 @@ class RowMemory:
             self._pause -= 1
             self._last = NOTHING
         elif before is not None and before.shape == centers.shape and self._last is not NOTHING:
-            with np.errstate(over="ignore", invalid="ignore"):
-                steps = np.linalg.norm(centers - before, axis=1)
-                largest = np.zeros(self._last.drift.shape)
-                np.maximum.at(largest, np.arange(steps.size) % largest.size, steps)
-                self._last = self._last._replace(
-                    known=True, moved=steps.astype(np.float32), drift=self._last.drift + largest
-                )
+            keys = Same.of(before), Same.of(centers)
+            groups = self._last.drift.size
+            if keys[0] is None or keys[1] is None:
+                moved, largest = _steps(before, centers, groups)
+            else:
+                moved, largest = _shared_steps(keys[0], keys[1], groups)
+            self._last = self._last._replace(known=True, moved=moved, drift=self._last.drift + largest)
         else:
             shape = n_groups(centers.shape[0]), self.labels.shape[0]
             self._last = Follow(
                 False, np.zeros(shape, np.float32), np.zeros(len(centers), np.float32), np.zeros(shape[0])
             )
+            self._fresh = True
         return self._last
 
     def swept(self, centers: Floats, compared: int) -> None:
         """Note that labels, distances and bounds are those of these centres, and how many rows were compared."""
-        self._centers = centers.copy()
-        if self._last.known and compared > _TOO_MANY * self.labels.shape[0]:
+        self._centers = centers if Same.of(centers) else centers.copy()
+        if not self._last.known:
+            return
+        many = compared > _TOO_MANY * self.labels.shape[0]
+        # Old bounds fail most rows at last and are taken anew by that; only if new ones fail too, they do not pay.
+        if many and self._fresh:
             self._pause = self._next_pause
             self._next_pause *= 2
-        elif self._last.known:
+        elif not many:
             self._next_pause = _FIRST_PAUSE
+        self._fresh = many

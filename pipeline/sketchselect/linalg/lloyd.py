@@ -8,21 +8,27 @@ float64 arithmetic and depend on nothing but the rows: not on BLAS, pieces, part
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.bounds import NOTHING, RowMemory
-from sketchselect.linalg.cluster_sums import ClusterSums, two_sum
+from sketchselect.linalg.arrays import Array, Floats, Labels
+from sketchselect.linalg.bounds import NOTHING, RowMemory, Same
+from sketchselect.linalg.cluster_sums import ClusterSums, sums_about
 from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.distances import as_float_rows, read_only
-from sketchselect.linalg.lloyd_kernels import Labels, first_rows, settle, sweep
+from sketchselect.linalg.lloyd_kernels import first_rows, settle, sweep
 from sketchselect.linalg.lloyd_sparse import assign_rows
 from sketchselect.linalg.sparse_labels import sparse_label_sums
 
 _UNIT = 2.0**-24
 _PIECE_BYTES = 1 << 19
+# Fewer rows at a time than this make the products slow, more bring nothing.
+_LEAST_ROWS, _MOST_ROWS = 256, 2048
+# The products need no rows about the pilot where it is, squared, at most this many times as large as the centres are
+# about it: the error that they can make is then not much larger.
+_NEAR = 4.0
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
 
@@ -44,6 +50,11 @@ class _Shifted:
         pilot = centers.mean(axis=0).clip(-largest, largest).astype(dtype)
         about = centers - pilot
         top = float(np.abs(about).max(initial=0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = np.square(pilot, dtype=np.float64).sum() <= _NEAR * np.square(about).sum() / len(centers)
+        # float64 rows have to be copied in any case.
+        if near and dtype == np.float32:
+            pilot, about, top = np.zeros_like(pilot), centers.copy(), float(np.abs(centers).max())
         # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products away from its ends.
         reach = 100 if dtype == np.float32 else 1000
         exponent = int(np.clip(-np.frexp(top)[1], -reach, reach)) if top > 0 else 0
@@ -59,10 +70,27 @@ class _Shifted:
         with np.errstate(over="ignore"):
             return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
 
+    @property
+    def takes_rows_as_they_are(self) -> bool:
+        """Whether rows of float32 need not be shifted or scaled for the products."""
+        return self.pilot.dtype == np.float32 and self.scale == 1.0 and not self.pilot.any()
+
+
+@lru_cache(maxsize=4)
+def _shared(centers: Same, dtype: np.dtype[Any]) -> _Shifted:
+    return _Shifted.of(centers.array, dtype)
+
+
+def _shifted(centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
+    """Return the centres as the products want them: prepared once for all blocks of a sweep."""
+    same = Same.of(centers)
+    return _Shifted.of(centers, dtype) if same is None else _shared(same, dtype)
+
 
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
     """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
-    return int(np.clip(_PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1), 64, 2048))
+    rows = _PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1)
+    return int(np.clip(rows, _LEAST_ROWS, _MOST_ROWS))
 
 
 def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
@@ -136,12 +164,7 @@ class _Accumulator:
         )
 
     def _moments(self) -> ClusterSums:
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            heavy = self.weight > 0
-            shift = self.sums / np.where(heavy, self.weight, 1.0)[:, None]
-            mean, rest = two_sum(np.where(heavy[:, None], self.references, 0.0), shift)
-            within = self.squares - np.einsum("ij,ij->i", shift, self.sums)
-        return ClusterSums(self.weight, mean, rest, np.maximum(within, 0.0))
+        return sums_about(self.references, *self.arrays)
 
 
 def assign_and_sum(
@@ -185,9 +208,10 @@ def _nearest(
     follow = NOTHING if memory is None else memory.follow(centers)
     if not n_rows:
         return kept.labels, kept.distances
-    s = _Shifted.of(centers, rows.dtype)
+    s = _shifted(centers, rows.dtype)
     compared = sweep(
         rows,
+        rows if s.takes_rows_as_they_are else np.empty((0, rows.shape[1]), dtype=np.float32),
         s.pilot,
         rows.dtype.type(s.scale),
         s.factors,

@@ -21,6 +21,8 @@ LEAST_GAIN = 4e-4
 """Relative gain between two evaluations below which the method stops."""
 
 _EPS = float(np.finfo(np.float64).eps)
+_LAST = 2.0**-1072
+"""Some units of the smallest numbers: of no effect on any other."""
 
 
 class PartitionBound(NamedTuple):
@@ -39,10 +41,12 @@ def partition_bound(
 ) -> PartitionBound:
     """Return a lower bound of the k-means objective of these rows, valid whatever the iteration reached.
 
-    With K the Gram matrix of the (weighted, centred) rows, u the unit vector along the roots of the weights,
-    P = I - uu' and any matrix N >= 0 (entry by entry), every partition into at most k clusters has an objective of at
-    least ``tr K - u'(K + N)u - sum_{i<k} max(lambda_i(P (K + N) P), 0)``. The iteration only looks for a good N; N = 0
-    is the spectral bound. Rounding is subtracted.
+    With r the roots of the weights, u = r / ||r||, K the Gram matrix of the rows about their weighted mean, row i times
+    r_i, P = I - uu' and any matrix N >= 0 (entry by entry), every partition into at most k clusters has a weighted
+    objective of at least ``tr K - u'(K + N)u - sum_{i<k} max(lambda_i(P (K + N) P), 0)``. For that objective is
+    tr K - tr K Z, where Z is the sum, over the clusters c, of r_c r_c' / ||r_c||^2 (r_c is r on the rows of c, 0
+    elsewhere): Z >= 0, so tr K Z <= tr (K + N) Z; and Z = uu' + PZP, where PZP is a projection of rank at most k - 1.
+    The iteration only looks for a good N; N = 0 is the spectral bound. Rounding is subtracted.
 
     Parameters
     ----------
@@ -85,7 +89,7 @@ def partition_bound(
         return PartitionBound(0.0, 0.0, 0.0)
     # Scaled so that no product overflows or vanishes, by a power of two, which rounds nothing; undone in the results.
     power = 2.0 ** math.floor(math.log2(largest))
-    scale = power * (1.0 if weights is None else float(np.sqrt(weights.max())))
+    heaviest = 1.0 if weights is None else float(weights.max())
     x /= power
     gram = _outside(x @ x.T, unit)
     gram = (gram + gram.T) / 2
@@ -98,10 +102,11 @@ def partition_bound(
     lower = spectral
     if n_clusters > 1 and iterations > 0:
         lower = _climbed(gram, unit, n_clusters, scatter, iterations, spectral)
-    square = scale * scale
-    return PartitionBound(
-        max(lower - rounding, 0.0) * square, max(spectral - rounding, 0.0) * square, (scatter + rounding) * square
+    # One after the other, and a little less: the square of the scale itself may vanish, or be rounded up.
+    lower, spectral, scatter = (
+        value * heaviest * power * power for value in (lower - rounding, spectral - rounding, scatter + rounding)
     )
+    return PartitionBound(max(lower - _LAST, 0.0), max(spectral - _LAST, 0.0), scatter + _LAST)
 
 
 def _climbed(gram: Floats, unit: Floats, k: int, scatter: float, iterations: int, best: float) -> float:

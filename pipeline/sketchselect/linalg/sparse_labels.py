@@ -44,7 +44,8 @@ def sparse_label_sums(
     within = np.maximum(within - weight * np.einsum("ij,ij->i", rest, rest), 0.0)
     if not (within < LARGEST**2).all():
         refuse_huge(block, start)
-    return ClusterSums(weight, *two_sum(mean, rest), within)
+    mean, rest = two_sum(mean, rest)
+    return ClusterSums(weight, mean, rest, within)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

@@ -26,7 +26,8 @@ class Bands:
     Parameters
     ----------
     edges : tuple of int
-        Row indices ``0 = e_0 < e_1 < ... = n_rows``; partition i is rows e_i to e_{i+1}.
+        Row indices ``0 = e_0 < e_1 < ... = n_rows``; partition i is rows e_i to e_{i+1}. A pass over the last rows
+        alone begins at a later e_0.
     read_amplification : float
         Bytes decoded per byte used: 1 where partitions are runs of whole chunks.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from sketchselect.errors import BadParameter, SourceError
+from sketchselect.errors import BadParameter, SourceChanged, SourceError
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
@@ -141,6 +141,13 @@ class Location:
         except Exception as error:
             raise target.failure(error) from error
         return f"{info.get('size')}:{_version(info)}"
+
+    def require_version(self, opened: str) -> None:
+        """Raise `SourceChanged` unless the file is still the version that was opened."""
+        if self.version() != opened:
+            raise SourceChanged(
+                f"{self.address}: the file was rewritten after it was opened; start again on a file at rest"
+            )
 
     def not_found(self) -> SourceError:
         """Return the error for a location where nothing is, with the closest name in the same folder."""

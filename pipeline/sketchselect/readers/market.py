@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sketchselect.errors import SourceChanged, SourceError
-from sketchselect.linalg.arrays import Array
+from sketchselect.errors import SourceError
 from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.kept import kept
+from sketchselect.readers.loaded import LoadedMatrix
 from sketchselect.readers.location import Location
 from sketchselect.readers.memory import ArrayMatrix, SparseMatrix
 
@@ -22,31 +19,12 @@ ENDINGS = (".mtx", ".mtx.gz")
 
 
 @dataclass(eq=False)
-class MarketMatrix(Matrix):
+class MarketMatrix(LoadedMatrix):
     """A matrix in a Matrix Market file. Made by `open_matrix`; pickles as an address."""
 
     path: str
     version: str
     policy: Nonfinite
-
-    def __post_init__(self) -> None:
-        loaded = self._load()
-        self.shape, self.dtype, self.address = loaded.shape, loaded.dtype, loaded.address
-        self.is_sparse = loaded.is_sparse
-        self.nonfinite = self.policy
-
-    @property
-    def entry_offsets(self) -> NDArray[np.int64] | None:  # type: ignore[override]
-        """Stored entries before each row, of sparse files; they stay with the loaded matrix."""
-        return self._load().entry_offsets
-
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return rows `start` to `stop`, CSR where the file is sparse."""
-        return self._load().read_rows(start, stop)
-
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`, dense."""
-        return self._load().read_columns(start, stop)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
@@ -57,16 +35,13 @@ class MarketMatrix(Matrix):
         """Return what the manifest says of this source."""
         return super().describe() | {"format": "Matrix Market"}
 
-    def _load(self) -> Matrix:
-        return kept((os.getpid(), "mtx", self.path, self.version, self.policy), self._read)
+    def _where(self) -> tuple[Any, ...]:
+        return self.path, self.version, self.policy
 
     def _read(self) -> Matrix:
         import scipy.io
 
-        if Location(self.path).version() != self.version:
-            raise SourceChanged(
-                f"{self.path}: the file was rewritten after it was opened; start again on a file at rest"
-            )
+        Location(self.path).require_version(self.version)
         try:
             # Releases that know the choice warn about its default; either kind of result is welcome here.
             known = "spmatrix" in inspect.signature(scipy.io.mmread).parameters

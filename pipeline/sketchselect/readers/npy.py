@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sketchselect.errors import ChunkReadError, SourceChanged, SourceError
+from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import check_range, finish, require_matrix
@@ -81,10 +81,7 @@ class NpyArray:
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop` of the first dimension; raise `ChunkReadError` where the file ends early."""
         header = self.header
-        if self.current_version() != self.version:
-            raise SourceChanged(
-                f"{self.path}: the file was rewritten after it was opened; start again on a file at rest"
-            )
+        Location(self.path).require_version(self.version)
         if header.fortran_order and len(header.shape) > 1:
             mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
             return np.array(mapped[start:stop], order="C")
@@ -102,14 +99,12 @@ class NpyArray:
                 done += count
         return out
 
-    def current_version(self) -> str | None:
-        """Return size and modification time as they are now."""
-        return Location(self.path).version()
-
     def identity(self) -> str:
         """Return a fingerprint of the file: address, size, modification time, and header."""
         header = self.header
-        text = f"npy {self.path} {self.current_version()} {header.shape} {header.dtype.str} {header.fortran_order}"
+        text = (
+            f"npy {self.path} {Location(self.path).version()} {header.shape} {header.dtype.str} {header.fortran_order}"
+        )
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 import zipfile
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sketchselect.errors import SourceChanged, SourceError
+from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import as_names
+from sketchselect.readers.loaded import LoadedMatrix
 from sketchselect.readers.location import Location
 from sketchselect.readers.memory import ArrayMatrix, SparseMatrix, require_valid_csr
 from sketchselect.readers.npy import NpyHeader, read_header
@@ -26,9 +23,6 @@ MAX_BYTES = 4 << 30
 """Largest array that is loaded out of an archive."""
 
 _CSR = frozenset({"data", "indices", "indptr", "shape"})
-_KEPT = 4
-_loaded: OrderedDict[tuple[Any, ...], Matrix] = OrderedDict()
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -84,10 +78,7 @@ class Archive:
                 )
             if header.dtype.hasobject:
                 raise SourceError(f"{self.path}: array {name!r} holds Python objects, which are never unpickled")
-        if Location(self.path).version() != self.version:
-            raise SourceChanged(
-                f"{self.path}: the file was rewritten after it was opened; start again on a file at rest"
-            )
+        Location(self.path).require_version(self.version)
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 return [archive[name] for name in names]
@@ -109,33 +100,13 @@ class Archive:
 
 
 @dataclass(eq=False)
-class NpzMatrix(Matrix):
+class NpzMatrix(LoadedMatrix):
     """A matrix in an ``.npz`` archive. Made by `open_matrix`; pickles as an address."""
 
     archive: Archive
     key: str | None
     policy: Nonfinite
     axes: tuple[str, str] = ("row", "column")
-
-    def __post_init__(self) -> None:
-        loaded = self._load()
-        self.shape, self.dtype, self.address = loaded.shape, loaded.dtype, loaded.address
-        self.is_sparse = loaded.is_sparse
-        self.feature_names = loaded.feature_names
-        self.nonfinite = self.policy
-
-    @property
-    def entry_offsets(self) -> NDArray[np.int64] | None:  # type: ignore[override]
-        """Stored entries before each row; they stay with the loaded archive, so that this pickles as an address."""
-        return self._load().entry_offsets
-
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Return rows `start` to `stop`, CSR where the archive is."""
-        return self._load().read_rows(start, stop)
-
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`."""
-        return self._load().read_columns(start, stop)
 
     def transposed(self) -> Matrix:
         """Return the same archive, turned over when it is loaded."""
@@ -150,16 +121,12 @@ class NpzMatrix(Matrix):
         """Return what the manifest says of this source."""
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
-    def _load(self) -> Matrix:
-        where = (os.getpid(), self.archive.path, self.archive.version, self.key, self.policy, self.axes)
-        with _lock:
-            if where not in _loaded:
-                matrix = _read(self.archive, self.key, self.policy)
-                _loaded[where] = matrix if self.axes[0] == "row" else matrix.transposed()
-                while len(_loaded) > _KEPT:
-                    _loaded.popitem(last=False)
-            _loaded.move_to_end(where)
-            return _loaded[where]
+    def _where(self) -> tuple[Any, ...]:
+        return self.archive.path, self.archive.version, self.key, self.policy, self.axes
+
+    def _read(self) -> Matrix:
+        matrix = _read(self.archive, self.key, self.policy)
+        return matrix if self.axes[0] == "row" else matrix.transposed()
 
 
 def open_npz_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpzMatrix:

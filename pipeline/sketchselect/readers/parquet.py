@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceChanged, SourceError
+from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import ALLOWED, check_range, finish
@@ -52,10 +52,7 @@ class ParquetFile:
         ChunkReadError
             If the row group cannot be decoded; file and row group are named.
         """
-        if self.location.version() != self.version:
-            raise SourceChanged(
-                f"{self.location.address}: the file was rewritten after it was opened; start again on a file at rest"
-            )
+        self.location.require_version(self.version)
         try:
             with _opened(self.location) as file:
                 return file.read_row_group(group, columns=list(columns), use_threads=False)

@@ -15,7 +15,7 @@ from sketchselect.linalg.arrays import Array, canonical
 from sketchselect.readers.anndata_layout import encoding, find_group
 from sketchselect.readers.checks import check_range
 from sketchselect.readers.dask_array import is_dask, unwrapped
-from sketchselect.readers.kept import kept
+from sketchselect.readers.kept import PARTS
 from sketchselect.readers.location import Location, locate
 from sketchselect.readers.npy import NpyArray
 from sketchselect.readers.npz import Archive
@@ -95,8 +95,8 @@ class NpzVector(Vector):
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
-        where = (os.getpid(), self.archive.path, self.archive.version, self.key)
-        return kept(where, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
+        where = ("archive", self.archive.path, self.archive.version, self.key)
+        return PARTS.get(where, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return the fingerprint of the file and the name of the array."""
@@ -121,8 +121,8 @@ class ZarrVector(Vector):
             return np.empty((0, *self.shape[1:]), self.dtype.newbyteorder("="))
         if int(np.prod(self.shape)) * max(8, self.dtype.itemsize) > KEPT_WHOLE:
             return as_entries(self.source.read(start, stop), self.address)
-        where = (os.getpid(), self.address, self.identity())
-        return kept(where, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
+        where = ("array", self.address, self.identity())
+        return PARTS.get(where, lambda: as_entries(self.source.read(0, self.n_rows), self.address))[start:stop]
 
     def identity(self) -> str | None:
         """Return a fingerprint from the metadata and the chunks' versions."""

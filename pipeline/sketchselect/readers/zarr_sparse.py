@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from sketchselect.linalg.csr import as_csr, densify, structure_fault, take_colum
 from sketchselect.readers.anndata_layout import Node, axis_names, column_names
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import as_names, check_range, require_matrix, warn_beyond_double
-from sketchselect.readers.kept import kept
+from sketchselect.readers.kept import PARTS
 from sketchselect.readers.location import Location
 from sketchselect.readers.zarr_array import MissingPolicy, ZarrArray, read_document
 from sketchselect.readers.zarr_metadata import parse_metadata
@@ -82,13 +81,12 @@ class ZarrSparseMatrix(Matrix):
     def entry_offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
         """Stored entries before each row: read once in a process, so that this pickles as an address."""
         where = (
-            os.getpid(),
             "row ends",
             self.address,
             self.indptr.metadata,
             self.indptr.identity(0, self.shape[0] + 1),
         )
-        return kept(where, self._row_ends)
+        return PARTS.get(where, self._row_ends)
 
     def read_rows(self, start: int, stop: int) -> csr_array:
         """Return rows `start` to `stop`; see `ZarrArray.read` for the errors of storage."""

@@ -10,7 +10,17 @@ import numpy as np
 
 from sketchselect.report.model import headline_of
 from sketchselect.report.record import CertificateRecord, RunRecord
-from sketchselect.report.text import at_most_percent, clean, count, factor, number, percent
+from sketchselect.report.text import (
+    NOTE_LENGTH,
+    at_least,
+    at_most_percent,
+    clean,
+    count,
+    factor,
+    not_above,
+    number,
+    probability,
+)
 
 
 @dataclass(frozen=True)
@@ -52,27 +62,34 @@ def headline(record: RunRecord) -> Headline:
         what = f"{_some(k, 'cluster')} on {count(r)} of {count(d)} columns"
         return Headline(what, "No certificate was asked for: how close this is to the best is not known.", False)
     rows = "these rows" if not record.prepare else f"these rows (prepared: {clean(', '.join(record.prepare))})"
-    if best.objective == 0:
-        why = "The rows of each cluster are all the same: nothing can be better."
-        return Headline("This clustering is the best possible", why, True)
     if not math.isfinite(best.factor):
-        why = (
+        # A certificate says itself why it says nothing.
+        why = clean(best.sentence, NOTE_LENGTH) or (
             f"The clustering's sum of squared distances is {number(best.objective)}, but the bound on what any other "
             "could reach came out as zero. A larger sketch, or the certificate “blocks”, may prove something."
         )
         return Headline("No guarantee could be proven", why, False)
+    if best.objective == 0:
+        why = "The rows of each cluster are all the same: nothing can be better."
+        return Headline("This clustering is the best possible", why, True)
     ratio = max(1.0, best.factor)
     if ratio < 1.5:
         what = f"at most {at_most_percent(ratio - 1)} worse than the best possible clustering"
     else:
         what = f"at most {factor(ratio)} times the cost of the best possible clustering"
-    sure = "Proven" if best.confidence is None else f"With {percent(best.confidence)} confidence"
+    sure = "Proven" if best.confidence is None else f"With {probability(best.confidence)} confidence"
     what = f"{sure}: {what}"
+    has = f"at most {not_above(best.objective)}" if best.is_bounded else number(best.objective)
     why = (
         f"No grouping of {rows} into {_some(k, 'cluster')}, with all {count(d)} columns, can have a sum of squared "
-        f"distances to the cluster centres below {number(best.lower_bound)}. This one, found with {count(r)} of them, "
-        f"has {number(best.objective)} over all columns: at most {factor(ratio)} times as much."
+        f"distances to the cluster centres below {at_least(best.lower_bound)}. This one, found with {count(r)} of "
+        f"them, has {has} over all columns: at most {factor(ratio)} times as much."
     )
+    closer = min((c for c in record.certificates if c.confidence is not None), key=lambda c: c.factor, default=best)
+    if closer.confidence is not None and closer.factor < best.factor:
+        why += (
+            f" With {probability(closer.confidence)} confidence it is at most {factor(closer.factor)} times the best."
+        )
     return Headline(what, why, True)
 
 

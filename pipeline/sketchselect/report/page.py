@@ -26,13 +26,16 @@ from sketchselect.report.text import (
     JOB_LENGTH,
     NAME_LENGTH,
     NOTE_LENGTH,
+    at_least,
     clean,
     count,
     duration,
     factor,
     flat,
+    not_above,
     number,
     percent,
+    probability,
     size,
     words,
 )
@@ -134,9 +137,9 @@ def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
         {
             "method": clean(c.method),
             "factor": factor(c.factor),
-            "lower_bound": number(c.lower_bound),
-            "objective": number(c.objective),
-            "holds": "always" if c.confidence is None else f"with {percent(c.confidence)} confidence",
+            "lower_bound": at_least(c.lower_bound),
+            "objective": f"≤ {not_above(c.objective)}" if c.is_bounded else number(c.objective),
+            "holds": "always" if c.confidence is None else f"with {probability(c.confidence)} confidence",
             "sentence": clean(c.sentence, NOTE_LENGTH),
         }
         for c in record.certificates

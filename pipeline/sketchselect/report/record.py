@@ -28,7 +28,8 @@ class CertificateRecord:
     lower_bound : float
         No clustering of these rows into that many clusters has a smaller objective.
     objective : float
-        Within-cluster sum of squares of the run's clustering, in the original (prepared) columns.
+        Within-cluster sum of squares of the run's clustering, in the original (prepared) columns; of the methods that
+        end in "drop" or "selection" an upper bound of it.
     confidence : float or None
         Probability with which the bound holds; None where it always holds.
     sentence : str
@@ -42,6 +43,11 @@ class CertificateRecord:
     confidence: float | None = None
     sentence: str = ""
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the objective was not measured: what is told is an upper bound of it."""
+        return self.method.endswith(("drop", "selection"))
+
 
 @dataclass(frozen=True)
 class ComparedRecord:
@@ -50,13 +56,13 @@ class ComparedRecord:
     Parameters
     ----------
     columns : str
-        What it was found in, in words.
+        What it was found in: "selected columns", "selected columns, weighted", "all columns".
     objective : float
-        Within-cluster sum of squares in all prepared columns.
+        Exact within-cluster sum of squares in all prepared columns, whatever it was found in.
     nmi, ari : float or None
-        Agreement with labels known beforehand.
+        Agreement with labels known beforehand, where there are any.
     published : bool
-        Whether it is the run's result.
+        Whether it is the run's result, the one in ``labels.zarr``.
     """
 
     columns: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 NAME_LENGTH = 60
@@ -66,6 +67,32 @@ def number(x: float, digits: int = 4) -> str:
     return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
+def at_least(x: float, digits: int = 4) -> str:
+    """Return a positive number as `number` does, rounded down: a lower bound stays one.
+
+    Examples
+    --------
+    >>> number(1.2346789), at_least(1.2346789), at_least(0.0)
+    ('1.235', '1.234', '0')
+    """
+    return number(_cut(x, digits, ROUND_FLOOR), digits)
+
+
+def not_above(x: float, digits: int = 4) -> str:
+    """Return a positive number as `number` does, rounded up: an upper bound stays one.
+
+    Examples
+    --------
+    >>> not_above(1.23401)
+    '1.235'
+    """
+    return number(_cut(x, digits, ROUND_CEILING), digits)
+
+
+def _cut(x: float, digits: int, rounding: str) -> float:
+    return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(x)) if math.isfinite(x) else x
+
+
 def tick(x: float) -> str:
     """Return the label of an axis tick: short, the same for equal numbers, powers of ten with superscripts."""
     if x != 0 and not 1e-3 <= abs(x) < 1e6:
@@ -79,6 +106,18 @@ def tick(x: float) -> str:
 def percent(fraction: float, decimals: int = 1) -> str:
     """Return a fraction as per cent, rounded to the nearest."""
     return f"{100 * fraction:.{decimals}f} %"
+
+
+def probability(p: float) -> str:
+    """Return a probability as per cent, with as many decimals as it has: nothing short of 1 is told as 100 %.
+
+    Examples
+    --------
+    >>> probability(0.99), probability(0.99999)
+    ('99.0 %', '99.999 %')
+    """
+    short = f"{100 * p:.1f}"
+    return f"{short if math.isclose(float(short), 100 * p, rel_tol=1e-12) else f'{100 * p:.12g}'} %"
 
 
 def at_most_percent(fraction: float, decimals: int = 1) -> str:

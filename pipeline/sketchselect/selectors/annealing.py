@@ -12,6 +12,7 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors.model_path import Candidate
 from sketchselect.selectors.supervised_sized import SizedSelector
 from sketchselect.solvers import Problem, anneal
+from sketchselect.summaries.base import require_positive
 
 
 class FeatureSelectionAnnealing(SizedSelector):
@@ -44,6 +45,9 @@ class FeatureSelectionAnnealing(SizedSelector):
         2 adds all squares and products of the standardised columns, from the same pass.
     half_life : float, optional
         Forget: a row counts half after so many rows.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
     missing : "pairwise", optional
         NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
         opened with ``nonfinite="missing"``. Predictions need complete rows.
@@ -82,6 +86,7 @@ class FeatureSelectionAnnealing(SizedSelector):
         task: str = "regression",
         degree: int = 1,
         half_life: float | None = None,
+        window: int | None = None,
         missing: str | None = None,
         random_state: int = 0,
     ) -> None:
@@ -96,15 +101,15 @@ class FeatureSelectionAnnealing(SizedSelector):
         self.task = task
         self.degree = degree
         self.half_life = half_life
+        self.window = window
         self.missing = missing
         self.random_state = random_state
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
         super().check_parameters()
-        steps: Any = self.n_iter
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 2):
-            raise BadParameter(f"n_iter must be a whole number of at least 2, got {steps!r}")
+        if self.n_iter is not None:
+            require_positive("n_iter", self.n_iter, 2)
         mu: Any = self.mu
         if isinstance(mu, bool) or not isinstance(mu, (int, float, np.number)) or not 0 <= float(mu) < np.inf:
             raise BadParameter(f"mu must be a finite number that is not negative, got {mu!r}")

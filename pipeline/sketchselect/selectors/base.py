@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -23,6 +23,7 @@ from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_m
 from sketchselect.readers.base import Nonfinite
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
+from sketchselect.summaries.base import require_positive
 
 
 class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -106,6 +107,25 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             account(reduced.stats)
         return reduced.value
 
+    def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
+        """Return what one more pass has to summarise, as the first summary shows; None where that one is enough."""
+        return None
+
+    def complete(
+        self,
+        summary: Summary[Any],
+        source: Source,
+        engine: Engine,
+        *,
+        account: Callable[[PassStats], object] | None = None,
+        **options: Any,
+    ) -> Summary[Any]:
+        """Return the summary to select from, after what `collect` found: with `further_description`, of another pass.
+
+        Parameters are those of `collect`.
+        """
+        return summary
+
     def prepare_steps(self) -> tuple[str, ...]:
         """Return the row steps the selector asks for: those of its `normalize` parameter."""
         normalize = getattr(self, "normalize", None)
@@ -133,7 +153,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
         source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
         with as_engine(client) as engine:
-            self.summary_ = self.collect(source, engine)
+            self.summary_ = self.complete(self.collect(source, engine), source, engine)
         return self._finish(matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
@@ -166,10 +186,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             _require_names(before.feature_names, matrix)
         weights = None if sample_weight is None else np.asarray(sample_weight)
         bands = row_bands(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
-        for a, b in zip(bands.edges, bands.edges[1:], strict=False):
-            rows = prepare.apply(steps, matrix.read_rows(a, b))
-            labels = None if target is None else target.read(a, b)
-            summary = summary.update(rows, labels, sample_weight=None if weights is None else weights[a:b])
+        batches = (
+            (
+                prepare.apply(steps, matrix.read_rows(a, b)),
+                None if target is None else target.read(a, b),
+                None if weights is None else weights[a:b],
+            )
+            for a, b in zip(bands.edges, bands.edges[1:], strict=False)
+        )
+        summary = self._updated(summary, batches)
         # A batch that is refused leaves the stream as it was, so that it can be given again.
         self.summary_ = summary
         try:
@@ -180,6 +205,12 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self.summary_ = before
             raise
+
+    def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
+        """Return the summary of a stream after more of its rows, given with their targets and weights."""
+        for rows, labels, weights in batches:
+            summary = summary.update(rows, labels, sample_weight=weights)
+        return summary
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         """Learn from the first batch of a stream what the description of the summary depends on."""
@@ -257,8 +288,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         wanted = getattr(self, "n_features_to_select", None)
         if wanted is None:
             return max(n_features // 2, 1)
-        if isinstance(wanted, bool) or not isinstance(wanted, (int, np.integer)) or wanted < 1:
-            raise BadParameter(f"n_features_to_select must be a whole number of at least 1, got {wanted!r}")
+        wanted = require_positive("n_features_to_select", wanted)
         if wanted > n_features:
             warnings.warn(
                 f"n_features_to_select = {wanted} but there are {n_features} columns; all are selected", stacklevel=4

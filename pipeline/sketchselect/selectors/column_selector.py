@@ -16,6 +16,7 @@ from sketchselect.selectors.column_certificate import SelectionCertificate, cert
 from sketchselect.selectors.column_subspace import ColumnSubspace, column_subspace
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
+from sketchselect.summaries.base import require_positive
 
 
 class ColumnSelector(BaseSelector):
@@ -59,7 +60,7 @@ class ColumnSelector(BaseSelector):
         return self._default_select(n_features, _partition_clusters(self.summary_))
 
     def _default_select(self, n_features: int, found: int | None) -> int:
-        k = found if self.n_clusters is None else require_count("n_clusters", self.n_clusters)
+        k = found if self.n_clusters is None else require_positive("n_clusters", self.n_clusters)
         return min(max(n_features // 2, 2 if k is None else k + 1), n_features)
 
     def _clusters(self, n_features: int, found: int | None = None) -> int:
@@ -67,12 +68,12 @@ class ColumnSelector(BaseSelector):
         wanted = self.n_features_to_select
         if wanted is None:
             wanted = self._default_select(n_features, found)
-        wanted = min(require_count("n_features_to_select", wanted), n_features)
+        wanted = min(require_positive("n_features_to_select", wanted), n_features)
         k = found if self.n_clusters is None else self.n_clusters
         if k is None:
             # Half of the columns: with k near r, sqrt(k / r) near 1, nothing much is proved.
             return max(min(8, wanted // 2), 1)
-        k = require_count("n_clusters", k)
+        k = require_positive("n_clusters", k)
         if k >= n_features:
             raise BadParameter(f"n_clusters = {k} must be below the number of columns: n_features = {n_features}")
         if wanted <= k:
@@ -157,13 +158,6 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
-def require_count(name: str, value: Any) -> int:
-    """Return a parameter that must be a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise BadParameter(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
 
 
 def require_svd(svd: Any, epsilon: Any) -> None:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Any, Self
 
 from sketchselect.errors import Incompatible
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.forgetting import ForgettingSelector
 from sketchselect.summaries import DecayedDirections, FrequentDirections, pick
 
 
-class DecayingSelector(BaseSelector):
-    """Base of the selectors from a sketch of the rows, all alike or (with `half_life`) fading with age."""
-
-    half_life: float | None
+class DecayingSelector(ForgettingSelector):
+    """Base of the selectors from a sketch of the rows, all alike, fading with age, or the last ones alone."""
 
     def _sketch(self, size: int) -> FrequentDirections:
         """Return the description of the sketch, checked."""
+        self._check_forgetting()
         if self.half_life is None:
             return FrequentDirections(size=size)
         return DecayedDirections(size=size, half_life=self.half_life)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows to what was seen and select again; with `half_life`, the rows before them fade.
+        """Add a batch of rows to what was seen and select again; rows before them fade, or leave the window.
 
         Parameters
         ----------

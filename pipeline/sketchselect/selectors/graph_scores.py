@@ -90,16 +90,3 @@ def _scaled(rows: Any) -> Any:
     varies = squares > 8.0 * _EPS * raw / n
     factor = np.divide(1.0, np.sqrt(squares), out=np.ones(mean.size), where=varies)
     return sparse.csr_array(rows @ sparse.diags_array(factor)) if sparse.issparse(rows) else rows * factor
-
-
-def with_marginal_order(scores: Floats, marginal: Floats) -> Floats:
-    """Return scores in which columns that score 0 follow the others, in the order of `marginal` (not negative).
-
-    They are put below half of the smallest score; those of no marginal either keep 0.
-    """
-    used = scores > 0
-    floor = float(scores[used].min()) if used.any() else 1.0
-    top = float(marginal[~used].max(initial=0.0))
-    if top <= 0:
-        return scores
-    return np.where(used, scores, 0.5 * floor * (marginal / top))

@@ -42,6 +42,9 @@ class GreedySelector(DirectionsSelector):
         Scale every row to unit length first.
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -72,6 +75,7 @@ class GreedySelector(DirectionsSelector):
         noise: Literal["residual"] | None = "residual",
         normalize: str | None = "l2",
         half_life: float | None = None,
+        window: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -79,6 +83,7 @@ class GreedySelector(DirectionsSelector):
         self.noise = noise
         self.normalize = normalize
         self.half_life = half_life
+        self.window = window
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for parameters out of range."""

@@ -1,125 +1,23 @@
-"""Highly variable genes: the columns of counts that vary more than their mean explains, in one pass."""
+"""Highly variable genes: the columns of counts that vary more than their mean explains, in one pass or seldom two."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.trend import mean_variance_trend
+from sketchselect.errors import BadParameter, SketchSelectError
+from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution.process_memory import physical_nbytes
+from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector
+from sketchselect.readers.units import format_bytes
 from sketchselect.selectors import supervised_target
 from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.clipped_variances import MoreValuesNeeded, combined_order, normalized_variances
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import Groups, Summary, TopValues
-
-
-@dataclass(frozen=True)
-class NormalizedVariances:
-    """The variances of one batch after standardising by the trend and clipping; arrays of shape (n_features,).
-
-    `n_clipped` is the weight of the values that were clipped, at most, in any column.
-    """
-
-    values: Floats
-    n_clipped: float
-
-
-def normalized_variances(summary: TopValues, trend: str = "loess", span: float = 0.3) -> NormalizedVariances:
-    """Return the variance of ``min((x - mean) / sigma, sqrt(N))`` of each column, about zero, with divisor N - 1.
-
-    sigma^2 is the variance that the trend expects at the column's mean, N the number of rows. The few clipped values
-    are among the largest ones that the summary holds, so that no second pass is needed.
-
-    Parameters
-    ----------
-    summary : TopValues
-        Of one batch.
-    trend, span
-        As in `HighlyVariableGenes`.
-
-    Raises
-    ------
-    BadBlock
-        For negative values.
-    BadParameter
-        If more values of a column are clipped than the summary holds; says how many it has to hold.
-
-    Notes
-    -----
-    Source: Stuart et al. 2019 (Seurat v3), STAR Methods, "Feature selection for individual datasets".
-    """
-    n_rows = float(summary.weight.max(initial=0.0))
-    negative = np.flatnonzero(summary.minimum < 0)
-    if negative.size:
-        raise BadBlock(
-            f"Negative values in data passed to HighlyVariableGenes: column {int(negative[0])} has some; it takes "
-            "counts"
-        )
-    scatter = summary.centered_column_squared_norms
-    out = np.zeros(scatter.size)
-    varying = np.flatnonzero(scatter > 0)
-    if varying.size == 0 or n_rows <= 1:
-        return NormalizedVariances(out, 0.0)
-    mean, spread = summary.mean[varying], scatter[varying]
-    expected = mean_variance_trend(mean, spread / (n_rows - 1.0), trend, span)
-    reach = np.sqrt(expected * n_rows)
-    beyond = summary.top[:, varying] - mean
-    is_clipped = beyond > reach
-    _require_enough(summary, is_clipped, spread / expected, n_rows)
-    clipped = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
-    # What clipping takes away from the sum of squares: (x - mean)^2 - reach^2 for each clipped value.
-    excess = (clipped * (beyond - reach) * (beyond + reach)).sum(axis=0)
-    out[varying] = (spread - excess) / ((n_rows - 1.0) * expected)
-    return NormalizedVariances(out, float(clipped.sum(axis=0).max(initial=0.0)))
-
-
-def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: Floats, n_rows: float) -> None:
-    held = summary.top.shape[0]
-    if held < summary.size or summary.n_rows == held:
-        return
-    short = is_clipped[-1]
-    if short.any():
-        # At most this share of the rows can lie so far above the mean (Cantelli).
-        share = ratios[short] / (ratios[short] + n_rows * n_rows)
-        needed = int(min(np.ceil(n_rows * share.max()), summary.n_rows))
-        raise BadParameter(
-            f"{int(short.sum())} columns have {held} or more values that must be clipped, and top_values = "
-            f"{summary.size} are kept of each; read the rows again with top_values = {max(needed + 1, held + 1)}"
-        )
-
-
-def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
-    """Return the columns in order of selection, their median rank and the number of batches that would select them.
-
-    Parameters
-    ----------
-    values : array of shape (n_batches, n_features)
-        Normalised variances.
-    n_select : int
-        A column that is not among so many first ones of a batch has no rank there; one that has a rank nowhere comes
-        last, with the median rank NaN.
-    ties : "index" or "numpy"
-        Which of equal values comes first.
-
-    Notes
-    -----
-    The lowest median rank comes first, then the one in more batches, then the lowest index.
-    Source: Stuart et al. 2019, "Feature selection for integrated analysis of multiple datasets".
-    """
-    kind: Literal["stable"] | None = "stable" if ties == "index" else None
-    ranks = np.argsort(np.argsort(-values, axis=1, kind=kind), axis=1, kind="stable").astype(np.float64)
-    ranks[ranks >= n_select] = np.nan
-    n_batches = np.asarray((~np.isnan(ranks)).sum(axis=0), dtype=np.int64)
-    found = np.flatnonzero(n_batches)
-    median = np.full(values.shape[1], np.nan)
-    median[found] = np.nanmedian(ranks[:, found], axis=0)
-    order = np.lexsort((-n_batches, np.where(n_batches > 0, median, np.inf)))
-    return order, median, n_batches
+from sketchselect.summaries import Groups, Summary, TopValues, pick
 
 
 class HighlyVariableGenes(BaseSelector):
@@ -127,7 +25,8 @@ class HighlyVariableGenes(BaseSelector):
 
     The result is that of the usual two passes, to rounding: the sum over clipped values needs only the values above
     the clipping point, of which there are few, and these are kept exactly. Where a column has more than `top_values` of
-    them an error says how many are needed; nothing is approximated.
+    them, `fit` (and a job) reads the rows a second time and keeps as many as are enough; from a summary alone, or where
+    those would not fit in memory, an error says how many are needed. Nothing is approximated.
 
     Parameters
     ----------
@@ -137,7 +36,7 @@ class HighlyVariableGenes(BaseSelector):
         The target names the batch of every row: variances are normalised in each batch, and columns chosen by the
         median of their ranks. All batches are summarised in the same pass.
     top_values : int, default 64
-        Largest values kept of each column (and batch).
+        Largest values kept of each column (and batch) in the first pass.
     trend : "loess" or "quadratic", default "loess"
         What log10(variance) is expected at a log10(mean): local regression, which needs scikit-misc (the extra
         ``anndata``), or one parabola.
@@ -229,9 +128,64 @@ class HighlyVariableGenes(BaseSelector):
         labels = getattr(self, "_seen_batches", ()) if self.batches else ()
         return Groups(inner, labels) if len(labels) > 1 else inner
 
+    def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
+        """Return the description that keeps enough values, where a summary does not; None also where it is refused."""
+        found = pick(summary, *self.requires)
+        needed = 0
+        for group in _groups(found):
+            try:
+                normalized_variances(group, self.trend, float(self.span))
+            except MoreValuesNeeded as short:
+                # Fractional weights may leave a second summary short too; a third would hardly be.
+                needed = max(needed, short.needed, 2 * group.size)
+            except SketchSelectError:
+                return None
+        if not needed:
+            return None
+        inner = TopValues(needed)
+        return Groups(inner, found.labels) if isinstance(found, Groups) else inner
+
+    def complete(
+        self,
+        summary: Summary[Any],
+        source: Source,
+        engine: Engine,
+        *,
+        account: Callable[[PassStats], object] | None = None,
+        **options: Any,
+    ) -> Summary[Any]:
+        """Return a summary with enough values of each column: the one given, or that of one more pass.
+
+        Raises
+        ------
+        BadParameter
+            If the values would not fit in memory: the limit of a process, or half of this machine's where none is set.
+        """
+        while (further := self.further_description(summary)) is not None:
+            inner: Any = further.summary if isinstance(further, Groups) else further
+            projected = summary_projection(source, further, engine, options.get("partition_bytes"))
+            limit = engine.memory_limit or physical_nbytes() // 2
+            if limit and projected.nbytes > limit:
+                raise BadParameter(
+                    f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
+                    f"kept of each; read the rows again with top_values = {inner.size}, which takes "
+                    f"{format_bytes(projected.nbytes)} of memory per process, where there are {format_bytes(limit)}"
+                )
+            progress = options.get("progress")
+            if progress is not None:
+                progress.note(
+                    f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
+                    f"kept of each; the rows are read again, and {inner.size} kept"
+                )
+            reduced = summarize_source(source, further, engine=engine, **options)
+            if account is not None:
+                account(reduced.stats)
+            summary = reduced.value
+        return summary
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
-        groups: list[Any] = list(summary) if isinstance(summary, Groups) else [summary]
+        groups = _groups(summary)
         for i, group in enumerate(groups):
             if len(groups) > 1 and float(group.weight.max(initial=0.0)) <= 1:
                 raise BadParameter(
@@ -275,3 +229,8 @@ class HighlyVariableGenes(BaseSelector):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         return tags
+
+
+def _groups(summary: Any) -> list[Any]:
+    """Return the summaries of the batches; of all rows where there are none."""
+    return list(summary) if isinstance(summary, Groups) else [summary]

@@ -29,6 +29,7 @@ from sketchselect.selectors.column_streams import (
 )
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
+from sketchselect.summaries.base import require_positive
 
 MOST_ROWS = 8192
 """Rows for which n_rows^2 numbers are kept."""
@@ -118,12 +119,9 @@ class LeverageSelector(BaseSelector):
         require_seed(self.random_state)
 
     def _components(self, n_features: int) -> int:
-        k = self.n_components
-        if k is None:
+        if self.n_components is None:
             return max(min(10, n_features - 1), 1)
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise BadParameter(f"n_components must be a whole number of at least 1, got {k!r:.40}")
-        return int(k)
+        return require_positive("n_components", self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch that one pass over rows needs."""

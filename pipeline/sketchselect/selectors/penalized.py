@@ -14,6 +14,7 @@ from sketchselect.selectors.model_path import Candidate
 from sketchselect.selectors.supervised import SupervisedSelector
 from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
 from sketchselect.solvers.ranking import row_norms
+from sketchselect.summaries.base import require_positive
 
 _ZOOMS = 3
 _ZOOM_POINTS = 13
@@ -47,8 +48,7 @@ class PenalizedPath(SupervisedSelector):
         if self.criterion is None:
             raise BadParameter('criterion must be "aic", "bic" or "ebic"')
         _positive("tol", self.tol)
-        if isinstance(self.n_alphas, bool) or not isinstance(self.n_alphas, (int, np.integer)) or self.n_alphas < 2:
-            raise BadParameter(f"n_alphas must be a whole number of at least 2, got {self.n_alphas!r}")
+        require_positive("n_alphas", self.n_alphas, 2)
         if self.alpha_ratio is not None and _positive("alpha_ratio", self.alpha_ratio) >= 1:
             raise BadParameter(f"alpha_ratio must be below 1, got {self.alpha_ratio!r}")
         if self.alpha is not None:

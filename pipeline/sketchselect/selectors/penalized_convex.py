@@ -51,6 +51,9 @@ class LassoPath(PenalizedPath):
         `transform` are then of these terms.
     half_life : float, optional
         Forget: a row counts half after so many rows.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
     missing : "pairwise", optional
         NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
         opened with ``nonfinite="missing"``. Predictions need complete rows.
@@ -93,6 +96,7 @@ class LassoPath(PenalizedPath):
         task: str = "regression",
         degree: int = 1,
         half_life: float | None = None,
+        window: int | None = None,
         missing: str | None = None,
         tol: float = 1e-10,
         random_state: int = 0,
@@ -111,6 +115,7 @@ class LassoPath(PenalizedPath):
         self.task = task
         self.degree = degree
         self.half_life = half_life
+        self.window = window
         self.missing = missing
         self.tol = tol
         self.random_state = random_state
@@ -165,6 +170,9 @@ class ElasticNetPath(PenalizedPath):
         `transform` are then of these terms.
     half_life : float, optional
         Forget: a row counts half after so many rows.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
     missing : "pairwise", optional
         NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
         opened with ``nonfinite="missing"``. Predictions need complete rows.
@@ -209,6 +217,7 @@ class ElasticNetPath(PenalizedPath):
         task: str = "regression",
         degree: int = 1,
         half_life: float | None = None,
+        window: int | None = None,
         missing: str | None = None,
         tol: float = 1e-10,
         random_state: int = 0,
@@ -228,6 +237,7 @@ class ElasticNetPath(PenalizedPath):
         self.task = task
         self.degree = degree
         self.half_life = half_life
+        self.window = window
         self.missing = missing
         self.tol = tol
         self.random_state = random_state

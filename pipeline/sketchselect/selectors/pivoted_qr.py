@@ -31,6 +31,9 @@ class PivotedQRSelector(DirectionsSelector):
         Scale every row to unit length first.
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -60,12 +63,14 @@ class PivotedQRSelector(DirectionsSelector):
         sketch_size: int | None = None,
         normalize: str | None = "l2",
         half_life: float | None = None,
+        window: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
         self.sketch_size = sketch_size
         self.normalize = normalize
         self.half_life = half_life
+        self.window = window
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()

@@ -13,8 +13,9 @@ from sketchselect.linalg.barrier import top_up
 from sketchselect.linalg.column_draws import draw_columns, draw_weights, draws_of_columns
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.selectors.column_certificate import certify_selection
-from sketchselect.selectors.column_selector import ColumnSelector, by_leverage, require_count, require_svd, seed_of
+from sketchselect.selectors.column_selector import ColumnSelector, by_leverage, require_svd, seed_of
 from sketchselect.selectors.column_subspace import ColumnSubspace, Method, column_subspace
+from sketchselect.summaries.base import require_positive
 
 MOST_DRAWS = 64
 """Times the wanted number of columns that are drawn at most."""
@@ -36,7 +37,7 @@ class DrawnColumnSelector(ColumnSelector):
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""
-        require_count("n_draws", self.n_draws)
+        require_positive("n_draws", self.n_draws)
         require_svd(self.svd, self.epsilon)
 
     def _own_parameters(self, summary: Any) -> dict[str, Any]:

@@ -12,10 +12,12 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.graph import neighbour_graph, spectral_embedding
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.graph_scores import laplacian_scores, mcfs_coefficients, with_marginal_order
+from sketchselect.selectors.graph_scores import laplacian_scores, mcfs_coefficients
 from sketchselect.selectors.selection import Selection, rank
+from sketchselect.selectors.sparse_regressions import resolved_nonzero, with_marginal_order
 from sketchselect.solvers.factored import Design
 from sketchselect.summaries import RowSample, Summary
+from sketchselect.summaries.base import require_positive
 
 Weight = Literal["heat", "cosine", "binary"]
 
@@ -41,9 +43,7 @@ class SampledGraphSelector(BaseSelector):
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""
         for name in ("n_rows", "n_neighbors"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise BadParameter(f"{name} must be a whole number of at least 1, got {value!r:.40}")
+            require_positive(name, getattr(self, name))
         if self.weight not in ("heat", "cosine", "binary"):
             raise BadParameter(f'weight must be "heat", "cosine" or "binary", got {self.weight!r:.40}')
         seed = self.random_state
@@ -227,13 +227,12 @@ class MCFSSelector(SampledGraphSelector):
         super().check_parameters()
         for name in ("n_clusters", "n_nonzero"):
             value = getattr(self, name)
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if value is not None and (not whole or value < 1):
-                raise BadParameter(f"{name} must be a whole number of at least 1, got {value!r:.40}")
+            if value is not None:
+                require_positive(name, value)
 
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
         k = min(8, rows.shape[1]) if self.n_clusters is None else int(self.n_clusters)
-        n_nonzero = min(n_select, N_NONZERO) if self.n_nonzero is None else int(self.n_nonzero)
+        n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
         embedding = spectral_embedding(graph, k)
         found = mcfs_coefficients(rows, embedding, n_nonzero, scale_columns=bool(self.scale_columns))
         scores = np.maximum((found if self.signed else np.abs(found)).max(axis=1, initial=0.0), 0.0)
@@ -245,7 +244,3 @@ class MCFSSelector(SampledGraphSelector):
             "scale_columns": bool(self.scale_columns),
         }
         return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), own
-
-
-N_NONZERO = 200
-"""Most columns in a regression, unless told: the coefficients of later ones are small."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.selectors.decaying import DecayingSelector
+from sketchselect.selectors.selection import Selection, rank
 from sketchselect.summaries import FrequentDirections, Summary
+from sketchselect.summaries.base import require_positive
 
 
 class SketchedSelector(DecayingSelector):
@@ -19,14 +23,48 @@ class SketchedSelector(DecayingSelector):
 
     n_components: int | None
     sketch_size: int | None
+    compensate: bool
+
+    @abstractmethod
+    def _scores(
+        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+    ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
+        """Return the scores of the columns, and the method's own parameters (resolved) and diagnostics.
+
+        `squares` are the s_i^2 to score with.
+        """
+
+    def _select(self, summary: FrequentDirections, n_select: int) -> Selection:
+        self.check_parameters()
+        k = self._resolved_components(summary)
+        squares = scored_squares(summary, self.compensate)
+        scores, parameters, diagnostics = self._scores(summary, squares, k, n_select)
+        return Selection(
+            method=self.method,
+            support=np.sort(rank(scores)[:n_select]),
+            scores=scores,
+            feature_names=summary.feature_names,
+            parameters={
+                "n_features_to_select": n_select,
+                "n_components": k,
+                "sketch_size": summary.size,
+                "normalize": self._normalized(summary),
+                "compensate": bool(self.compensate),
+                "half_life": getattr(summary, "half_life", None),
+                "window": self.window,
+                **parameters,
+            },
+            diagnostics={
+                "shrinkage": summary.shrinkage,
+                "subspace_angle": subspace_angle(summary.directions.squares, k, summary.shrinkage, summary.n_features),
+                **diagnostics,
+            },
+        )
 
     def _components(self, n_features: int) -> int:
-        k = self.n_components
-        if k is None:
+        if self.n_components is None:
             return max(min(10, n_features - 1), 1)
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise BadParameter(f"n_components must be a whole number of at least 1, got {k!r}")
-        return int(k)
+        return require_positive("n_components", self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of the size asked for; the default is min(n_features, max(8 k, 64)), at least k + 1."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.graph_scores import with_marginal_order
-from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.sketched import SketchedSelector, n_significant, scored_squares
+from sketchselect.selectors.sketched import SketchedSelector, n_significant
+from sketchselect.selectors.sparse_regressions import resolved_nonzero, with_marginal_order
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import FrequentDirections
-
-N_NONZERO = 200
-"""Most columns in a regression, unless told: the coefficients of later ones are small."""
 
 
 def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero: int) -> Floats:
@@ -76,6 +70,9 @@ class SketchedLassoSelector(SketchedSelector):
         Add Delta back to every s_i^2 before the regressions, as for the ridge.
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -104,6 +101,7 @@ class SketchedLassoSelector(SketchedSelector):
         normalize: str | None = "l2",
         compensate: bool = True,
         half_life: float | None = None,
+        window: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -112,43 +110,22 @@ class SketchedLassoSelector(SketchedSelector):
         self.normalize = normalize
         self.compensate = compensate
         self.half_life = half_life
+        self.window = window
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a number of coefficients out of range."""
-        value = self.n_nonzero
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if value is not None and (not whole or value < 1):
-            raise BadParameter(f"n_nonzero must be a whole number of at least 1, got {value!r:.40}")
+        resolved_nonzero(self.n_nonzero, 1)
 
-    def _select(self, summary: FrequentDirections, n_select: int) -> Selection:
-        self.check_parameters()
-        k = self._resolved_components(summary)
-        n_nonzero = min(n_select, N_NONZERO) if self.n_nonzero is None else int(self.n_nonzero)
+    def _scores(
+        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+    ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
+        n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
         vectors = summary.directions.vectors.copy()
         # A column of zeros is one exactly; singular vectors may hold rounding there.
         vectors[:, summary.column_squared_norms == 0] = 0.0
-        squares = scored_squares(summary, self.compensate)
         with one_blas_thread():
-            weights = np.abs(lasso_weights(squares, vectors, k, n_nonzero)).max(axis=1, initial=0.0)
-        marginal = (np.sqrt(squares[:k])[:, None] * np.abs(vectors[:k])).max(axis=0, initial=0.0)
-        scores = with_marginal_order(weights, marginal)
-        return Selection(
-            method=self.method,
-            support=np.sort(rank(scores)[:n_select]),
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "n_components": k,
-                "sketch_size": summary.size,
-                "n_nonzero": n_nonzero,
-                "normalize": self._normalized(summary),
-                "compensate": bool(self.compensate),
-                "half_life": getattr(summary, "half_life", None),
-            },
-            diagnostics={
-                "n_with_coefficient": int(np.count_nonzero(weights)),
-                "shrinkage": summary.shrinkage,
-                "subspace_angle": subspace_angle(summary.directions.squares, k, summary.shrinkage, summary.n_features),
-            },
-        )
+            weights = np.abs(lasso_weights(squares, vectors, n_components, n_nonzero)).max(axis=1, initial=0.0)
+        first = slice(n_components)
+        marginal = (np.sqrt(squares[first])[:, None] * np.abs(vectors[first])).max(axis=0, initial=0.0)
+        told = {"n_with_coefficient": int(np.count_nonzero(weights))}
+        return with_marginal_order(weights, marginal), {"n_nonzero": n_nonzero}, told

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.spectrum import subspace_angle
-from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.sketched import SketchedSelector, n_significant, scored_squares
+from sketchselect.selectors.sketched import SketchedSelector, n_significant
 from sketchselect.summaries import FrequentDirections
 
 Alpha = float | Literal["auto", "paper"]
@@ -84,6 +82,9 @@ class SketchedRidgeSelector(SketchedSelector):
     half_life : float, optional
         Rows after which a row counts half, so that the selection follows a drifting stream; Delta fades alike. By
         default all rows count the same, as in the paper.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -112,6 +113,7 @@ class SketchedRidgeSelector(SketchedSelector):
         score: str = "max",
         compensate: bool = True,
         half_life: float | None = None,
+        window: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -121,6 +123,7 @@ class SketchedRidgeSelector(SketchedSelector):
         self.score = score
         self.compensate = compensate
         self.half_life = half_life
+        self.window = window
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a score or alpha out of range."""
@@ -132,31 +135,9 @@ class SketchedRidgeSelector(SketchedSelector):
         elif isinstance(self.alpha, bool) or not isinstance(self.alpha, Real) or not 0 <= float(self.alpha) < np.inf:
             raise BadParameter(f"alpha must be a finite number that is not negative, got {self.alpha!r}")
 
-    def _select(self, summary: FrequentDirections, n_select: int) -> Selection:
-        self.check_parameters()
-        k = self._resolved_components(summary)
-        found = summary.directions
-        squares = scored_squares(summary, self.compensate)
-        scores, ridge = ridge_weights(squares, found.vectors, k, self.alpha, self.score)
-        support = np.sort(rank(scores)[:n_select])
-        return Selection(
-            method=self.method,
-            support=support,
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "n_components": k,
-                "sketch_size": summary.size,
-                "alpha": self.alpha if isinstance(self.alpha, str) else float(self.alpha),
-                "normalize": self._normalized(summary),
-                "score": self.score,
-                "compensate": bool(self.compensate),
-                "half_life": getattr(summary, "half_life", None),
-            },
-            diagnostics={
-                "ridge": ridge,
-                "shrinkage": summary.shrinkage,
-                "subspace_angle": subspace_angle(found.squares, k, summary.shrinkage, summary.n_features),
-            },
-        )
+    def _scores(
+        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+    ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
+        scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, self.alpha, self.score)
+        alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
+        return scores, {"alpha": alpha, "score": self.score}, {"ridge": ridge}

@@ -21,6 +21,7 @@ from sketchselect.selectors.supervised_fit import ConstantColumns, ConstantTarge
 from sketchselect.selectors.supervised_moments import design_of
 from sketchselect.selectors.supervised_target import one_column
 from sketchselect.summaries import Folds, Summary
+from sketchselect.summaries.base import require_positive
 
 
 class StabilitySelector(BaseSelector):
@@ -96,15 +97,15 @@ class StabilitySelector(BaseSelector):
             raise BadParameter(f"estimator must be a supervised selector such as LassoPath(), got {kind}")
         if base is not None and base.half_life is not None:
             raise BadParameter("half_life and stability selection exclude each other: halves of the rows have no time")
+        if base is not None and base.window is not None:
+            raise BadParameter("window and stability selection exclude each other: halves of the rows have no time")
         for name, low, high in (("max_false", 0.0, np.inf), ("threshold", 0.5, 1.0)):
             value = getattr(self, name)
             number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
             if not number or not low < float(value) <= high or not np.isfinite(value):
                 raise BadParameter(f"{name} must be above {low:g} and at most {high:g}, got {value!r}")
         for name, least in (("n_pairs", 1), ("n_buckets", 2)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r}")
+            require_positive(name, getattr(self, name), least)
         if self.n_buckets % 2:
             raise BadParameter(f"n_buckets must be even, got {self.n_buckets}")
 

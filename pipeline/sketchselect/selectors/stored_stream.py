@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array
 from sketchselect.errors import BadParameter, NoData
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import rank
+from sketchselect.summaries.base import require_positive
 
 
 class StoredStream:
@@ -76,10 +77,8 @@ class StoredStream:
                 "a stored stream needs a selector of streams of rows, without a target, that is told "
                 "n_features_to_select"
             )
-        if isinstance(factor, bool) or not isinstance(factor, (int, np.integer)) or factor < 1:
-            raise BadParameter(f"factor must be a whole number of at least 1, got {factor!r:.40}")
+        self.factor = require_positive("factor", factor)
         self.selector = selector
-        self.factor = int(factor)
         self._pieces: list[tuple[NDArray[np.int64], Any]] = []
 
     def partial_fit(self, X: Any) -> Self:

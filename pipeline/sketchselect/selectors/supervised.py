@@ -59,6 +59,7 @@ class SupervisedSelector(ModelFitter):
                 raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")
             if self.degree == 2 or self.missing is not None:
                 raise BadParameter("half_life goes with degree=1 and missing=None only")
+        self._check_forgetting()
 
     def look_at_target(self, y: Vector) -> None:
         """Learn the classes, or check that the target is numbers."""
@@ -90,7 +91,7 @@ class SupervisedSelector(ModelFitter):
         return moments if self.cv is None else Folds(moments, self.cv, seed=self.random_state)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Any:
-        """Add a batch of rows to what was seen and fit again, from all rows so far (or decayed, with `half_life`).
+        """Add a batch of rows to what was seen and fit again, from all rows so far, decayed, or those in the window.
 
         Parameters
         ----------

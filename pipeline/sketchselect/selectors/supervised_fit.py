@@ -56,6 +56,7 @@ class ModelFitter(LinearPredictor):
     degree: int
     refit: bool
     half_life: float | None
+    window: int | None
     missing: Any
     random_state: int
     _seen_classes: tuple[Any, ...] | None

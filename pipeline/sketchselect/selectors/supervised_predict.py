@@ -16,7 +16,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, require_finite
 from sketchselect.linalg.csr import densify, is_csr
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_vector, row_bands
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.forgetting import ForgettingSelector
 from sketchselect.selectors.supervised_moments import Expansion
 
 
@@ -26,7 +26,7 @@ def _classifies(estimator: Any) -> bool:
     return True
 
 
-class LinearPredictor(BaseSelector):
+class LinearPredictor(ForgettingSelector):
     """What supervised selectors share once they are fitted: `predict`, `decision_function`, `score`, `transform`."""
 
     task: Any

@@ -43,6 +43,9 @@ class ThresholdedOLS(SizedSelector):
         2 adds all squares and products of the standardised columns, from the same pass.
     half_life : float, optional
         Forget: a row counts half after so many rows.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
     missing : "pairwise", optional
         NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
         opened with ``nonfinite="missing"``. Predictions need complete rows.
@@ -78,6 +81,7 @@ class ThresholdedOLS(SizedSelector):
         task: str = "regression",
         degree: int = 1,
         half_life: float | None = None,
+        window: int | None = None,
         missing: str | None = None,
         random_state: int = 0,
     ) -> None:
@@ -90,6 +94,7 @@ class ThresholdedOLS(SizedSelector):
         self.task = task
         self.degree = degree
         self.half_life = half_life
+        self.window = window
         self.missing = missing
         self.random_state = random_state
 

@@ -126,7 +126,8 @@ def timeline(
         Steps as `summarize` takes them; the selector's own come after. Steps that need statistics of all rows take
         them from all rows, also for early points.
     window : int, optional
-        Rows that count at each point, rounded up to whole partitions; all since the first by default.
+        Rows that count at each point, rounded up to whole partitions; by default those of the selector's window, or
+        all since the first.
     points : int, optional
         How many points, evenly spaced among the partitions' ends; all of them by default.
     sample_weight : array or path of shape (n_rows,), optional
@@ -137,20 +138,23 @@ def timeline(
         Where the tasks run, as for `summarize`.
     checkpoint : path, URL or Checkpoint, optional
         Where the states of partitions are kept. Running again after rows were appended reads only partitions that are
-        new, or were not full. By default they are in a temporary folder; all workers must be able to write there.
+        new, or were not full. By default they are held in memory on the engines of this process where they fit, and
+        else in a temporary folder; all workers must be able to write there.
     progress : bool, Progress or callable
         Whether, or to what, progress is reported.
 
     Raises
     ------
     BadParameter
-        For a selector that reads the source in passes of its own; for a window or points that are not positive.
+        For a selector that reads the source in passes of its own; for a window or points that are not positive; for
+        a window beside another one of the selector.
     SourceError, WillNotFit, NotFinite, PartitionFailed
         As for `summarize`.
 
     Notes
     -----
-    Cost beside the pass: about two merges a partition, and one selection a point. Disk: a state for every partition.
+    Cost beside the pass: about two merges a partition, and one selection a point. Memory or disk: a state for every
+    partition.
 
     Examples
     --------
@@ -193,12 +197,27 @@ def require_one_summary(selector: BaseSelector) -> None:
     """Raise `BadParameter` unless this is a selector that a timeline can be made with."""
     if not isinstance(selector, BaseSelector):
         raise BadParameter(f"timeline: expected a selector, got {type(selector).__name__}")
-    if selector.has_own_passes or selector.axis != "rows":
+    selector.check_parameters()
+    # A window is what the timeline itself moves along the rows.
+    if (selector.has_own_passes and window_of(selector) is None) or selector.axis != "rows":
         raise BadParameter(
             f"timeline: {selector.method} reads the source in passes of its own; take a method that selects from one "
             "summary of the rows, such as sketched-ridge, greedy, pivoted-qr or variance"
         )
-    selector.check_parameters()
+
+
+def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
+    """Return the rows that count at a point: those of the timeline's window, or of the selector's.
+
+    Raises
+    ------
+    BadParameter
+        If both have one, and they differ.
+    """
+    own: int | None = getattr(selector, "window", None)
+    if own is not None and window is not None and own != window:
+        raise BadParameter(f"timeline: window is {window}, and the selector's is {own}; give one of them")
+    return window if own is None else own
 
 
 def timeline_of(
@@ -206,6 +225,7 @@ def timeline_of(
     selector: BaseSelector,
     *,
     engine: Engine,
+    window: int | None = None,
     account: Callable[[PassStats], object] | None = None,
     **options: Any,
 ) -> Timeline:
@@ -213,18 +233,21 @@ def timeline_of(
 
     Parameters
     ----------
+    window : int, optional
+        Rows that count at each point; None takes the selector's own window, or all rows.
     account : callable, optional
         Told what the pass did.
     **options
-        For `scan_source`: window, points, partition_bytes, checkpoint, progress, retries, stall_timeout.
+        For `scan_source`: points, partition_bytes, checkpoint, progress, retries, stall_timeout.
     """
     require_one_summary(selector)
+    window = window_of(selector, window)
     description = selector.summary_description(source.n_columns)
     score = ScoreAt(selector, source.prepare_labels, source.feature_names)
     with warnings.catch_warnings():
         # A stream may begin with rows of one value, or with few; what all rows give is warned of by `fit`.
         warnings.simplefilter("ignore", UserWarning)
-        found = scan_source(source, description, score, engine=engine, stage="timeline", **options)
+        found = scan_source(source, description, score, engine=engine, window=window, stage="timeline", **options)
     if account is not None:
         account(found.stats)
     starts, stops = np.array(found.spans, dtype=np.int64).T

@@ -15,6 +15,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.decaying import DecayingSelector
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import FrequentDirections, Moments, Summary
+from sketchselect.summaries.base import require_positive
 
 ROUNDING = 1e-12
 """Share of the largest square below which a direction, or what the directions leave of a column, is rounding."""
@@ -95,12 +96,7 @@ class DirectionsSelector(DecayingSelector):
 
     def _asked_components(self) -> int | None:
         """Return the number of directions asked for, checked; None where it is left to the selector."""
-        k = self.n_components
-        if k is None:
-            return None
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise BadParameter(f"n_components must be a whole number of at least 1, got {k!r}")
-        return int(k)
+        return None if self.n_components is None else require_positive("n_components", self.n_components)
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a number of directions or a sketch size out of range, or at odds with each other."""
@@ -152,6 +148,7 @@ class DirectionsSelector(DecayingSelector):
                 "sketch_size": summary.size if isinstance(summary, FrequentDirections) else None,
                 "normalize": self._normalized(summary),
                 "half_life": getattr(summary, "half_life", None),
+                "window": self.window,
                 **parameters,
             },
             diagnostics={

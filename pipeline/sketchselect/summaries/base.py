@@ -353,7 +353,7 @@ def _frozen(record: R | None) -> R | None:
 def require_positive(name: str, value: Any, least: int = 1) -> int:
     """Return `value` as an int of at least `least`, or raise `BadParameter`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r:.40}")
     return int(value)
 
 

@@ -22,6 +22,8 @@ _STARTS = 3
 _LLOYD_ITERATIONS = 10
 
 _EPS = float(np.finfo(np.float64).eps)
+_LAST = 2.0**-1068
+"""Some units of the smallest numbers: of no effect on any other."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,9 @@ class BlockBound(Summary[BlockBoundRecord]):
                     n_solved += 1
                     gained += bound.lower - bound.spectral
                 if self.fraction < 1.0:
-                    limit = max(limit, self._tried(mine, w, bound.scatter) - bound.spectral)
+                    # Squares below the smallest number may be missing from the objective that was tried.
+                    most = self._tried(mine, w, bound.scatter) + mine.size * _LAST
+                    limit = max(limit, most - bound.spectral)
         weight = float(n) if weights is None else float(weights.sum())
         return BlockBoundRecord(n, block.shape[1], weight, len(parts), n_solved, spectral, gained, limit)
 
@@ -210,7 +214,8 @@ class BlockBound(Summary[BlockBoundRecord]):
     @property
     def rounding(self) -> float:
         """What adding up the blocks' bounds may have added; their own rounding is subtracted from each."""
-        return 4.0 * _EPS * self.record.n_blocks * (self.record.spectral + self.record.gained)
+        sums = self.record.spectral + self.record.gained
+        return self.record.n_blocks * (4.0 * _EPS * sums + (_LAST if sums > 0 else 0.0))
 
 
 def _dense_rows(block: Any, rows: Array) -> Floats:

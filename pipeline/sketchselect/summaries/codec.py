@@ -214,14 +214,18 @@ def _fits(found: Any, wanted: Any) -> bool:
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, raw: bytes) -> None:
-    """Write a file so that, whatever happens, either the old or the whole new content is under its name."""
+def write_atomically(path: Path, raw: bytes, *, durable: bool = True) -> None:
+    """Write a file so that, whatever happens, either the old or the whole new content is under its name.
+
+    Where it need not be `durable` that holds for all but a machine that fails.
+    """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("wb") as file:
             file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -230,6 +234,8 @@ def write_atomically(path: Path, raw: bytes) -> None:
             # A full disk names no file at all, and nobody knows the temporary name.
             error.filename = str(path)
         raise
+    if not durable:
+        return
     # The rename itself is only durable once the folder is on disk.
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -46,7 +46,9 @@ def select(job: Job) -> Path:
     from sketchselect.workflow.session import open_session
 
     with open_session(_config(job)) as session:
-        name = "columns.sks" if session.selector.has_own_passes else "summary.sks"
+        # Whether the method read the rows once more shows in what `summarize` left.
+        more = session.selector.has_own_passes or (session.folder.path / "columns.sks").exists()
+        name = "columns.sks" if more else "summary.sks"
         stages.select(session, load(_needed(session.folder.path / name, "summarize")))
         return session.folder.path / "selection.json"
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
-from sketchselect.cluster import Certificate, blocks_certificate, certify, certify_labels
-from sketchselect.cluster.block_certificate import block_description, block_partition_bytes
-from sketchselect.cluster.labels_certificate import require_all_rows
+from sketchselect.cluster import Certificate, certify, certify_labels
+from sketchselect.cluster.block_certificate import BlockOptions
+from sketchselect.cluster.certifying import require_method
+from sketchselect.cluster.labelled_rows import measure
+from sketchselect.cluster.labels_certificate import measured_certificate
 from sketchselect.config import ExecutionSettings, JobConfig
 from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged, SourceError
-from sketchselect.execution import Source, make_progress, summarize_source
+from sketchselect.execution import Source, make_progress
 from sketchselect.jobfile import load_job
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.report.text import duration, size
-from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary, codec, pick
+from sketchselect.summaries import Summary, codec
 from sketchselect.workflow import preparing
 from sketchselect.workflow.engines import engine_for
 from sketchselect.workflow.folder import MARKER, PUBLISHED
@@ -27,32 +30,20 @@ from sketchselect.workflow.record import certificate_record
 from sketchselect.workflow.session import Session, open_session
 from sketchselect.workflow.tables import plain_value
 
+T = TypeVar("T")
+
 FILE = "certificate.json"
 """Name of the file in an output folder that holds what `certify` added."""
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Which lower bound is wanted: as in `sketchselect.certify`; None leaves a choice to it."""
-
-    method: str | None = None
-    block_rows: int | None = None
-    confidence: float | None = None
-    fraction: float | None = None
-    seed: int | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Return what was chosen, as keywords."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
 def certify_target(
     target: str,
-    bound: Bound,
+    bound: Mapping[str, Any],
     *,
     clusters: int | None = None,
     labels: str | None = None,
     objective: float | None = None,
+    weight: str | None = None,
     prepare: Sequence[Any] | None = None,
     options: Mapping[str, Any] | None = None,
     execution: Mapping[str, Any] | None = None,
@@ -64,10 +55,10 @@ def certify_target(
     ----------
     target : str
         An output folder, a summary file, or the address of a matrix.
-    bound : Bound
-        Which bound.
-    clusters, labels, objective : optional
-        Number of clusters; each row's cluster, or what the clustering costs. A run's folder has its own.
+    bound : mapping
+        Which bound: `method`, and what `BlockOptions` has; None leaves a choice to `certify`.
+    clusters, labels, objective, weight : optional
+        Number of clusters; each row's cluster, or what the clustering costs; row weights. A run's folder has its own.
     prepare : sequence, optional
         Prepare steps; of a summary file they are only compared.
     options, execution : mapping, optional
@@ -84,15 +75,18 @@ def certify_target(
     """
     inputs = {name: value for name, value in (options or {}).items() if value is not None}
     runs_on = {name: value for name, value in (execution or {}).items() if value is not None}
+    bound = {name: value for name, value in bound.items() if value is not None}
     path = Path(target)
     if (path / MARKER).is_file():
-        own = {"--clusters": clusters, "--labels": labels, "--objective": objective, "--prepare": prepare or None}
+        own: dict[str, Any] = {"--clusters": clusters, "--labels": labels, "--objective": objective}
+        own |= {"--weight": weight, "--prepare": prepare or None}
         _refuse("a run's folder has its own", own | {f"--{name}": value for name, value in inputs.items()})
         return _of_folder(path, bound, runs_on, progress)
     if clusters is None:
         raise ConfigError("--clusters: missing; say how many clusters the clustering has")
     if path.suffix == ".sks":
-        _refuse("a summary file holds no rows", {"--labels": labels} | {f"--{n}": v for n, v in inputs.items()})
+        rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
+        _refuse("a summary file holds no rows", rows)
         if objective is None:
             raise ConfigError("--objective: missing; a summary file holds no labels (`kmeans_objective` measures it)")
         return _of_summary(path, bound, clusters, objective, prepare)
@@ -100,7 +94,8 @@ def certify_target(
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
     matrix = open_matrix(target, **inputs)
     with engine_for(ExecutionSettings(**runs_on)) as engine:
-        common = {"prepare": prepare, "client": engine, "progress": make_progress(progress), **bound.given()}
+        common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
+        common["progress"] = make_progress(progress)
         if labels is not None:
             return certify_labels(matrix, labels, clusters, **common)
         assert objective is not None
@@ -119,7 +114,7 @@ def _refuse(why: str, options: Mapping[str, Any]) -> None:
 
 
 def _of_summary(
-    path: Path, bound: Bound, clusters: int, objective: float, prepare: Sequence[Any] | None
+    path: Path, bound: Mapping[str, Any], clusters: int, objective: float, prepare: Sequence[Any] | None
 ) -> Certificate:
     from sketchselect.prepare import labels, resolve
 
@@ -128,10 +123,10 @@ def _of_summary(
         wanted = labels(resolve(prepare))
         if wanted != summary.prepare:
             raise Incompatible(f"{path}: its rows were prepared by {list(summary.prepare)}, not by {list(wanted)}")
-    return certify(summary, objective, clusters, **bound.given())
+    return certify(summary, objective, clusters, **bound)
 
 
-def _of_folder(path: Path, bound: Bound, runs_on: Mapping[str, Any], progress: Any) -> Certificate:
+def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any], progress: Any) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
     content = _manifest(path)
     config = _job(path, content, runs_on)
@@ -150,43 +145,33 @@ def _of_folder(path: Path, bound: Bound, runs_on: Mapping[str, Any], progress: A
     return certificate
 
 
-def _measured(session: Session, bound: Bound) -> Certificate:
+def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
     """Return the certificate of the folder's labels: the spectral one from its summary, or a pass over the rows."""
     began, settings = time.perf_counter(), session.config.cluster
     assert settings is not None
-    k, given = settings.n_clusters, bound.given()
-    method, seed = given.pop("method", "blocks"), given.pop("seed", settings.random_state)
-    labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
-    source = Source(session.matrix, labels, None, session.steps)
-    members: dict[str, Summary[Any]] = {"objective": CentroidSums(k)}
-    options = session.pass_options
+    k, given = settings.n_clusters, dict(bound)
+    method = given.pop("method", "blocks")
+    require_method(method)
+    described = None
     if method == "blocks":
-        members["bound"] = block_description(k, **given, seed=seed)
-        options["partition_bytes"] = block_partition_bytes(Bundle(members), source)
+        described = BlockOptions(**{"seed": settings.random_state, **given}).description(k)
     else:
         _refuse("for --method blocks", {f"--{name}": value for name, value in given.items()})
-    reduced = summarize_source(source, Bundle(members), stage="certify", checkpoint=session.checkpoint, **options)
+    labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
+    source = Source(session.matrix, labels, None, session.steps)
+    options = {**session.pass_options, "checkpoint": session.checkpoint}
+    found = measure(source, k, described, "certify", **options)
     session.require_unchanged()
-    found = cast(Bundle, reduced.value)
-    sums = cast(CentroidSums, found["objective"])
-    require_all_rows(sums, found.n_rows)
-    if method == "blocks":
-        bound_found = cast(BlockBound, found["bound"])
-        return blocks_certificate(bound_found, sums.objective, given.get("confidence"), began, reduced.stats)
-    summary = codec.load(session.folder.path / "summary.sks")
-    certificate = certify(pick(summary, "frequent-directions", "moments"), sums.objective, k, method)
-    spent, stats = time.perf_counter() - began, reduced.stats
-    return replace(certificate, cost=spent, rows_read=stats.rows_read, bytes_read=stats.bytes_read)
+    summary = codec.load(session.folder.path / "summary.sks") if described is None else found.bound
+    return measured_certificate(found, summary, k, given.get("confidence"), began)
 
 
 def _add(session: Session, content: dict[str, Any], certificate: Certificate) -> None:
-    """Put the certificate beside the run's own in manifest and report; one of the same kind is replaced."""
+    """Put the certificate beside the run's own in manifest and report."""
     folder, plain = session.folder, plain_value(certificate.to_dict())
 
     def added(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        return [e for e in entries if (e["method"], e["confidence"]) != (plain["method"], plain["confidence"])] + [
-            plain
-        ]
+        return _with(entries, plain, lambda e: (e["method"], e["confidence"]), lambda e: e["factor"] or math.inf)
 
     ours = folder.path / FILE
     before = json.loads(ours.read_text())["certificates"] if ours.exists() else []
@@ -196,10 +181,22 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     if report.exists():
         record = record_of(json.loads(report.read_text()))
         mine = certificate_record(certificate)
-        others = [c for c in record.certificates if (c.method, c.confidence) != (mine.method, mine.confidence)]
-        publish_report(folder, replace(record, certificates=[*others, mine]))
+        every = _with(record.certificates, mine, lambda c: (c.method, c.confidence or 1.0), lambda c: c.factor)
+        publish_report(folder, replace(record, certificates=every))
     content["files"] = [name for name in PUBLISHED if (folder.path / name).exists()]
     folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def _with(
+    entries: Sequence[T], new: T, kind: Callable[[T], tuple[str, float]], factor: Callable[[T], float]
+) -> list[T]:
+    """Return the certificates with a new one, which takes the place of one of the same method and confidence.
+
+    Of those that always hold the closest stays; picked from several draws, one of a probability would lose it.
+    """
+    same = [one for one in entries if kind(one) == kind(new)]
+    best = min([new, *same], key=factor) if kind(new)[1] == 1 else new
+    return [*(one for one in entries if kind(one) != kind(new)), best]
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from sketchselect.cluster import (
     drop_certificate,
     reassign_source,
 )
-from sketchselect.cluster.block_certificate import block_description, block_partition_bytes
-from sketchselect.cluster.labels_certificate import require_all_rows
+from sketchselect.cluster.block_certificate import BlockOptions, block_pass
+from sketchselect.cluster.certificate import compared
+from sketchselect.cluster.labelled_rows import require_all_rows, rows_are_same
 from sketchselect.cluster.weighted import WeightedColumns
 from sketchselect.config import CertificateSettings
-from sketchselect.execution import Source, summarize_source
+from sketchselect.execution import Source
 from sketchselect.readers import open_vector
 from sketchselect.selectors import Selection
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
@@ -87,8 +88,8 @@ def prove(
     k = settings.n_clusters
     certificates = [certify(summary, objective, k, method="spectral")]
     selected = None
+    source = Source(session.matrix, None, None, session.steps)
     if wanted.method == "blocks":
-        source = Source(session.matrix, None, None, session.steps)
         bound = from_blocks(session, source, wanted, k, objective, settings.random_state, "block certificate", sums)
         certificates.append(bound)
         selected = _of_selected(session, features, selection, found, wanted)
@@ -97,6 +98,9 @@ def prove(
     if own is not None and published.weighted_inertia is not None and own.n_clusters == k:
         bound, began = own.bound(published.weighted_inertia), time.perf_counter()
         certificates.append(bounded_certificate(own.lower_bound, bound, k, began))
+    if any(one.objective == 0 for one in certificates):
+        same = _rows_are_same(session, source, published)
+        certificates = [compared(one, same) for one in certificates]
     promise = certify_selection(summary, selection.support, k)
     for one in certificates:
         # The columns' promise is of every clustering, so the best bound of the optimum serves it too.
@@ -134,10 +138,10 @@ def from_blocks(
         Of the clustering: refused unless it is one of all these rows.
     """
     began = time.perf_counter()
-    description = block_description(n_clusters, wanted.block_rows, wanted.confidence, wanted.fraction, seed)
-    options = session.pass_options | {"partition_bytes": block_partition_bytes(description, source)}
+    description = BlockOptions(**wanted.blocks, seed=seed).description(n_clusters)
+    options = {**session.pass_options, "checkpoint": session.checkpoint}
     with session.stage(stage) as entry:
-        reduced = summarize_source(source, description, stage=stage, checkpoint=session.checkpoint, **options)
+        reduced = block_pass(source, description, stage, **options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
     found = cast(BlockBound, reduced.value)
@@ -158,7 +162,16 @@ def _of_selected(
         source, objective = Source(WeightedColumns(features.matrix, selection.weights)), found.weighted_inertia
     stage, seed = "block certificate of the selected columns", settings.random_state
     certificate = from_blocks(session, source, wanted, settings.n_clusters, objective, seed, stage)
+    if certificate.objective == 0:
+        certificate = compared(certificate, _rows_are_same(session, source, found))
     return replace(certificate, columns="selected")
+
+
+def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> bool:
+    """Return whether an objective of 0 is one, or squares of small differences vanished."""
+    labels = open_vector(clustering.labels, source.n_rows, name="labels")
+    with session.stage("comparing the rows of each cluster"):
+        return rows_are_same(replace(source, target=labels), clustering.centers.shape[0], **session.pass_options)
 
 
 def reassigned(

@@ -13,6 +13,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector, open_vector
+from sketchselect.report import ComparedRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.workflow.certifying import prove, reassigned
@@ -52,29 +53,6 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One of several clusterings of the same rows.
-
-    Parameters
-    ----------
-    columns : str
-        What it was found in: "selected columns", "selected columns, weighted", "all columns".
-    objective : float
-        Exact within-cluster sum of squares in all prepared columns, whatever it was found in.
-    nmi, ari : float or None
-        Agreement with known labels, where there are any.
-    published : bool
-        Whether ``labels.zarr`` holds it.
-    """
-
-    columns: str
-    objective: float
-    nmi: float | None = None
-    ari: float | None = None
-    published: bool = False
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """What is known of a clustering.
 
@@ -90,7 +68,7 @@ class Evaluation:
         With known labels.
     objective_all_columns : float or None
         Objective of k-means on all columns, where the job asked for the comparison.
-    compared : tuple of Compared
+    compared : tuple of ComparedRecord
         All clusterings that were made, where there are several.
     selected_certificate : Certificate or None
         Of k-means itself: of the clustering it found, in the columns that it worked on.
@@ -105,7 +83,7 @@ class Evaluation:
     certificates: tuple[Certificate, ...] = ()
     agreement: Agreement | None = None
     objective_all_columns: float | None = None
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[ComparedRecord, ...] = ()
     selected_certificate: Certificate | None = None
     selection_bound: SelectionBound | None = None
     moved: Moved | None = None
@@ -164,7 +142,7 @@ def evaluate(
     compared = []
     for place, (one, own) in enumerate(zip(all_found, agreements, strict=True)):
         compared.append(
-            Compared(
+            ComparedRecord(
                 "all columns" if one is on_all else _columns(one, moved is not None and place == best),
                 objective if place == best else float(sums[place].objective) if place < len(sums) else one.inertia,
                 None if own is None else own.nmi,

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from sketchselect.selectors import BaseSelector, Selection
     from sketchselect.summaries import Summary
 
-CERTIFICATE_ROWS_PER_CLUSTER = 8
-"""Rows of the certificate's sketch per cluster: the spectral bound is then within a few percent of the exact one."""
-
 
 def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
     """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
@@ -46,6 +43,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
+    from sketchselect.cluster.labels_certificate import sketch_rows
     from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections
 
     members: dict[str, Summary[Any]] = {}
@@ -58,7 +56,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     unsketched = selector.needs_target and config.cluster is None
     if FrequentDirections.kind not in kinds and not unsketched:
         n_clusters = config.cluster.n_clusters if config.cluster else 8
-        size = max(2, min(CERTIFICATE_ROWS_PER_CLUSTER * n_clusters, n_features))
+        size = max(2, min(sketch_rows(n_clusters), n_features))
         members[FrequentDirections.kind] = FrequentDirections(size=size)
     return Bundle(members)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.cluster import reassign_source
-from sketchselect.cluster.block_certificate import block_description, block_partition_bytes
+from sketchselect.cluster.block_certificate import BlockOptions, block_partition_bytes
 from sketchselect.config import JobConfig
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, reduce_blocks, summarize_source
@@ -226,13 +226,15 @@ class _Walk:
         settings, session = self.config.timeline, self.session
         if settings is None:
             return
+        from sketchselect.selectors.timeline import window_of
+
         wanted = session.selector.summary_description(session.n_columns)
         work, _, branches = work_of_scan(
             session.source,
             wanted,
             engine=cast(Engine, self.engine),
             points=settings.points,
-            window=settings.window,
+            window=window_of(session.selector, settings.window),
             partition_bytes=self.config.execution.partition_bytes,
             stage="timeline",
         )
@@ -286,9 +288,7 @@ class _Walk:
                 reassign_source(labelled, cast(CentroidSums, sums), **session.pass_options)
         wanted = settings.certificate_settings
         if wanted is not None and wanted.method == "blocks":
-            described = block_description(
-                k, wanted.block_rows, wanted.confidence, wanted.fraction, settings.random_state
-            )
+            described = BlockOptions(**wanted.blocks, seed=settings.random_state).description(k)
             for source, name in (
                 (everything, "block certificate"),
                 (features, "block certificate of the selected columns"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from sketchselect.cluster import Certificate
 from sketchselect.jobfile import job_toml
-from sketchselect.report import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.clustering import sizes
 from sketchselect.workflow.manifest import Findings
@@ -81,9 +81,7 @@ def run_record(session: Session, found: Findings, content: dict[str, Any]) -> Ru
             agreement.accuracy,
             agreement.accuracy_all_columns,
         ),
-        compared=[]
-        if evaluation is None
-        else [ComparedRecord(c.columns, c.objective, c.nmi, c.ari, c.published) for c in evaluation.compared],
+        compared=() if evaluation is None else evaluation.compared,
         stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},

@@ -56,12 +56,15 @@ def summarize(session: Session) -> Summary[Any]:
 
 
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
-    """Return what the method selects from: the summary of the rows, or what its own passes find.
+    """Return what the method selects from: the summary of the rows, or what its own or further passes find.
 
-    Methods that read columns, or read the source more than once, publish ``columns.sks``.
+    Methods that read columns, some rows, or the source more than once, publish ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
-    if session.columns_given or not selector.has_own_passes:
+    further = None
+    if not session.columns_given and not selector.has_own_passes:
+        further = selector.further_description(summary)
+    if session.columns_given or not (selector.has_own_passes or further is not None):
         folder.discard(("columns.sks",))
         return summary
     fingerprint = source_print(session)
@@ -74,18 +77,22 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         fingerprint["parameters"] = tables.plain_value(parameters)
         fingerprint["target"] = target_print(session)
         fingerprint["partition"] = partition_print(session)
+        fingerprint["further"] = None if further is None else summary_key(further)
     with session.stage("collect") as entry:
         if reusable(session, "collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
         options = session.pass_options
         if reads_columns(selector):
             options["partition_bytes"] = column_partition_bytes(session.config.execution.partition_bytes)
-        found: Summary[Any] = selector.collect(
-            session.source,
-            account=lambda stats: session.account(entry, stats),
-            checkpoint=session.checkpoint,
-            **options,
-        )
+        options |= {
+            "account": lambda stats: session.account(entry, stats),
+            "checkpoint": session.checkpoint,
+        }
+        found: Summary[Any]
+        if further is None:
+            found = selector.collect(session.source, **options)
+        else:
+            found = selector.complete(summary, session.source, **options)
         session.require_unchanged()
         folder.write("columns.sks", codec.encode(found))
         folder.finish("collect", fingerprint, ["columns.sks"], entry)

@@ -260,6 +260,11 @@ def select_from_file(
         raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
     if model_file is not None and not selectors.METHODS[method].needs_target:
         raise ConfigError(f"--model: {method} fits no model; leave the option out")
+    if chosen.parameters.get("window"):
+        raise ConfigError(
+            "--set window: a summary holds its rows as one, so that none can be left out; summarize only those that "
+            "count, or take the window in a job"
+        )
     require_replaceable(output, ".json", b"{")
     if model_file is not None:
         require_replaceable(model_file, ".json", b"{", "--model")

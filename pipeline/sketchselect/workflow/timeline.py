@@ -31,12 +31,13 @@ MAX_SHOWN = 5
 
 def check(config: JobConfig, selector: Any) -> None:
     """Raise `ConfigError` where the job wants a timeline and its method cannot give one."""
-    from sketchselect.selectors.timeline import require_one_summary
+    from sketchselect.selectors.timeline import require_one_summary, window_of
 
     if config.timeline is None:
         return
     try:
         require_one_summary(selector)
+        window_of(selector, config.timeline.window)
     except BadParameter as error:
         raise ConfigError(str(error)) from None
 
@@ -50,10 +51,11 @@ def timeline(session: Session) -> TimelineRecord | None:
     if settings is None or session.columns_given:
         folder.discard((FILE,))
         return None
-    from sketchselect.selectors.timeline import timeline_of
+    from sketchselect.selectors.timeline import timeline_of, window_of
 
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.vector("target"))
+    window = window_of(selector, settings.window)
     fingerprint = source_print(session)
     if fingerprint is not None:
         fingerprint["method"] = selector.method
@@ -65,14 +67,14 @@ def timeline(session: Session) -> TimelineRecord | None:
             found = timeline_of(
                 session.source,
                 selector,
-                window=settings.window,
+                window=window,
                 points=settings.points,
                 account=lambda stats: session.account(entry, stats),
                 checkpoint=session.checkpoint,
                 **session.pass_options,
             )
             session.require_unchanged()
-            record = record_of(found, settings.window, getattr(selector, "half_life", None))
+            record = record_of(found, window, getattr(selector, "half_life", None))
             entry["n_points"] = len(found.rows)
             entry["record"] = tables.plain_value(asdict(record))
             folder.write(FILE, timeline_csv(found))

@@ -1,0 +1,80 @@
+"""Jobs for clusters of real processes: a command in a process of its own, its result on threads, and an end halfway."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import zarr
+from tests.deploy.conftest import wait_until
+
+SELECTION_JOB = """
+[input]
+url = "rows.zarr"
+[select]
+method = "sketched-ridge"
+n_features = 20
+n_components = 6
+sketch_size = 10
+[execution]
+partition_bytes = "{partition_bytes}"
+[output]
+report = false
+"""
+
+
+def write_job(folder: Path, text: str, rows: np.ndarray, chunk_rows: int) -> None:
+    """Write the rows as a store and the job beside it, and run it on threads: ``reference``."""
+    store = zarr.create_array(folder / "rows.zarr", shape=rows.shape, chunks=(chunk_rows, rows.shape[1]), dtype="f4")
+    store[:] = rows.astype("float32")
+    (folder / "job.toml").write_text(text, encoding="utf-8")
+    done = run(folder, "threads", "reference")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def write_selection_job(folder: Path, seed: int, n_rows: int, chunk_rows: int, partition_bytes: str) -> None:
+    """Write a job that only selects, from rows of 100 columns in 12 dimensions."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n_rows, 12)) @ rng.standard_normal((12, 100))
+    write_job(folder, SELECTION_JOB.format(partition_bytes=partition_bytes), rows, chunk_rows)
+
+
+def command(folder: Path, cluster: str, out: str, *words: str) -> list[str]:
+    """Return the command line of the folder's job on a cluster, with the result in a folder beside it."""
+    job = ["run", str(folder / "job.toml"), "--cluster", cluster, "--set", f"output.dir={folder / out}"]
+    return [sys.executable, "-m", "sketchselect", *job, *words]
+
+
+def run(folder: Path, cluster: str, out: str, *words: str) -> subprocess.CompletedProcess[str]:
+    line = command(folder, cluster, out, *words)
+    return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+
+
+def run_interrupted(
+    words: list[str], halfway: Callable[[], bool], what: str, interrupt: Callable[[], None]
+) -> tuple[int, str]:
+    """Start a command, interrupt something when it is halfway, and return its exit code and what it said."""
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            wait_until(lambda: halfway() or process.poll() is not None, what)
+            assert process.poll() is None, process.communicate()[0]
+            interrupt()
+            said, _ = process.communicate(timeout=200)
+        finally:
+            process.kill()
+    return process.returncode, said
+
+
+def assert_same_result(folder: Path, out: str) -> None:
+    """Check that a result has the bits of the one on threads, file by file; clusters too where the job makes them."""
+    for name in ("selection.json", "summary.sks"):
+        assert (folder / out / name).read_bytes() == (folder / "reference" / name).read_bytes(), name
+    clustered = (folder / "reference" / "labels.zarr").exists()
+    for name in ("labels.zarr", "centers.zarr") if clustered else ():
+        mine, other = (zarr.open_array(folder / where / name, mode="r")[:] for where in (out, "reference"))
+        assert np.asarray(mine).tobytes() == np.asarray(other).tobytes(), name

@@ -1,0 +1,116 @@
+"""The cluster itself: where it listens, what it says of itself, which ones are refused."""
+
+import os
+
+import psutil
+import pytest
+
+from sketchselect.errors import BadCluster, BadParameter
+from sketchselect.execution import DaskEngine, local_cluster, summarize
+from sketchselect.summaries import Moments
+
+from .on_dask import Killer, run
+
+pytestmark = pytest.mark.slow
+
+
+def test_own_clusters_listen_on_loopback_only_and_leave_nothing_behind(store):
+    before = dict(os.environ)
+    me = psutil.Process()
+    there = {p.pid for p in me.children(recursive=True)}
+    with local_cluster(2) as own:
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            assert os.environ.get(name) == before.get(name)
+        summarize(store[0], Moments(), client=own)
+        ours = [me, *(p for p in me.children(recursive=True) if p.pid not in there)]
+        listening = {c.laddr.ip for p in ours for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+        assert len(ours) >= 3
+    assert listening <= {"127.0.0.1", "::1"}
+    workers = [
+        p for p in me.children(recursive=True) if p.pid not in there and "resource_tracker" not in str(p.cmdline())
+    ]
+    assert workers == []
+    changed = {k for k in os.environ if os.environ[k] != before.get(k)}
+    assert changed <= {"PYTEST_CURRENT_TEST", "__DASK_PARENT_PID", "KMP_DUPLICATE_LIB_OK"}
+
+
+def test_describe_tells_the_settings_in_effect(engine):
+    told = engine.describe()
+    assert told["n_workers"] == 2
+    assert told["memory_limit"] == 2**30
+    assert told["allowed_failures"] == 1
+    assert told["encrypted"] is False
+
+
+def test_other_versions_on_workers_are_refused(engine, monkeypatch):
+    from sketchselect.execution import cluster_checks
+
+    real = cluster_checks.metadata.version
+    monkeypatch.setattr(cluster_checks.metadata, "version", lambda name: "9.9" if name == "zarr" else real(name))
+    with pytest.raises(BadCluster, match=r"zarr .* on 2 worker\(s\), 9\.9 here"):
+        DaskEngine(engine.client)
+
+
+def test_workers_of_several_kinds_are_noted(engine, monkeypatch, tiny):
+    from sketchselect.execution import dask_engine
+
+    monkeypatch.setattr(dask_engine, "worker_builds", lambda client: [("numpy 1", "haswell"), ("numpy 1", "zen")])
+    mixed = DaskEngine(engine.client)
+    assert mixed.build() == ("haswell", "numpy 1", "zen")
+    progress = Killer(engine)
+    for _ in range(2):
+        run(tiny(20), mixed, progress=progress)
+    assert len([note for note in progress.notes if "2 different kinds" in note]) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "exposed"),
+    [
+        ("tcp://127.0.0.1:8786", False),
+        ("tcp://[::1]:8786", False),
+        ("tcp://localhost:8786", False),
+        ("inproc://10.0.0.1/1/1", False),
+        ("tls://10.0.0.1:8786", False),
+        ("tcp://10.0.0.1:8786", True),
+        ("tcp://scheduler.internal:8786", True),
+    ],
+)
+def test_clusters_beyond_this_machine_should_be_encrypted(address, exposed):
+    from sketchselect.execution.cluster_checks import is_exposed
+
+    assert is_exposed(address) is exposed
+
+
+def test_an_address_where_nobody_listens_is_an_error():
+    from sketchselect.execution.dask_cluster import connect
+
+    with pytest.raises(BadCluster, match="no scheduler can be reached"), connect("tcp://127.0.0.1:9", timeout=1):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"n_workers": -1}, {"threads_per_worker": 0}, {"memory_limit": "lots"}])
+def test_clusters_that_cannot_be_are_refused(options):
+    with pytest.raises(BadParameter), local_cluster(**options):
+        pass
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_starting_a_cluster_is_tried_three_times(monkeypatch, failures):
+    import distributed
+
+    real, tries = distributed.LocalCluster, []
+
+    def unlucky(**options):
+        tries.append(options)
+        if len(tries) <= failures:
+            raise RuntimeError("Nanny failed to start.")
+        return real(**options)
+
+    monkeypatch.setattr(distributed, "LocalCluster", unlucky)
+    if failures == 3:
+        with pytest.raises(BadCluster, match=r"did not start in 3 attempts .*Nanny.*threads"), local_cluster(1):
+            pass
+    else:
+        with local_cluster(1) as own:
+            assert own.n_workers == 1
+    assert len(tries) == 3

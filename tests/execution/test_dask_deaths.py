@@ -1,0 +1,134 @@
+"""Workers that die, tasks that fail and passes that stand still: the same bits, or an error naming the partition."""
+
+import os
+import time
+
+import dask
+import numpy as np
+import pytest
+
+from sketchselect.errors import NoWorkers, PartitionCrash, PartitionFailed, Stalled
+from sketchselect.execution import DaskEngine, SerialEngine, Source, local_cluster, summarize, summarize_source
+from sketchselect.summaries import FrequentDirections
+
+from .on_dask import FEW_DEATHS, Killer, Slowly, SlowMatrix, run, spans
+
+pytestmark = pytest.mark.slow
+
+# --- deaths ----------------------------------------------------------------------------------------------------------
+
+
+def test_killed_workers_do_not_change_the_bits(engine, wide, store, expected):
+    source, options = wide
+    serial = summarize_source(source, FrequentDirections(size=8), engine=SerialEngine(), **options)
+    killer = Killer(engine, 10, 40)
+    slow = SlowMatrix(source.matrix)
+    got = summarize_source(Source(slow), FrequentDirections(size=8), engine=engine, progress=killer, **options)
+    assert got.value == serial.value
+    assert got.stats.worker_deaths == 2
+    assert sum("worker died" in note for note in killer.notes) == 2
+    assert killer.total == 0
+
+
+def test_rows_lost_with_the_worker_that_held_them_are_sent_again(engine, store):
+    description = FrequentDirections(size=8)
+    serial = summarize(store[1], description, client="serial", partition_bytes=200 * 128 * 8)
+
+    class SlowFrequentDirections(FrequentDirections):
+        def from_block(self, X, y=None, **options):
+            time.sleep(0.1)
+            return super().from_block(X, y, **options)
+
+    killer = Killer(engine, 3, 9, 15)
+    got = summarize(
+        store[1], SlowFrequentDirections(size=8), client=engine, partition_bytes=200 * 128 * 8, progress=killer
+    )
+    assert got.sketch.tobytes() == serial.sketch.tobytes()
+    assert got.shrinkage == serial.shrinkage
+    assert killer.after == []
+
+
+def test_a_task_that_kills_its_worker_once_is_run_again(engine, tiny, tmp_path):
+    leaf = Slowly(0, at=500, what="die", marker=str(tmp_path / "died"))
+    reduced = run(tiny(1000), engine, leaf=leaf)
+    assert reduced.value == spans()
+    assert reduced.stats.worker_deaths == 1
+
+
+def test_a_task_that_always_kills_its_worker_is_named(engine, tiny):
+    with pytest.raises(PartitionCrash) as info:
+        run(tiny(1000), engine, leaf=Slowly(0, at=500, what="die"))
+    message = str(info.value)
+    assert message.startswith("tiny: partition 50 (rows 500 to 509): worker died 2 times")
+    assert "limit 1.0 GiB" in message
+    assert "none for exceeding the memory limit" in message
+    assert "partition_bytes" in message
+    assert run(tiny(1000), engine).value == spans()
+
+
+def test_a_worker_killed_for_its_memory_is_named_so(tiny):
+    def hog(block):
+        if block.start == 30:
+            held = [np.ones(2**24) for _ in range(40)]
+            time.sleep(5)
+            return len(held)
+        return 1
+
+    with (
+        dask.config.set(FEW_DEATHS),
+        local_cluster(1, "500MiB") as small,
+        pytest.raises(PartitionCrash, match=r"partition 3 .*killed for exceeding"),
+    ):
+        run(tiny(100), small, leaf=hog, merge=lambda a, b: a + b)
+
+
+# --- errors in tasks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("what", "name"), [("exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
+def test_leaving_inside_a_task_does_not_kill_the_worker(engine, tiny, what, name):
+    before = sorted(engine.client.run(os.getpid).values())
+    with pytest.raises(PartitionFailed, match=rf"partition 50 \(rows 500 to 509\): {name}"):
+        run(tiny(1000), engine, leaf=Slowly(0, at=500, what=what))
+    assert sorted(engine.client.run(os.getpid).values()) == before
+
+
+def test_what_workers_cannot_load_is_said(engine, tiny):
+    class Unloadable:
+        def __call__(self, block):
+            return 0
+
+        def __reduce__(self):
+            return __import__, ("no_such_module_anywhere",)
+
+    with pytest.raises(PartitionFailed, match="same environment"):
+        run(tiny(20), engine, leaf=Unloadable())
+
+
+def test_a_pass_that_stands_still_is_given_up(tiny):
+    with local_cluster(2) as own:
+        began = time.monotonic()
+        with pytest.raises(Stalled, match=r"no partition was finished in 4\.0 s .*127\.0\.0\.1.*running.* of .*GiB"):
+            run(tiny(1000), own, leaf=Slowly(0, at=500, what="hang"), stall_timeout=4.0)
+        assert time.monotonic() - began < 40
+
+
+def test_no_workers_is_an_error_and_not_a_wait(tiny):
+    from distributed import Client, LocalCluster
+
+    options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        with pytest.raises(NoWorkers, match="no worker after"):
+            DaskEngine(client, worker_timeout=0.3)
+        cluster.scale(1)
+        engine = DaskEngine(client, worker_timeout=60.0)
+        engine.worker_timeout = 1.0
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)
+        engine._await_workers = lambda: None
+        engine._refresh = lambda: None
+        with pytest.raises(NoWorkers, match="no workers for"):
+            run(tiny(100), engine, leaf=Slowly(0.1))

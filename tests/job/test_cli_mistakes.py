@@ -1,0 +1,128 @@
+"""One readable line for every mistake in a job, a source, a file or a folder, and nothing lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from .commands import cli, refused
+
+
+def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    refused(cli("run", tmp_path / "none.toml"), 2, "no such job file")
+    refused(cli("run", job_file(select={"n_featurs": 3})), 2, "job.toml: select.n_featurs", "did you mean", "(line ")
+    refused(cli("run", job_file(), "--set", "cluster.n_clusters=0"), 2, "cluster.n_clusters", "(from --set)")
+    refused(cli("run", job_file(select={"n_features": 13})), 2, "select.n_features: 13 wanted", "12 columns")
+    refused(cli("run", job_file(cluster={"n_clusters": 301})), 2, "cluster.n_clusters: 301 wanted", "300 rows")
+    (tmp_path / "job.toml").write_text("[input\n")
+    refused(cli("run", tmp_path / "job.toml"), 2, "line 1")
+    several = cli("run", job_file(select={"method": "x"}, cluster={"tol": -1.0}, output={"report": 3}))
+    assert several.exit_code == 2
+    assert len([line for line in several.stderr.splitlines() if line.startswith("error: job.toml: ")]) == 3
+    assert not (tmp_path / "out").exists()
+
+
+def bad_sources(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Name -> a source that cannot be a matrix of numbers, and what is said of it."""
+    made: dict[str, tuple[Path, str]] = {"missing": (folder / "none.zarr", "none.zarr")}
+    (folder / "photos").mkdir()
+    (folder / "photos" / "a.jpg").write_bytes(b"x")
+    made["not a store"] = (folder / "photos", "photos")
+    for name, array in {
+        "one-dimensional": np.zeros(10),
+        "three-dimensional": np.zeros((4, 3, 2)),
+        "complex": np.zeros((40, 12), complex),
+        "text": np.full((40, 12), "a"),
+    }.items():
+        np.save(folder / f"{name}.npy", array)
+        made[name] = (folder / f"{name}.npy", f"{name}.npy")
+    np.save(folder / "objects.npy", np.full((40, 12), None), allow_pickle=True)
+    made["objects"] = (folder / "objects.npy", "objects.npy")
+    np.save(folder / "rowless.npy", np.zeros((0, 12)))
+    made["no rows"] = (folder / "rowless.npy", "rowless.npy")
+    nan = np.ones((40, 12))
+    nan[7, 3] = np.nan
+    np.save(folder / "nan.npy", nan)
+    made["not a number"] = (folder / "nan.npy", "row 7, column 3")
+    return made
+
+
+def test_bad_sources(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    for name, (path, expected) in bad_sources(tmp_path).items():
+        done = cli("run", job_file(input={"url": str(path)}))
+        assert done.exit_code in (1, 2), name
+        refused(done, done.exit_code, expected)
+        assert not (tmp_path / "out" / "summary.sks").exists(), name
+
+
+def test_damaged_stores(job_file: Callable[..., Path], store: Path, tmp_path: Path) -> None:
+    chunk = store / "c" / "3" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(whole[: len(whole) // 2])
+    refused(cli("run", job_file()), 1, "c/3/0")
+    chunk.unlink()
+    refused(cli("run", job_file()), 1, "c/3/0", "fill")
+    assert not (tmp_path / "out" / "summary.sks").exists()
+    filled = cli("run", job_file(input={"missing_chunks": "fill"}))
+    assert filled.exit_code == 0, filled.output
+
+
+def test_folders_that_are_not_ours(job_file: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious.txt").write_text("mine")
+    for arguments in (["run", job_file()], ["run", job_file(), "--fresh"], ["demo", "--out", tmp_path / "out"]):
+        refused(cli(*arguments), 1, str(tmp_path / "out"), "not made by sketchselect")
+    refused(cli("report", tmp_path / "out"), 1, "not an output folder")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious.txt"]
+
+
+def test_files_that_are_not_ours(store: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "thesis.sks"
+    precious.write_text("not a summary")
+    refused(cli("summarize", store, "-o", precious, "--cluster", "serial"), 1, "not overwritten")
+    assert precious.read_text() == "not a summary"
+    refused(cli("summarize", store, "-o", tmp_path / "a.txt", "--cluster", "serial"), 2, "must end in .sks")
+    refused(cli("summarize", store, "-o", tmp_path / "no" / "a.sks", "--cluster", "serial"), 1, "does not exist")
+    refused(cli("inspect", precious), 1, "not a summary file")
+    refused(cli("merge", precious, precious, "-o", tmp_path / "b.sks"), 1, "thesis.sks")
+    (tmp_path / "theirs.zarr").mkdir()
+    (tmp_path / "theirs.zarr" / "x").write_text("")
+    np.save(tmp_path / "a.npy", np.zeros((3, 3)))
+    refused(cli("convert", tmp_path / "a.npy", tmp_path / "theirs.zarr"), 1, "theirs.zarr")
+    refused(cli("convert", tmp_path / "a.npy", tmp_path / "b.zarr", "--chunks", "10"), 2, "ROWSxCOLUMNS")
+
+
+def test_bad_selections(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.sks"
+    assert cli("summarize", store, "-o", file, "--size", 6, "--cluster", "serial").exit_code == 0
+    chosen = tmp_path / "s.json"
+    select = ["select", file, "-o", chosen, "--features"]
+    refused(cli(*select, 13, "--method", "variance"), 2, "13 wanted", "12 columns")
+    refused(cli(*select, 3, "--method", "varience"), 2, "did you mean 'variance'?")
+    refused(cli(*select, 3, "--method", "sketched-ridge", "--set", "n_component=2"), 2, "did you mean 'n_components'?")
+    refused(cli(*select, 3, "--method", "sketched-ridge", "--set", "n_components=40"), 2, "n_components")
+    refused(cli(*select, 3, "--method", "variance", "--set", "nothing"), 2, "NAME=VALUE")
+    assert not chosen.exists()
+    unprepared = cli(*select, 3, "--method", "sketched-ridge", "--set", "n_components=2")
+    assert unprepared.exit_code == 0, unprepared.output
+    assert "asks for rows prepared with --prepare l2" in unprepared.stdout
+    wide = tmp_path / "wide.npy"
+    np.save(wide, np.random.default_rng(0).standard_normal((30, 20)))
+    refused(
+        cli("cluster", wide, "--selection", chosen, "--clusters", 2, "-o", tmp_path / "out", "--cluster", "serial"),
+        2,
+        "12 columns",
+        "has 20",
+    )
+
+
+def test_a_summary_is_not_merged_with_itself(store: Path, tmp_path: Path) -> None:
+    one, again = tmp_path / "one.sks", tmp_path / "again.sks"
+    assert cli("summarize", store, "-o", one, "--size", 6, "--cluster", "serial").exit_code == 0
+    before = one.read_bytes()
+    shutil.copy(one, again)
+    refused(cli("merge", one, again, "-o", one), 2, "again.sks", "counted twice")
+    assert one.read_bytes() == before

@@ -1,0 +1,110 @@
+"""Running a job again: what is kept, what is done anew, and what is never published."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect.errors import SketchSelectError, SourceChanged
+
+from .oracles import Diary
+
+Job = Callable[..., dict[str, Any]]
+
+
+def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
+    first = sks.run(job())
+    files = {n: (tmp_path / "out" / n).read_bytes() for n in ("selection.json", "summary.sks", "scores.csv")}
+    diary = Diary()
+    again = sks.run(job(), progress=diary)
+    assert diary.passes == ["objective"], "only the pass that nothing keeps is read again"
+    assert [s["name"] for s in again.manifest["stages"] if s["reused"]] == ["summarize", "write features", "k-means"]
+    assert (again.labels == first.labels).all()
+    assert (again.objective, again.inertia) == (first.objective, first.inertia)
+    assert {n: (tmp_path / "out" / n).read_bytes() for n in files} == files
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "redone"),
+    [
+        ("cluster", {"random_state": 1}, {"write features", "k-means"}),
+        ("cluster", {"n_clusters": 2}, {"k-means"}),
+        ("select", {"n_features": 4}, {"write features", "k-means"}),
+        ("select", {"alpha": "paper", "n_features": 12}, {"write features", "k-means"}),
+        ("select", {"sketch_size": 5}, {"summarize", "write features", "k-means"}),
+        ("prepare", {"rows": ["l2"]}, set()),
+        ("execution", {"partition_bytes": "8KiB"}, {"summarize", "write features", "k-means"}),
+        ("output", {"report": True}, set()),
+    ],
+)
+def test_what_changed_is_done_anew_and_what_did_not_is_not(
+    job: Job, section: str, change: dict[str, Any], redone: set[str]
+) -> None:
+    sks.run(job())
+    diary = Diary()
+    result = sks.run(job(**{section: change}), progress=diary)
+    kept = {"summarize", "write features", "k-means"}
+    assert {s["name"] for s in result.manifest["stages"] if s["name"] in kept and not s["reused"]} == redone
+    fresh = sks.run(job(**{section: change}), fresh=True)
+    assert (fresh.labels == result.labels).all()
+    assert fresh.objective == result.objective
+
+
+def test_changed_rows_are_read_again(job: Job, store: Path) -> None:
+    before = sks.run(job())
+    array: Any = zarr.open_array(str(store), mode="r+")
+    array[40:60] = array[40:60] + 1.0
+    diary = Diary()
+    after = sks.run(job(), progress=diary)
+    assert "summarize" in diary.passes
+    assert any("changed since the last run here: source" in note for note in diary.notes)
+    assert after.objective != before.objective
+
+
+def test_damaged_results_of_an_earlier_run_are_made_again(job: Job, tmp_path: Path) -> None:
+    first = sks.run(job())
+    summary = tmp_path / "out" / "summary.sks"
+    good = summary.read_bytes()
+    summary.write_bytes(good[:-1])
+    shutil.rmtree(tmp_path / "out" / "labels.zarr")
+    again = sks.run(job())
+    assert summary.read_bytes() == good
+    assert (again.labels == first.labels).all()
+
+
+def test_a_source_that_changes_during_the_job_is_not_published(
+    job: Job, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sketchselect.workflow import stages
+
+    select = stages.select
+
+    def rewrite_then_select(*args: Any) -> Any:
+        array: Any = zarr.open_array(str(store), mode="r+")
+        array[0:20] = 0.5
+        return select(*args)
+
+    monkeypatch.setattr(stages, "select", rewrite_then_select)
+    with pytest.raises(SourceChanged, match="rewritten while"):
+        sks.run(job())
+    assert not (tmp_path / "out" / "features.zarr").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert sks.run(job()).manifest["stages"][0]["reused"] is False
+
+
+def test_a_source_that_cannot_be_read_takes_nothing_away(job: Job, rows: np.ndarray, tmp_path: Path) -> None:
+    sks.run(job(output={"report": True}))
+    bad = rows.copy()
+    bad[7, 3] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(SketchSelectError, match="row 7, column 3"):
+        sks.run(job(input={"url": str(tmp_path / "bad.npy")}))
+    assert {"manifest.json", "report.json", "report.html"} <= {p.name for p in (tmp_path / "out").iterdir()}

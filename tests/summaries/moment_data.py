@@ -1,0 +1,42 @@
+"""Data and forms of moments shared by the tests of this folder."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+
+from sketchselect.summaries import Moments
+
+FORMS = {
+    "comoment": Moments(),
+    "qr": Moments(method="qr"),
+    "pairwise": Moments(missing="pairwise"),
+    "degree 2": Moments(degree=2),
+}
+
+
+def blocks(description, X, y=None, weights=None, n_blocks=7):
+    """Return the summary of each of some unequal blocks."""
+    edges = np.unique(np.r_[0, (len(X) * np.linspace(0, 1, n_blocks + 1)[1:-1] ** 1.5).astype(int), len(X)])
+    return [
+        description.from_block(
+            X[a:b],
+            None if y is None else y[a:b],
+            start=int(a),
+            sample_weight=None if weights is None else weights[a:b],
+        )
+        for a, b in pairwise(edges)
+    ]
+
+
+def merged(parts):
+    return reduce(lambda a, b: a.merge(b), parts)
+
+
+def some_rows(n=400, p=6, q=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) @ rng.standard_normal((p, p)) + 10 * rng.standard_normal(p)
+    y = X[:, :q] * 3 + rng.standard_normal((n, q))
+    return X, y, rng.integers(0, 4, n) + rng.random(n)
