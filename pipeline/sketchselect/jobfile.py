@@ -168,6 +168,10 @@ def _section_contradictions(text: JobText, config: JobConfig) -> list[str]:
             problems.append(
                 line(text, ("cluster",), 'input.nonfinite = "missing" leaves gaps in rows that k-means needs')
             )
+    own = config.select.parameters.get("window")
+    if config.timeline is not None and None not in (own, config.timeline.window) and own != config.timeline.window:
+        said = f"{config.timeline.window}, but select.window is {own}; give one of them"
+        problems.append(line(text, ("timeline", "window"), said))
     if config.cluster is not None and not config.output.features:
         problems.append(line(text, ("output", "features"), "false, but [cluster] works on the selected columns"))
     return problems

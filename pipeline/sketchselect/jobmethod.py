@@ -41,7 +41,9 @@ def parameter_problems(text: JobText) -> list[str]:
         if name == "n_features_to_select":
             problems.append(line(text, path, "unknown key; in a job file it is called 'n_features'"))
         elif name not in hints:
-            problems.append(line(text, path, f"unknown key{hint(path, known)}"))
+            others = [other for other in selectors.METHODS if name in method_parameters(other)]
+            said = f"{method} has none; {', '.join(others[:6])} do" if others else f"unknown key{hint(path, known)}"
+            problems.append(line(text, path, said))
         elif not _fits(value, hints[name]):
             expected = f"expected {_described(hints[name])}, got {shown(value)}{yaml_hint(text, value)}"
             problems.append(line(text, path, expected))

@@ -16,7 +16,9 @@ from sketchselect.cli.certify import certify as certify_command
 from sketchselect.cluster import block_certificate, blocks_certificate
 from sketchselect.config import CertificateSettings
 from sketchselect.errors import BadParameter, Incompatible, Interrupted
-from sketchselect.execution import Checkpoint
+from sketchselect.execution import Checkpoint, Source
+from sketchselect.readers import open_matrix
+from sketchselect.summaries import BlockBound, Bundle
 from sketchselect.summaries.block_bound import least_mean
 
 
@@ -224,3 +226,12 @@ def test_words_for_a_bound_of_nothing_and_for_one_that_is_reached():
 def test_options_for_rows_are_not_ignored_beside_a_summary(option):
     with pytest.raises(BadParameter, match=next(iter(option))):
         sks.certify(sks.Moments().from_block(np.eye(4)), 3.0, 2, **option)
+
+
+@pytest.mark.parametrize("n_columns", [2, 40, 784])
+def test_no_partition_is_minutes_of_work(n_columns):
+    """Narrow rows would have thousands of blocks in a partition of the usual size."""
+    source = Source(open_matrix(np.zeros((1000, n_columns), dtype=np.float32)))
+    for description in (BlockBound(5, block_rows=400), Bundle({"bound": BlockBound(5, block_rows=400)})):
+        rows = block_certificate.block_partition_bytes(description, source) / (8 * n_columns)
+        assert 8 * 400 <= rows <= 32 * 400

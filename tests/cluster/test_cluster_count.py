@@ -99,3 +99,17 @@ def test_adjusted_rand_index_is_that_of_scikit_learn():
     table = np.zeros((4, 3))
     np.add.at(table, (a, b), 1)
     assert cluster_count.adjusted_rand(table) == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ks": 5}, "several numbers of clusters"),
+        ({"ks": [2], "random_state": None}, "random_state must be a whole number"),
+        ({"ks": [2], "random_state": True}, "random_state must be a whole number"),
+        ({"ks": [2], "sample_rows": -1}, "sample_rows"),
+    ],
+)
+def test_mistakes_name_their_parameter(given, said):
+    with pytest.raises(BadParameter, match=said):
+        sks.cluster_range(np.random.default_rng(0).random((50, 3)), **given)

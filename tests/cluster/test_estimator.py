@@ -130,3 +130,18 @@ def test_sparse_rows():
     assert np.array_equal(given.labels_, dense.labels_)
     assert np.array_equal(given.cluster_centers_, dense.cluster_centers_)
     assert np.array_equal(given.predict(sparse), dense.labels_)
+
+
+def test_sparse_rows_with_long_indices():
+    X = scipy.sparse.random_array((60, 30), density=0.3, rng=np.random.default_rng(0), format="csr")
+    long = X.copy()
+    long.indices, long.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    expected = KMeans(3).fit(X).cluster_centers_.tobytes()
+    assert KMeans(3).fit(long).cluster_centers_.tobytes() == expected
+    assert KMeans(3).fit(long.tocsc()).cluster_centers_.tobytes() == expected
+
+
+@pytest.mark.parametrize("seed", [True, "a"])
+def test_a_seed_is_a_number(seed):
+    with pytest.raises(ValueError, match=r"random_state|seed"):
+        KMeans(2, random_state=seed).fit(np.eye(5))

@@ -95,6 +95,17 @@ def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers
     assert bits(found) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, engine=SerialEngine()))
 
 
+def test_rows_in_our_memory_are_clustered_there(engine, store, on_workers):
+    """However large they are, the cluster sees no iteration."""
+    _, X = store
+    told = Told("k-means: iteration 1", lambda: pytest.fail("an iteration ran on the cluster"))
+    found = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, engine=engine, progress=told)
+    assert any("clustered here" in note for note in told.notes)
+    assert bits(found) == bits(
+        fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, engine=SerialEngine())
+    )
+
+
 def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers):
     path, _ = store
 

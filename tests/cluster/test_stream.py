@@ -89,3 +89,20 @@ def test_too_few_rows_are_told_when_centres_are_asked_for():
         KMeans(4).cluster_centers_
     with pytest.raises(ValueError, match="features"):
         km.partial_fit(np.ones((3, 5)))
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"init": "bad"}, {"max_iter": -1}, {"tol": -1.0}, {"n_init": 0}, {"init": np.zeros((3, 2))}]
+)
+def test_parameters_out_of_range_are_refused_at_every_batch(parameters):
+    with pytest.raises(BadParameter, match=next(iter(parameters))):
+        KMeans(3, **parameters).partial_fit(np.eye(2))
+    stream = KMeans(3).partial_fit(np.eye(2)).set_params(**parameters)
+    with pytest.raises(BadParameter, match=next(iter(parameters))):
+        stream.partial_fit(np.eye(2))
+
+
+def test_a_stream_keeps_its_number_of_clusters():
+    stream = KMeans(5).partial_fit(np.random.default_rng(0).random((40, 2))).set_params(n_clusters=3)
+    with pytest.raises(BadParameter, match="n_clusters is 3, but this stream was begun with 5"):
+        stream.partial_fit(np.eye(2))

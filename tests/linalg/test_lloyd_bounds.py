@@ -57,6 +57,14 @@ def test_magnitudes_that_bounds_in_float32_cannot_hold(scale):
     iterate(X, X[:20], 10)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [5e-24, 2e-23, 1e18, 1.6e18])
+@pytest.mark.parametrize(("n_features", "n_clusters"), [(64, 12), (32, 40)])
+def test_squares_at_the_ends_of_float32(n_features, n_clusters, scale, dtype):
+    X = (scale * cloud(9, 2000, n_features, 10)).astype(dtype)
+    iterate(X, X[:n_clusters].astype(float), 10)
+
+
 def test_most_rows_are_not_compared_once_centres_move_little():
     X = cloud(1, 20_000, 32, 30).astype(np.float32)
     memory = iterate(X, X[:30].astype(float), 20)

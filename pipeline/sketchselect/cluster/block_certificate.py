@@ -33,6 +33,9 @@ SAMPLED_SHARE = 0.25
 BLOCKS_PER_PARTITION = 8
 """Blocks that a partition should have, so that the rows of a block come from many places."""
 
+MOST_BLOCKS = 32
+"""Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead."""
+
 
 @dataclass(frozen=True)
 class BlockOptions:
@@ -115,14 +118,17 @@ def block_pass(
 
 
 def block_partition_bytes(description: Summary[Any], source: Source) -> int:
-    """Return the size of partitions of `BLOCKS_PER_PARTITION` blocks, or the default size if that is more."""
+    """Return the size of partitions: `BLOCKS_PER_PARTITION` blocks, or the default size, but at most `MOST_BLOCKS`."""
     bounds = description.values() if isinstance(description, Bundle) else [description]
-    rows = BLOCKS_PER_PARTITION * max(getattr(member, "block_rows", 0) for member in bounds)
+    block = max(getattr(member, "block_rows", 0) for member in bounds)
     row = 8.0 * source.n_columns
     entries = source.matrix.entry_offsets
     if description.accepts_sparse and entries is not None and replace(source, takes_sparse=True).is_sparse:
         row = ENTRY_NBYTES * float(entries[-1]) / max(source.n_rows, 1)
-    return max(DEFAULT_PARTITION_BYTES, int(rows * row))
+    if not block:
+        return DEFAULT_PARTITION_BYTES
+    wanted = max(DEFAULT_PARTITION_BYTES, int(BLOCKS_PER_PARTITION * block * row))
+    return min(wanted, int(MOST_BLOCKS * block * row))
 
 
 def blocks_certificate(

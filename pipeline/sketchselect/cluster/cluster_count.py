@@ -239,6 +239,8 @@ def range_of_source(
 ) -> ClusterRange:
     """Return `cluster_range` of a source; further options are those of `summarize_source`."""
     ks = _checked(ks)
+    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
+        raise BadParameter(f"cluster_range: random_state must be a whole number, got {random_state!r}")
     most = max(ks)
 
     def read(description: Summary[Any], stage: str) -> Any:
@@ -247,7 +249,11 @@ def range_of_source(
         ).value
 
     sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * most, 64)))), "range of clusters: sketch")
-    size = max(LEAST_ROWS, ROWS_PER_CLUSTER * most) if sample_rows is None else require_positive("n_rows", sample_rows)
+    size = (
+        max(LEAST_ROWS, ROWS_PER_CLUSTER * most)
+        if sample_rows is None
+        else require_positive("sample_rows", sample_rows)
+    )
     spread = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
     own = derive_seed(random_state, "range", "coreset")
     wanted = RowSample(size, own, sketch.mean, spread) if spread > 0 else RowSample(size, own)
@@ -313,6 +319,8 @@ def adjusted_rand(table: Array) -> float:
 
 
 def _checked(ks: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(ks, (int, np.integer)):
+        raise BadParameter(f"cluster_range: ks must be several numbers of clusters, such as range(2, 21), got {ks}")
     numbers = sorted({require_positive("a number of clusters", k) for k in ks})
     if not numbers:
         raise BadParameter("cluster_range: no number of clusters was given")

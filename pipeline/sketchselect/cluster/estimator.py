@@ -26,7 +26,7 @@ from sketchselect.cluster.labels import (
 from sketchselect.cluster.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.minibatch import StreamSample
 from sketchselect.cluster.passes import open_passes, partition_nbytes
-from sketchselect.errors import BadBlock
+from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.block import Source
 from sketchselect.execution.engines import as_engine
 from sketchselect.execution.reduce import source_bands
@@ -141,11 +141,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             For parameters out of range, or fewer rows than clusters.
         """
         source = self._source(X, sample_weight, reset=True)
-        parameters = KMeansParameters(
-            self.n_clusters, self.init, self.n_init, self.max_iter, self.tol, _seed(self.random_state)
-        )
         with as_engine(client) as engine:
-            result = fit_kmeans(source, parameters, engine=engine)
+            result = fit_kmeans(source, self._parameters(), engine=engine)
         self._forget()
         self.labels_ = result.labels
         self._centers = result.centers
@@ -161,7 +158,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         number of the row in the stream, far rows with higher probability (`RowSample`). When `cluster_centers_` is
         asked for, `n_init` k-means++ starts (10 by default) are refined on them and the best is taken. So the centres
         do not depend, to the bit, on how the stream was cut into batches, nor, beyond chance, on its order; and no
-        centre can die. After `fit` a new stream begins.
+        centre can die. After `fit` a new stream begins. The method of `init`, `max_iter` and `tol` make no difference.
 
         Parameters
         ----------
@@ -178,9 +175,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         """
         stream = getattr(self, "_stream", None)
         source = replace(self._source(X, sample_weight, reset=stream is None), takes_sparse=True)
+        if not isinstance(self.init, str):
+            raise BadParameter("partial_fit finds its own centres: init must be one of the methods, not an array")
+        self._parameters().checked(source.n_columns)
         if stream is None:
-            checked = KMeansParameters(self.n_clusters, "k-means||", self.n_init).checked(source.n_columns)
-            stream = StreamSample(checked.n_clusters, derive_seed(_seed(self.random_state), "k-means", 0))
+            stream = StreamSample(self.n_clusters, derive_seed(_seed(self.random_state), "k-means", 0))
+        if stream.n_clusters != self.n_clusters:
+            raise BadParameter(
+                f"n_clusters is {self.n_clusters}, but this stream was begun with {stream.n_clusters}; use another "
+                "KMeans for another number"
+            )
         bands = source_bands(source)
         for index in range(len(bands)):
             block = source.block(*bands[index])
@@ -204,6 +208,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     @property
     def _n_features_out(self) -> int:
         return int(self.cluster_centers_.shape[0])
+
+    def _parameters(self) -> KMeansParameters:
+        return KMeansParameters(
+            self.n_clusters, self.init, self.n_init, self.max_iter, self.tol, _seed(self.random_state)
+        )
 
     def _forget(self) -> None:
         """Drop what an earlier fit or stream left."""
@@ -278,12 +287,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         else:
             # In-memory data get scikit-learn's own checks and messages.
             values = validate_data(
-                self, X, reset=reset, dtype=[np.float64, np.float32], accept_sparse="csr", accept_large_sparse=False
+                self, X, reset=reset, dtype=[np.float64, np.float32], accept_sparse="csr", accept_large_sparse=True
             )
             matrix = readers.open_matrix(values)
         weight = None
         if sample_weight is not None:
-            if isinstance(sample_weight, (int, float)):
+            if isinstance(sample_weight, (int, float, np.number)):
                 sample_weight = np.full(matrix.shape[0], float(sample_weight))
             weight = readers.open_vector(
                 sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
@@ -312,6 +321,8 @@ def _is_dask_array(X: Any) -> bool:
 
 
 def _seed(random_state: Any) -> int:
-    if isinstance(random_state, (int, np.integer)):
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         return int(random_state)
+    if isinstance(random_state, bool):
+        raise BadParameter(f"random_state must be a whole number, got {random_state!r}")
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

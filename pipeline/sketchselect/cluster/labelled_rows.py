@@ -73,6 +73,8 @@ def measure(source: Source, n_clusters: int, bound: Summary[Any] | None, stage: 
     found = cast(Bundle, reduced.value)
     sums = cast(CentroidSums, found["objective"])
     _require_none(float(sums.cluster_weights[-1]), found.n_rows, source.weight is not None)
+    if source.weight is not None and sums.weight == 0:
+        raise BadParameter("every sample_weight is zero: there is nothing to certify")
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
         same = rows_are_same(source, n_clusters, **options)

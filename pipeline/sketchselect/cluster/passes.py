@@ -41,7 +41,8 @@ CENTER_RATIO = 16
 """Times the centres' bytes that a partition has at least: making and merging their sums is work of that size."""
 
 LOCAL_NBYTES = 512 << 20
-"""Prepared, selected data up to this size are clustered in the client's process even where a cluster was given."""
+"""Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
+in its memory already is so at any size that fits."""
 
 HELD_SHARE = 0.25
 """Share of this machine's memory (or of the engine's limit) that data held between iterations may take."""
@@ -176,6 +177,8 @@ def open_passes(
     local = ThreadEngine() if remote else engine
     place = placement(source, n_clusters, engine)
     if place == "client":
+        if remote and source.matrix.in_memory and prepared_nbytes(source, n_clusters) > LOCAL_NBYTES:
+            told.note("k-means: the rows are in this process's memory and are clustered here, not on the cluster")
         blocks = reduce_blocks(
             source,
             hold_block,
@@ -204,7 +207,9 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     nbytes = prepared_nbytes(source, n_clusters)
     if engine.kind != "dask":
         return "client" if nbytes <= HELD_SHARE * (engine.memory_limit or _memory_nbytes()) else "source"
-    if nbytes <= min(HELD_SHARE * _memory_nbytes(), LOCAL_NBYTES):
+    here = HELD_SHARE * _memory_nbytes()
+    # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
+    if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
         return "client"
     return "workers" if _fits_workers(source, cast("DaskEngine", engine), nbytes) else "source"
 

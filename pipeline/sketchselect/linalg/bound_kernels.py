@@ -46,8 +46,11 @@ def keep_bounds(
     for g in range(n_groups):
         low, away, kept = least[g], np.float32(drift[g]), lower[g]
         for f in range(n_rows):
-            square = base[f] + low[f] * unscale
-            bound = (np.sqrt(square if square > _ZERO else _ZERO) + away) * _DOWN
+            value = low[f]
+            square = base[f] + value * unscale
+            # Near its ends float32 loses squares: only a group without another centre is truly infinitely far.
+            sound = (square > _SMALLEST) & ((square < _LARGEST) | (value == np.inf))
+            bound = (np.sqrt(square if sound else _ZERO) + away) * _DOWN
             bound = bound if bound < _LARGEST else _LARGEST
             low[f] = bound if bound > _SMALLEST else _ZERO
         for f in range(n_rows):

@@ -185,6 +185,8 @@ def sweep(
     chosen = np.empty(step, dtype=np.int32)
     base = np.empty(step, dtype=np.float32)
     unscale = 1.0 / (np.float64(scale) * np.float64(scale))
+    # Beyond, float32 does not hold the factor that bounds are scaled back by.
+    plain = 1e-30 < unscale < 1e30
     where = np.arange(window + 1).astype(np.int32)
     compared = 0
     for a in range(0, n_rows, window):
@@ -216,7 +218,7 @@ def sweep(
                 labels[i] = chosen[f] if clear else _resolve(rows[i], products, f, best[f] + error, centers)
                 chosen[f] = labels[i]
                 # Products tell differences of squared distances, to the error; the nearest one is known exactly.
-                best[f] = best[f] + error if clear else np.float32(np.inf)
+                best[f] = best[f] + error if clear and plain else np.float32(np.inf)
             if not known:
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:

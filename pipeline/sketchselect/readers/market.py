@@ -47,7 +47,8 @@ class MarketMatrix(LoadedMatrix):
             known = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
             values = scipy.io.mmread(self.path, **({"spmatrix": False} if known else {}))
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
-            raise SourceError(f"{self.path}: not a Matrix Market file, or it is damaged; write it again") from error
+            why = " ".join(str(error).split())[:120] or type(error).__name__
+            raise SourceError(f"{self.path}: not a Matrix Market file, or damaged ({why}); write it again") from error
         if isinstance(values, np.ndarray):
             return ArrayMatrix(values, None, self.policy, self.path)
         return SparseMatrix(values, None, self.policy, self.path)

@@ -20,6 +20,7 @@ from sketchselect.readers.zarr_names import feature_names
 from sketchselect.readers.zarr_scan import scan
 from sketchselect.readers.zarr_sparse import SPARSE, open_zarr_sparse
 
+_HDF5 = (".h5ad", ".h5", ".hdf5")
 _LISTED = 12
 
 
@@ -160,9 +161,11 @@ def find_array(location: Location, key: str | None) -> tuple[Location, dict[str,
         if location.is_local and location.version() is None:
             raise location.not_found()
         what = "nothing that Zarr can read there (no zarr.json, .zarray or .zgroup)"
-        raise SourceError(
-            f"{location.address}: not a Zarr array: {what}; convert it with: sketchselect convert IN OUT.zarr"
-        )
+        cure = "convert it with: sketchselect convert IN OUT.zarr"
+        if location.address.endswith(_HDF5):
+            what = "it is an HDF5 file"
+            cure = 'AnnData writes it as Zarr: anndata.read_h5ad("IN.h5ad").write_zarr("OUT.zarr")'
+        raise SourceError(f"{location.address}: not a Zarr array: {what}; {cure}")
     kind, document = found
     if key is None:
         if kind == "array":

@@ -209,7 +209,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
         """Return the summary of a stream after more of its rows, given with their targets and weights."""
         for rows, labels, weights in batches:
-            summary = summary.update(rows, labels, sample_weight=weights)
+            summary = summary.update(rows, labels, sample_weight=weights, prepare=summary.prepare)
         return summary
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:

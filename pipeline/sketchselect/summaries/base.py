@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -168,8 +168,8 @@ class Summary(ABC, Generic[R]):
 
         Parameters
         ----------
-        X : array or SciPy sparse matrix of shape (n_rows, n_features)
-            Finite real numbers below 1e150 in magnitude.
+        X : array, data frame or SciPy sparse matrix of shape (n_rows, n_features)
+            Finite real numbers below 1e150 in magnitude. A data frame's column names are kept.
         y : array of shape (n_rows,) or (n_rows, n_targets), optional
             Targets; used by the summaries that keep them, ignored by the others.
         start : int or array of int
@@ -185,12 +185,14 @@ class Summary(ABC, Generic[R]):
         block = as_csr(X) if issparse(X) else as_block(X)
         targets = self._targets(y, block.shape[0])
         weights = as_weights(sample_weight, block.shape[0])
+        names = column_names(X)
+        context = self.context if names is None else Context(self.context.prepare, names)
         if block.shape[0] == 0:
             n_targets = targets.shape[1] if isinstance(targets, np.ndarray) and targets.ndim == 2 else 0
-            return self._with(self._empty(block.shape[1], n_targets), self.context)
+            return self._with(self._empty(block.shape[1], n_targets), context)
         if is_csr(block):
-            return self._with(self._summarise_sparse(block, targets, start, weights), self.context)
-        return self._with(self._summarise(block, targets, start, weights), self.context)
+            return self._with(self._summarise_sparse(block, targets, start, weights), context)
+        return self._with(self._summarise(block, targets, start, weights), context)
 
     def _summarise_sparse(self, block: csr_array, targets: Any, start: int | Array, weights: Floats | None) -> R:
         """Return the record of a CSR block; how it is made depends on the block alone, so bits do too."""
@@ -229,13 +231,35 @@ class Summary(ABC, Generic[R]):
         return self._with(self._combine(canonical_record(left), canonical_record(right)), context)
 
     def update(
-        self, X: ArrayLike, y: Any = None, *, start: int | Array | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        *,
+        start: int | Array | None = None,
+        sample_weight: ArrayLike | None = None,
+        prepare: Sequence[str] = (),
     ) -> Self:
-        """Return ``self.merge(self.from_block(X, ...))``; `start` defaults to the end of the rows seen so far."""
+        """Return the summary of the rows seen so far and of a block of further ones: ``merge`` with its `from_block`.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `from_block`.
+        start : int or array of int, optional
+            As in `from_block`; the end of the rows seen so far by default.
+        prepare : sequence of str
+            The prepare steps that the rows of X have been through already.
+
+        Raises
+        ------
+        Incompatible
+            If the rows seen so far were prepared otherwise, or have columns of other names.
+        """
         if not self.has_data:
             return self.from_block(X, y, start=0 if start is None else start, sample_weight=sample_weight)
         start = self._next_start() if start is None else start
-        return self.merge(self.from_block(X, y, start=start, sample_weight=sample_weight))
+        block = self.from_block(X, y, start=start, sample_weight=sample_weight)
+        return self.merge(block.with_context(prepare=tuple(prepare), feature_names=column_names(X)))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""
@@ -268,7 +292,7 @@ class Summary(ABC, Generic[R]):
         if self.context.prepare != other.context.prepare:
             raise Incompatible(
                 f"cannot merge {self.kind} summaries of differently prepared rows: "
-                f"{list(self.context.prepare)} and {list(other.context.prepare)}"
+                f"{list(self.context.prepare)} and {list(other.context.prepare)}; summarize both with the same prepare"
             )
         a, b = self.context.feature_names, other.context.feature_names
         if a is not None and b is not None and a != b:
@@ -359,3 +383,10 @@ def require_positive(name: str, value: Any, least: int = 1) -> int:
 
 def _shown(value: Any) -> str:
     return f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def column_names(X: Any) -> tuple[str, ...] | None:
+    """Return the column names of a data frame, None where there are none or they are not text."""
+    columns = getattr(X, "columns", None)
+    names = () if columns is None else tuple(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None

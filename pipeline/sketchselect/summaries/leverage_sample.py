@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, Self
@@ -14,7 +15,7 @@ from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, cano
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import GrowingFactor, floored, online_sample, sample_scores
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary
+from sketchselect.summaries.base import Summary, column_names
 from sketchselect.summaries.registry import register
 
 AUTO_RIDGE = 1e-3
@@ -230,7 +231,13 @@ class LeverageSample(Summary[SampleRecord]):
         )
 
     def update(
-        self, X: ArrayLike, y: Any = None, *, start: int | Array | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        *,
+        start: int | Array | None = None,
+        sample_weight: ArrayLike | None = None,
+        prepare: Sequence[str] = (),
     ) -> Self:
         """Return the sample after these rows have arrived too: the online algorithm, from where it stands.
 
@@ -241,7 +248,9 @@ class LeverageSample(Summary[SampleRecord]):
             return self.from_block(X, start=0 if start is None else start, sample_weight=sample_weight)
         block = as_block(X)
         weights = as_weights(sample_weight, block.shape[0])
-        self.require_mergeable(self.empty(block.shape[1]).with_context(prepare=self.prepare, feature_names=None))
+        self.require_mergeable(
+            self.empty(block.shape[1]).with_context(prepare=tuple(prepare), feature_names=column_names(X))
+        )
         if block.shape[0] == 0:
             return self
         return self._with(

@@ -85,7 +85,8 @@ class Crossed:
             end = "none"
             if label in matched:
                 held = int(table.counts[i, place[matched[label]]])
-                end = f"{disarmed(str(matched[label]))}, with {held:,} of them ({held / max(rows, 1):.0%})"
+                if held:
+                    end = f"{disarmed(str(matched[label]))}, with {held:,} of them ({held / rows:.0%})"
             lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
         if len(table.classes) > _SHOWN_CLASSES:
             lines.append(f"and {len(table.classes) - _SHOWN_CLASSES} more; --json has all")

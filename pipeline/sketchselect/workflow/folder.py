@@ -132,6 +132,11 @@ class OutputFolder:
         old, new = entry["fingerprint"], plain(fingerprint)
         return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
 
+    def fingerprint(self, stage: str) -> dict[str, Any] | None:
+        """Return what an earlier run's stage was made from, None where there was none."""
+        entry = self._entries().get(stage)
+        return None if entry is None else dict(entry["fingerprint"])
+
     def _entries(self) -> dict[str, Any]:
         try:
             entries = json.loads(self._log.read_text())

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Any
 
+from sketchselect.errors import Incompatible, SketchSelectError
+from sketchselect.summaries import codec
 from sketchselect.workflow.session import Session
 
 
@@ -36,10 +41,42 @@ def source_print(session: Session) -> dict[str, Any] | None:
         "version": version(),
         "source": session.identity,
         "shape": list(session.matrix.shape),
+        "feature_names": names_digest(session.matrix.feature_names),
         "prepare": list(session.prepare),
         "policies": [given.nonfinite, given.missing_chunks],
         "partition_bytes": session.config.execution.partition_bytes,
     }
+
+
+def names_digest(names: Sequence[str] | None) -> str | None:
+    """Return a digest of the columns' names, which are no part of a matrix's identity, None where they have none."""
+    if names is None:
+        return None
+    return hashlib.blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
+
+
+def require_same_names(session: Session) -> None:
+    """Raise `Incompatible` where rows were appended to a source whose columns have other names than before.
+
+    Parts of an earlier run would be merged with parts whose columns stand for something else.
+    """
+    before = session.folder.fingerprint("summarize")
+    names = session.matrix.feature_names
+    if before is None or names is None or before.get("feature_names") in (None, names_digest(names)):
+        return
+    rows, width = before["shape"]
+    if width != len(names) or rows >= session.matrix.shape[0]:
+        return
+    try:
+        old = codec.load(session.folder.path / "summary.sks").feature_names
+    except SketchSelectError:
+        return
+    j = next((j for j, (a, b) in enumerate(zip(old or names, names, strict=True)) if a != b), None)
+    if j is not None and old is not None:
+        raise Incompatible(
+            f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was named "
+            f"{old[j]!r}, is named {names[j]!r} now; put the columns in the order they had, or start anew with --fresh"
+        )
 
 
 def target_print(session: Session) -> str | None:

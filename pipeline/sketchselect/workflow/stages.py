@@ -18,7 +18,14 @@ from sketchselect.workflow.features import View, feature_dtype, write_features
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.method import column_partition_bytes, description, reads_columns, require_weights
 from sketchselect.workflow.model import Model, model_json, model_of, path_csv
-from sketchselect.workflow.reuse import outdate, partition_print, reusable, source_print, target_print
+from sketchselect.workflow.reuse import (
+    outdate,
+    partition_print,
+    require_same_names,
+    reusable,
+    source_print,
+    target_print,
+)
 from sketchselect.workflow.session import Session
 
 
@@ -37,6 +44,7 @@ def summarize(session: Session) -> Summary[Any]:
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
             return codec.load(folder.path / "summary.sks")
+        require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:
             session.progress.note(
