@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 
+import numpy as np
 import pytest
 
 
@@ -32,5 +33,5 @@ def test_kmeans_seeding_runs(capsys, stream):
 
 def test_kmeans_zarr_runs():
     found = load("kmeans_zarr").run(n_rows=3000, n_columns=5, n_clusters=4, n_iter=2, local=True)
-    assert found["ratio"] > 0
-    assert found["speed-up"] > 0
+    assert np.isfinite(list(found.values())).all()
+    assert found["1 workers"] > 0
