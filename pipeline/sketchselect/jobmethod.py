@@ -42,8 +42,8 @@ def parameter_problems(text: JobText) -> list[str]:
             problems.append(line(text, path, "unknown key; in a job file it is called 'n_features'"))
         elif name not in hints:
             others = [other for other in selectors.METHODS if name in method_parameters(other)]
-            said = f"{method} has none; {', '.join(others[:6])} do" if others else f"unknown key{hint(path, known)}"
-            problems.append(line(text, path, said))
+            theirs = f"; of the methods it is one of {', '.join(others[:6])}" if others else ""
+            problems.append(line(text, path, f"unknown key{hint(path, known)}{theirs}"))
         elif not _fits(value, hints[name]):
             expected = f"expected {_described(hints[name])}, got {shown(value)}{yaml_hint(text, value)}"
             problems.append(line(text, path, expected))

@@ -68,5 +68,6 @@ def test_two_windows_are_a_mistake_with_its_line(job_file: Callable[..., Path]) 
 def test_a_method_without_a_window_names_those_with_one(job_file: Callable[..., Path]) -> None:
     done = cli("run", str(job_file(select={"method": "variance", "window": 100, "n_components": None})))
     assert done.exit_code == 2
-    assert "select.window: variance has none; " in done.output
+    assert "select.window: unknown key; " in done.output
+    assert "of the methods it is one of" in done.output
     assert "greedy" in done.output

@@ -86,7 +86,7 @@ def test_windows_that_cannot_be(job: Job, drift: np.ndarray, tmp_path: Path) -> 
         sks.run(described(job, tmp_path, {**select, "half_life": 50.0}))
     with pytest.raises(ConfigError, match=r"select\.window: window must be"):
         sks.run(described(job, tmp_path, {**select, "window": 0}))
-    with pytest.raises(ConfigError, match="window is 60, and the selector's is 100"):
+    with pytest.raises(ConfigError, match=r"timeline\.window: 60, but select\.window is 100"):
         sks.run(described(job, tmp_path, select, timeline={"window": 60}))
     assert cli("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks").exit_code == 0
     wanted = ["--method", "greedy", "--features", 2, "-o", tmp_path / "s.json"]
