@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -16,6 +13,7 @@ from sketchselect.execution.block import Block, Source
 from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.held import HeldBlock, WorkerSource, hold_block, hold_source, join_held
+from sketchselect.execution.process_memory import available_nbytes
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.reduce import reduce_blocks, source_bands
 from sketchselect.execution.shipping import lives_on_cluster
@@ -206,8 +204,8 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     """Return where the rows of a source that takes sparse blocks stay between iterations: "source" if nowhere."""
     nbytes = prepared_nbytes(source, n_clusters)
     if engine.kind != "dask":
-        return "client" if nbytes <= HELD_SHARE * (engine.memory_limit or _memory_nbytes()) else "source"
-    here = HELD_SHARE * _memory_nbytes()
+        return "client" if nbytes <= HELD_SHARE * (engine.memory_limit or available_nbytes()) else "source"
+    here = HELD_SHARE * available_nbytes()
     # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
     if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
         return "client"
@@ -249,15 +247,3 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
     dtype = source.matrix.dtype
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
     return source.n_rows * (source.n_columns * itemsize + 8 + remembered)
-
-
-def _memory_nbytes() -> float:
-    """Return this machine's memory, or what the container allows of it; infinite where neither can be told."""
-    try:
-        memory: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        memory = float("inf")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            memory = min(memory, int(Path(name).read_text()))
-    return memory

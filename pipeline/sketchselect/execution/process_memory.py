@@ -1,4 +1,4 @@
-"""The memory of a process: what it holds now, and the most it ever held."""
+"""The memory of a process: what it holds now, the most it ever held, and what there is for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import resource
 import sys
 from pathlib import Path
+
+_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def resident_nbytes(*, reset_peak: bool = False) -> int:
@@ -39,9 +41,13 @@ def can_reset() -> bool:
     return os.access("/proc/self/clear_refs", os.W_OK)
 
 
-def physical_nbytes() -> int:
-    """Return the memory of this machine; 0 where that cannot be told."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
+def available_nbytes() -> int:
+    """Return the memory of this machine, or what the container that the process runs in is allowed of it."""
+    import psutil
+
+    memory = int(psutil.virtual_memory().total)
+    for name in _CONTAINER_LIMITS:
+        # Where there is no limit the file is absent, or says "max", or more than the machine has.
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(Path(name).read_text()))
+    return memory

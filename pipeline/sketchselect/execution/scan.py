@@ -20,7 +20,7 @@ from sketchselect.execution.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine, Ran, Work
 from sketchselect.execution.memory import projection, require_fit
 from sketchselect.execution.plan import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, Node, Plan
-from sketchselect.execution.process_memory import physical_nbytes
+from sketchselect.execution.process_memory import available_nbytes
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.reduce import PassStats, source_bands, source_identities
 from sketchselect.execution.scan_nodes import NodeStore, node_store
@@ -205,7 +205,7 @@ def merge_handed_on(left: Any, right: Any) -> Any:
 
 def _has_room(engine: Engine, nbytes: int) -> bool:
     """Return whether tasks run in this process, and it may take so many bytes."""
-    return engine.kind != "dask" and nbytes <= (engine.memory_limit or physical_nbytes() // 2)
+    return engine.kind != "dask" and nbytes <= (engine.memory_limit or available_nbytes() // 2)
 
 
 def _n_targets(target: Any) -> int:

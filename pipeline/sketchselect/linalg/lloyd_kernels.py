@@ -220,6 +220,7 @@ def sweep(
                 # Products tell differences of squared distances, to the error; the nearest one is known exactly.
                 best[f] = best[f] + error if clear and plain else np.float32(np.inf)
             if not known:
+                # Now that the rows are in the cache; the window is one piece, and its distances are what bounds need.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:
                 for f in range(m):

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Engine, PassStats, Source, summarize_source
-from sketchselect.execution.process_memory import physical_nbytes
+from sketchselect.execution.process_memory import available_nbytes
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector
 from sketchselect.readers.units import format_bytes
@@ -164,8 +164,8 @@ class HighlyVariableGenes(BaseSelector):
         while (further := self.further_description(summary)) is not None:
             inner: Any = further.summary if isinstance(further, Groups) else further
             projected = summary_projection(source, further, engine, options.get("partition_bytes"))
-            limit = engine.memory_limit or physical_nbytes() // 2
-            if limit and projected.nbytes > limit:
+            limit = engine.memory_limit or available_nbytes() // 2
+            if projected.nbytes > limit:
                 raise BadParameter(
                     f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
                     f"kept of each; read the rows again with top_values = {inner.size}, which takes "

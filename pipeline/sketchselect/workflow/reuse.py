@@ -71,12 +71,12 @@ def require_same_names(session: Session) -> None:
         old = codec.load(session.folder.path / "summary.sks").feature_names
     except SketchSelectError:
         return
-    j = next((j for j, (a, b) in enumerate(zip(old or names, names, strict=True)) if a != b), None)
-    if j is not None and old is not None:
-        raise Incompatible(
-            f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was named "
-            f"{old[j]!r}, is named {names[j]!r} now; put the columns in the order they had, or start anew with --fresh"
-        )
+    for j, (a, b) in enumerate(zip(old or (), names, strict=False)):
+        if a != b:
+            raise Incompatible(
+                f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was "
+                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start anew with --fresh"
+            )
 
 
 def target_print(session: Session) -> str | None:

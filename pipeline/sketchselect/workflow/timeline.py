@@ -31,13 +31,12 @@ MAX_SHOWN = 5
 
 def check(config: JobConfig, selector: Any) -> None:
     """Raise `ConfigError` where the job wants a timeline and its method cannot give one."""
-    from sketchselect.selectors.timeline import require_one_summary, window_of
+    from sketchselect.selectors.timeline import require_one_summary
 
     if config.timeline is None:
         return
     try:
         require_one_summary(selector)
-        window_of(selector, config.timeline.window)
     except BadParameter as error:
         raise ConfigError(str(error)) from None
 
