@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from sketchselect._version import __version__
 
 _WHERE = {
     "BaseSelector": "sketchselect.selectors",
@@ -56,7 +56,7 @@ _WHERE = {
     "StoredStream": "sketchselect.selectors",
     "Summary": "sketchselect.summaries",
     "ThresholdedOLS": "sketchselect.selectors",
-    "Timeline": "sketchselect.selectors.timeline",
+    "Timeline": "sketchselect.selectors.streams.timeline",
     "TopValues": "sketchselect.summaries",
     "VarianceSelector": "sketchselect.selectors",
     "certify": "sketchselect.cluster",
@@ -73,7 +73,7 @@ _WHERE = {
     "run": "sketchselect.workflow",
     "save": "sketchselect.summaries",
     "summarize": "sketchselect.execution",
-    "timeline": "sketchselect.selectors.timeline",
+    "timeline": "sketchselect.selectors.streams.timeline",
 }
 
 __all__ = [
@@ -183,7 +183,7 @@ if TYPE_CHECKING:
         ThresholdedOLS,
         VarianceSelector,
     )
-    from sketchselect.selectors.timeline import Timeline, timeline
+    from sketchselect.selectors.streams.timeline import Timeline, timeline
     from sketchselect.summaries import (
         BlockBound,
         Bundle,

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from timing import paired
 
 from sketchselect import CentroidSums, ColumnStats, FrequentDirections, Moments
-from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.linalg.threads import one_blas_thread
 
 

@@ -21,7 +21,7 @@ from sketchselect.execution import Source
 from sketchselect.execution.reduce import source_bands
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
-from sketchselect.selectors.timeline import ScoreAt
+from sketchselect.selectors.streams.timeline import ScoreAt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import paired

@@ -11,7 +11,7 @@ from huang2015_methods import batches, best, by_date, fsds, nmi_of, scorers, str
 from real_data import DataSet
 
 import sketchselect as sks
-from sketchselect.selectors.sketched_ridge import ridge_weights
+from sketchselect.selectors.sketched.ridge import ridge_weights
 
 
 def _subsets(data: DataSet, n_subsets: int, n_rows: int = 2000):

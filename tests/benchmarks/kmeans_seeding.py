@@ -100,7 +100,7 @@ def streams(X: Any, group: Any, k: int) -> dict[str, Callable[[int], float]]:
 
 def cost(X: Any, centers: Any) -> float:
     """Return the sum of squared distances of the rows to the nearest centre."""
-    from sketchselect.linalg import lloyd
+    from sketchselect.linalg.kmeans import lloyd
 
     return float(lloyd.assign(X, np.asarray(centers, dtype=np.float64))[1].sum())
 

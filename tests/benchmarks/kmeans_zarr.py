@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster import KMeansParameters, fit_kmeans, passes
+from sketchselect.cluster import KMeansParameters, fit_kmeans
+from sketchselect.cluster.kmeans import passes
 from sketchselect.execution import Source, ThreadEngine, local_cluster, summarize_source
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import ColumnStats

@@ -13,10 +13,11 @@ from sklearn.datasets import load_digits
 
 import sketchselect as sks
 from sketchselect.cli.certify import certify as certify_command
-from sketchselect.cluster import block_certificate, blocks_certificate
-from sketchselect.config import CertificateSettings
+from sketchselect.cluster import blocks_certificate
+from sketchselect.cluster.certificates import block as block_certificate
 from sketchselect.errors import BadParameter, Incompatible, Interrupted
 from sketchselect.execution import Checkpoint, Source
+from sketchselect.job.schema import CertificateSettings
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import BlockBound, Bundle
 from sketchselect.summaries.block_bound import least_mean

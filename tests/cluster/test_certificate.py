@@ -7,14 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from sketchselect.cluster import (
-    Certificate,
-    bounded_certificate,
-    certify,
-    certify_labels,
-    drop_certificate,
-    kmeans_objective,
-)
+from sketchselect.cluster import Certificate, bounded_certificate, certify, certify_labels, kmeans_objective
+from sketchselect.cluster.certificates import dropped_columns as drop_certificate
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchselect.cluster import certify_selection, drop_certificate
-from sketchselect.cluster.spectral_certificate import spectral_bound
-from sketchselect.selectors.column_certificate import certify_selection as weighted_certificate
-from sketchselect.selectors.column_subspace import column_subspace
+from sketchselect.cluster import certify_selection
+from sketchselect.cluster.certificates import dropped_columns as drop_certificate
+from sketchselect.cluster.certificates.spectral import spectral_bound
+from sketchselect.selectors.kmeans_columns.certificate import certify_selection as weighted_certificate
+from sketchselect.selectors.kmeans_columns.subspace import column_subspace
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 
 from .exhaustive import cost, solved

@@ -7,7 +7,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import sketchselect as sks
-from sketchselect.cluster import cluster_count, cluster_range
+from sketchselect.cluster import cluster_range
+from sketchselect.cluster import n_clusters as cluster_count
 from sketchselect.errors import BadParameter, Incompatible
 
 from .data import best_objective, blobs

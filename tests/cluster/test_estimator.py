@@ -104,7 +104,7 @@ def test_random_state():
 
 def test_rows_that_stay_sparse(monkeypatch):
     """Few stored entries, several partitions: what is found is what the same rows give when dense, to rounding."""
-    from sketchselect.cluster import passes
+    from sketchselect.cluster.kmeans import passes
 
     monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 1 << 14)
     rng = np.random.default_rng(4)

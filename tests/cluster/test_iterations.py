@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import zarr
 
-from sketchselect.cluster import fit_kmeans, iterations
+from sketchselect.cluster import fit_kmeans
+from sketchselect.cluster.kmeans import iterations
 from sketchselect.execution import Checkpoint, SerialEngine, Source
 from sketchselect.readers import open_matrix, open_vector
 

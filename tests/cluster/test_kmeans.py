@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans, passes, seeding
+from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
+from sketchselect.cluster.kmeans import passes, seeding
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import SerialEngine, Source, ThreadEngine
 from sketchselect.readers import open_matrix

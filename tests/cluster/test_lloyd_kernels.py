@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg import lloyd
-from sketchselect.linalg.cluster_sums import farthest, merge_sums
-from sketchselect.linalg.distances import spread_out
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.cluster_sums import farthest, merge_sums
+from sketchselect.linalg.kmeans.distances import spread_out
 
 from .data import blobs, exact_distances, exact_sums
 

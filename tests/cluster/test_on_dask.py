@@ -9,7 +9,9 @@ import signal
 import numpy as np
 import pytest
 
-from sketchselect.cluster import KMeans, block_certificate, certify_labels, fit_kmeans, kmeans_objective, passes
+from sketchselect.cluster import KMeans, certify_labels, fit_kmeans, kmeans_objective
+from sketchselect.cluster.certificates import block as block_certificate
+from sketchselect.cluster.kmeans import passes
 from sketchselect.execution import SerialEngine, Source, local_cluster
 from sketchselect.readers import open_matrix, open_vector
 

@@ -57,7 +57,7 @@ def test_labels_are_written(fitted, tmp_path, rows):
 
 
 def test_labels_of_many_partitions_and_dropped_rows(fitted, tmp_path, monkeypatch):
-    from sketchselect.cluster import passes
+    from sketchselect.cluster.kmeans import passes
     from sketchselect.readers import open_matrix
 
     km, X = fitted

@@ -11,8 +11,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import sketchselect as sks
-from sketchselect.cluster import certify_selection, drop_certificate
-from sketchselect.cluster.spectral_certificate import spectral_bound
+from sketchselect.cluster import certify_selection
+from sketchselect.cluster.certificates import dropped_columns as drop_certificate
+from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 

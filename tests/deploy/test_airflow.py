@@ -27,7 +27,7 @@ from tests.deploy.orchestrated import (
     write_store,
 )
 
-from sketchselect.orchestrate import STAGES
+from sketchselect.integrations.stages import STAGES
 
 DAGS = ROOT / "deploy" / "airflow" / "dags"
 
@@ -145,8 +145,8 @@ def test_days_of_their_own_are_merged(dags: dict[str, Any], tmp_path: Path, monk
 
 
 def test_operator_runs_a_whole_job_with_templates(dags: dict[str, Any], job: Path) -> None:
-    from sketchselect.airflow import SketchSelectOperator
     from sketchselect.errors import BadParameter
+    from sketchselect.integrations.airflow import SketchSelectOperator
 
     assert {task.task_type for task in dags["sketchselect_daily"].tasks} > {"SketchSelectOperator"}
     operator = SketchSelectOperator(
@@ -163,4 +163,4 @@ def test_operator_runs_a_whole_job_with_templates(dags: dict[str, Any], job: Pat
 def test_examples(dags: dict[str, Any]) -> None:
     import doctest
 
-    assert doctest.testmod(importlib.import_module("sketchselect.airflow")).failed == 0
+    assert doctest.testmod(importlib.import_module("sketchselect.integrations.airflow")).failed == 0

@@ -122,7 +122,7 @@ def test_credentials_reach_job_and_workers_by_secret_only() -> None:
 
 @pytest.mark.parametrize("overlay", BUILT)
 def test_job_file_of_the_map_is_a_job(overlay: str, tmp_path: Path) -> None:
-    from sketchselect.jobfile import load_job
+    from sketchselect.job.load import load_job
 
     (tmp_path / "job.toml").write_text(of_kind(built(overlay), "ConfigMap")["data"]["job.toml"], encoding="utf-8")
     assert load_job(tmp_path / "job.toml").execution.cluster == "env"

@@ -25,7 +25,7 @@ from tests.deploy.orchestrated import (
 
 from sketchselect import errors
 from sketchselect.errors import BadParameter, ClusterLost, ConfigError, Interrupted, SourceError
-from sketchselect.orchestrate import (
+from sketchselect.integrations.stages import (
     LASTING,
     PASSING,
     STAGES,

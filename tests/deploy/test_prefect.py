@@ -245,4 +245,4 @@ def test_deployment_is_run_by_a_worker(server: str, job: Path) -> None:
 
 
 def test_examples() -> None:
-    assert doctest.testmod(importlib.import_module("sketchselect.prefect")).failed == 0
+    assert doctest.testmod(importlib.import_module("sketchselect.integrations.prefect")).failed == 0

@@ -17,11 +17,11 @@ from sketchselect.execution.engines import ThreadEngine
 from sketchselect.execution.memory import projection
 from sketchselect.execution.plan import make_plan
 from sketchselect.execution.reduce import source_bands
-from sketchselect.linalg.csr import as_csr, is_csr
+from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_bands
-from sketchselect.readers.bands import even_bands
+from sketchselect.readers.partitions import even_bands
 from sketchselect.selectors import VarianceSelector
-from sketchselect.workflow.features import View, write_features
+from sketchselect.workflow.stages.features import View, write_features
 
 DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 DESCRIPTION = {"directions": FrequentDirections(8), "stats": ColumnStats(), "moments": Moments()}

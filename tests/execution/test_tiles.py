@@ -15,7 +15,7 @@ from sketchselect.execution import (
     summarize_source,
     tiles,
 )
-from sketchselect.linalg.comoment_panel import panel_edges
+from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments
 

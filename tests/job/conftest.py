@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from sketchselect.jobtext import write_toml
+from sketchselect.job.text import write_toml
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sketchselect.errors import ConfigError
-from sketchselect.jobfile import job_toml, load_job
+from sketchselect.job.load import job_toml, load_job
 
 GOOD = {
     "input.url": '"a.zarr"',

@@ -16,8 +16,8 @@ from sklearn.metrics import normalized_mutual_info_score
 import sketchselect as sks
 from sketchselect.errors import DamagedFile, NotFinite, SourceError
 from sketchselect.selectors import Selection
-from sketchselect.workflow import tables
-from sketchselect.workflow.features import sample_rows
+from sketchselect.workflow.output import tables
+from sketchselect.workflow.stages.features import sample_rows
 
 from .oracles import scatter, unit
 
@@ -132,7 +132,7 @@ def test_credentials_are_nowhere_in_the_output(job: Job, rows: np.ndarray, tmp_p
 
 def test_sampled_rows_are_those_of_smallest_hash_for_any_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchselect.linalg.hashing import derive_seed, uniforms
-    from sketchselect.workflow import features
+    from sketchselect.workflow.stages import features
 
     draws = uniforms(derive_seed(7, "view sample"), np.arange(5000, dtype=np.uint64))
     wanted = np.sort(np.argsort(draws)[:100]).tolist()

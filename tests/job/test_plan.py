@@ -12,8 +12,8 @@ import scipy.sparse
 import zarr
 
 import sketchselect
+from sketchselect.workflow.forecast.forecast import plan_job
 from sketchselect.workflow.job import run
-from sketchselect.workflow.planning import plan_job
 
 from .commands import cli
 
@@ -119,7 +119,7 @@ def test_passes_have_the_names_and_the_order_of_the_job(tmp_path: Path) -> None:
 
 
 def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.cluster import passes
+    from sketchselect.cluster.kmeans import passes
 
     # The bounds that a run decides by: with these, neither this process nor a worker may hold the rows.
     monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
@@ -218,7 +218,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
     assert [(one["op"], one["path"]) for one in printed] == [(one["op"], one["path"]) for one in written]
     assert printed[0]["value"] == 5
-    limit = sketchselect.readers.units.parse_bytes(printed[1]["value"])
+    limit = sketchselect.readers.byte_sizes.parse_bytes(printed[1]["value"])
     container = printed[2]["value"]["limits"]["memory"]
     assert printed[2]["value"] == {"requests": {"cpu": "1", "memory": container}, "limits": {"memory": container}}
     mebibytes = int(container.removesuffix("Mi"))

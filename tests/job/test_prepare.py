@@ -16,7 +16,7 @@ from sklearn.preprocessing import normalize
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, ConfigError, Incompatible, SourceError
-from sketchselect.jobfile import job_toml, load_job
+from sketchselect.job.load import job_toml, load_job
 from sketchselect.prepare import apply_steps
 
 from .commands import cli

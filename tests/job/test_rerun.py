@@ -82,7 +82,7 @@ def test_damaged_results_of_an_earlier_run_are_made_again(job: Job, tmp_path: Pa
 def test_a_source_that_changes_during_the_job_is_not_published(
     job: Job, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sketchselect.workflow import stages
+    from sketchselect.workflow.stages import columns as stages
 
     select = stages.select
 

@@ -14,9 +14,9 @@ from sklearn.linear_model import LinearRegression
 
 import sketchselect as sks
 from sketchselect.errors import ConfigError, NotFinite, SourceError
-from sketchselect.jobfile import load_job
+from sketchselect.job.load import load_job
 from sketchselect.selectors import METHODS
-from sketchselect.workflow import tables
+from sketchselect.workflow.output import tables
 
 from .commands import cli
 

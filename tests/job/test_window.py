@@ -13,8 +13,8 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import ConfigError
-from sketchselect.jobfile import load_job
-from sketchselect.workflow.planning import plan_job
+from sketchselect.job.load import load_job
+from sketchselect.workflow.forecast.forecast import plan_job
 
 from .commands import cli, refused
 

@@ -130,7 +130,7 @@ def test_a_target_that_no_summary_keeps_is_said_to_be_unused(job, tmp_path, rows
 
 
 def test_sparing_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.workflow import engines
+    from sketchselect.workflow.stages import engines
 
     now = [0.0]
     monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])

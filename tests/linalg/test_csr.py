@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from sketchselect.errors import BadBlock, NotFinite, SourceError
-from sketchselect.linalg.csr import (
+from sketchselect.linalg.sparse.csr import (
     as_csr,
     densify,
     density,
@@ -16,8 +16,8 @@ from sketchselect.linalg.csr import (
     take_columns,
     take_rows,
 )
-from sketchselect.linalg.sparse_columns import FULL_SHARE, by_column, columns_dense, split_columns, stays_sparse
-from sketchselect.linalg.sparse_products import add_row_gram, add_transposed_times, complete, times_dense
+from sketchselect.linalg.sparse.products import add_row_gram, add_transposed_times, complete, times_dense
+from sketchselect.linalg.sparse.split import FULL_SHARE, by_column, columns_dense, split_columns, stays_sparse
 from sketchselect.readers import open_matrix
 from sketchselect.testing.laws import sparse_variants
 from sketchselect.testing.nasty import nasty_sparse_matrices

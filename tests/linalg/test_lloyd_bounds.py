@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg import lloyd
-from sketchselect.linalg.bounds import RowMemory, n_groups, worth_keeping
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
 from sketchselect.summaries import CentroidSums
 
 

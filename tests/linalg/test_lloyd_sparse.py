@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg import lloyd
-from sketchselect.linalg.csr import as_csr
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.summaries import CentroidSums
 
 

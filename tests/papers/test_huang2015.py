@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 import sketchselect as sks
 from sketchselect.execution import block
-from sketchselect.linalg.csr import densify
+from sketchselect.linalg.sparse.csr import densify
 from sketchselect.selectors import rank
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import base

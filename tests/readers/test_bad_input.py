@@ -16,7 +16,7 @@ import zarr
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
-from sketchselect.readers import zarr_metadata
+from sketchselect.readers.zarr import metadata as zarr_metadata
 
 GOOD = np.arange(12.0).reshape(4, 3)
 
@@ -286,7 +286,7 @@ def test_options_are_blanked_out_of_errors(monkeypatch):
 
 def test_too_many_chunks_are_refused_before_the_store_is_listed(tmp_path, monkeypatch):
     source = edited("shape", value=[10**11, 3])(tmp_path)
-    monkeypatch.setattr("sketchselect.readers.zarr_matrix.scan", lambda *_: pytest.fail("listed"))
+    monkeypatch.setattr("sketchselect.readers.zarr.matrix.scan", lambda *_: pytest.fail("listed"))
     with pytest.raises(SourceError, match="limit is 10000000"):
         open_matrix(source)
 

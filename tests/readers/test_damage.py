@@ -20,8 +20,8 @@ from zarr.storage import FsspecStore
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.readers import convert
-from sketchselect.readers.kept import MATRICES
-from sketchselect.readers.zarr_scan import zstd_content_size
+from sketchselect.readers.cache import MATRICES
+from sketchselect.readers.zarr.scan import zstd_content_size
 
 from .conftest import CHECKED
 
@@ -212,7 +212,7 @@ def test_a_store_rewritten_while_open(write, values, tmp_path):
     sent = type(matrix)(matrix.source, None, "error")
     shutil.rmtree(path)
     write(values.astype(np.float64))
-    from sketchselect.readers import zarr_array
+    from sketchselect.readers.zarr import array as zarr_array
 
     zarr_array._open_arrays.clear()  # what another process knows
     with pytest.raises(SourceChanged, match="rewritten after it was opened"):
@@ -265,7 +265,7 @@ def test_an_unreadable_chunk_says_why(write, values, monkeypatch):
 def test_a_remote_store_that_stumbles_is_read_again(values, tmp_path, monkeypatch):
     from fsspec.implementations.memory import MemoryFileSystem
 
-    from sketchselect.readers import zarr_array
+    from sketchselect.readers.zarr import array as zarr_array
 
     url = f"memory://{tmp_path.name}/a.zarr"
     array = zarr.create_array(FsspecStore.from_url(url), shape=values.shape, chunks=(20, 6), dtype="f4")

@@ -97,7 +97,7 @@ def test_conversion_keeps_it_sparse_and_others_can_read_it(make, counts, tmp_pat
 
 
 def test_entries_beyond_one_chunk(tmp_path, monkeypatch):
-    from sketchselect.readers import sparse_writing
+    from sketchselect.readers.conversion import sparse_writing
 
     monkeypatch.setattr(sparse_writing, "CHUNK_ENTRIES", 100)
     monkeypatch.setattr(sparse_writing, "_BAND_ENTRIES", 37)

@@ -6,7 +6,7 @@ import pytest
 
 from sketchselect.errors import BadParameter
 from sketchselect.readers import parse_bytes
-from sketchselect.readers.units import format_bytes
+from sketchselect.readers.byte_sizes import format_bytes
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NotFinite, SourceError
-from sketchselect.selectors.column_subspace import column_subspace
-from sketchselect.selectors.hybrid import n_candidates
-from sketchselect.selectors.partition import within_columns
+from sketchselect.selectors.kmeans_columns.hybrid import n_candidates
+from sketchselect.selectors.kmeans_columns.partition import within_columns
+from sketchselect.selectors.kmeans_columns.subspace import column_subspace
 
 SELECTORS = [sks.DeterministicSelector, sks.RandomizedSelector, sks.HybridSelector]
 
@@ -219,7 +219,7 @@ def test_kmeans_plus_plus_makes_a_partition_first():
 
 def test_the_sample_of_kmeans_plus_plus_does_not_depend_on_the_bands(monkeypatch):
     from sketchselect.execution import Source, as_engine
-    from sketchselect.selectors import partition
+    from sketchselect.selectors.kmeans_columns import partition
 
     monkeypatch.setattr(partition, "SAMPLE_ROWS", 100)
     X, _ = blobs(n=3000)

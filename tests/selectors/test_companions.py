@@ -12,10 +12,10 @@ import scipy.sparse as sp
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
-from sketchselect.linalg.spectrum import subspace_angle
-from sketchselect.selectors.graph_scores import laplacian_scores, mcfs_coefficients
-from sketchselect.selectors.sketched_lasso import lasso_weights
-from sketchselect.selectors.sparse_regressions import with_marginal_order
+from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
+from sketchselect.selectors.sketched.lasso import lasso_weights
+from sketchselect.selectors.sketched.sparse_regressions import with_marginal_order
 from sketchselect.solvers.factored import Design, lasso_coefficients
 
 

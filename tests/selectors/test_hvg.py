@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
-from sketchselect.selectors.highly_variable import combined_order
+from sketchselect.selectors.counts.highly_variable import combined_order
 
 
 def counts(n=400, p=60, seed=0):

@@ -15,7 +15,7 @@ import sketchselect as sks
 from sketchselect import selectors
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors import METHODS, Selection, make, rank
-from sketchselect.selectors.sketched_ridge import ridge_weights
+from sketchselect.selectors.sketched.ridge import ridge_weights
 
 SCORE = "the parameter `score` (how directions are combined) is taken for a method; selectors have no score method"
 EXPECTED_FAILURES: dict[str, dict[str, str]] = {

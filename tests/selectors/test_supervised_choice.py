@@ -13,7 +13,7 @@ from tests.selectors.conftest import TRUE, linear
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import StabilitySelector
-from sketchselect.selectors.model_choice import best_by_size, best_by_validation
+from sketchselect.selectors.supervised.model_choice import best_by_size, best_by_validation
 
 
 def folds_of(n, k, seed):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, issparse
 
-from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.summaries.leverage_sample import AUTO_RIDGE
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sketchselect.linalg import sparse_shrink
-from sketchselect.linalg.csr import as_csr
-from sketchselect.linalg.shrink import shrink_factors
-from sketchselect.linalg.sparse_shrink import shrink_sparse
+from sketchselect.linalg.sketch import sparse_shrink
+from sketchselect.linalg.sketch.shrink import shrink_factors
+from sketchselect.linalg.sketch.sparse_shrink import shrink_sparse
+from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.summaries import FrequentDirections
 
 RNG = np.random.default_rng(20260103)

@@ -50,7 +50,7 @@ def sketchselect_daily() -> None:
     @task
     def merge(summary: str) -> str:
         from sketchselect.airflow import plain_failures
-        from sketchselect.orchestrate import merge_days
+        from sketchselect.integrations.stages import merge_days
 
         with plain_failures():
             return str(merge_days(Path(summary).parents[1]))
@@ -58,7 +58,7 @@ def sketchselect_daily() -> None:
     @task
     def select(merged: str, params: dict[str, Any]) -> str:
         from sketchselect.airflow import plain_failures
-        from sketchselect.orchestrate import select_merged
+        from sketchselect.integrations.stages import select_merged
 
         with plain_failures():
             return str(select_merged(params["job"], merged))

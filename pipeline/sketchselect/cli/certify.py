@@ -54,8 +54,8 @@ def certify(
     with plain_errors(debug):
         import json
 
-        from sketchselect.workflow.certify_verbs import certify_target, told
-        from sketchselect.workflow.tables import plain_value
+        from sketchselect.workflow.commands.certify import certify_target, told
+        from sketchselect.workflow.output.tables import plain_value
 
         found = certify_target(
             target,

@@ -24,7 +24,7 @@ def evaluate(
     with plain_errors(debug):
         import json
 
-        from sketchselect.workflow.evaluation import evaluate_target
+        from sketchselect.workflow.stages.agreement import evaluate_target
 
         found = evaluate_target(target, labels)
         typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found.told())

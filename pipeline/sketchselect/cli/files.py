@@ -69,7 +69,7 @@ def summarize(
 ) -> None:
     """Read a matrix once and keep its summary: column statistics, a sketch, and moments, in one small file."""
     with plain_errors(debug):
-        from sketchselect.workflow.summary_files import Wanted, summarize_to_file
+        from sketchselect.workflow.commands.summaries import Wanted, summarize_to_file
 
         text = summarize_to_file(
             source,
@@ -107,7 +107,7 @@ def merge(
 ) -> None:
     """Merge summary files, in the order given, into the summary of all their rows."""
     with plain_errors(debug):
-        from sketchselect.workflow.summary_files import merge_files
+        from sketchselect.workflow.commands.summaries import merge_files
 
         typer.echo(merge_files(files, output))
 
@@ -132,7 +132,7 @@ def select(
 ) -> None:
     """Select columns from a summary file, without the data."""
     with plain_errors(debug):
-        from sketchselect.workflow.summary_files import select_from_file
+        from sketchselect.workflow.commands.summaries import select_from_file
 
         typer.echo(select_from_file(file, output, method, features, settings or [], model))
 
@@ -160,7 +160,7 @@ def cluster(
 ) -> None:
     """Cluster the rows of a matrix on selected columns."""
     with plain_errors(debug):
-        from sketchselect.workflow.verbs import cluster_on_selection
+        from sketchselect.workflow.commands.matrices import cluster_on_selection
 
         text = cluster_on_selection(
             source,
@@ -186,7 +186,7 @@ def inspect(
 ) -> None:
     """Say what a summary file, an output folder or a source holds."""
     with plain_errors(debug):
-        from sketchselect.workflow.inspection import inspect_target
+        from sketchselect.workflow.commands.inspection import inspect_target
 
         typer.echo(inspect_target(target, key))
 
@@ -203,6 +203,6 @@ def convert(
 ) -> None:
     """Convert a matrix to a Zarr store with checksums, chunked for reading by rows."""
     with plain_errors(debug):
-        from sketchselect.workflow.verbs import convert_file
+        from sketchselect.workflow.commands.matrices import convert_file
 
         typer.echo(convert_file(source, destination, chunks, key))

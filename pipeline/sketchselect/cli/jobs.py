@@ -26,7 +26,7 @@ def demo(
 ) -> None:
     """Run the whole job on real data that ships with scikit-learn: 1797 digits of 8 x 8 pixels."""
     with plain_errors(debug):
-        from sketchselect.workflow.demo import prepare_demo
+        from sketchselect.workflow.commands.demo import prepare_demo
         from sketchselect.workflow.job import run
 
         job = prepare_demo(out, fresh=fresh)
@@ -57,7 +57,7 @@ def report(
 ) -> None:
     """Make report.html of a finished run again."""
     with plain_errors(debug):
-        from sketchselect.workflow.pages import render_folder
+        from sketchselect.workflow.output.pages import render_folder
 
         typer.echo(f"report: {render_folder(folder)}")
 
@@ -66,7 +66,7 @@ def report(
 def doctor(debug: Debug = False) -> None:
     """Check this installation: versions, BLAS, memory, temporary folder, and a cluster on this machine."""
     with plain_errors(debug):
-        from sketchselect.workflow.doctor import examine
+        from sketchselect.workflow.commands.doctor import examine
 
         healthy = examine(typer.echo)
     if not healthy:

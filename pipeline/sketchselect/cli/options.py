@@ -46,7 +46,7 @@ Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size o
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from sketchselect import __version__
+        from sketchselect._version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

@@ -31,7 +31,7 @@ def plan(
         import json
 
         from sketchselect.errors import BadParameter
-        from sketchselect.workflow.planning import plan_job
+        from sketchselect.workflow.forecast.forecast import plan_job
 
         if as_json and kubernetes:
             raise BadParameter("--json and --kubernetes are two forms of one answer; give one of them")

@@ -1,18 +1,18 @@
 """Clustering the rows: k-means on any engine, the exact objective of a partition, and certificates."""
 
-from sketchselect.cluster.block_certificate import blocks_certificate
-from sketchselect.cluster.certificate import Certificate
-from sketchselect.cluster.certifying import certify
-from sketchselect.cluster.cluster_count import ClusterCount, ClusterRange, cluster_range
-from sketchselect.cluster.drop_certificate import (
+from sketchselect.cluster.certificates.block import blocks_certificate
+from sketchselect.cluster.certificates.certificate import Certificate
+from sketchselect.cluster.certificates.certify import certify
+from sketchselect.cluster.certificates.dropped_columns import (
     SelectionBound,
     bounded_certificate,
     certify_selection,
     drop_certificate,
 )
-from sketchselect.cluster.estimator import KMeans
-from sketchselect.cluster.labels_certificate import certify_labels
-from sketchselect.cluster.lloyd import FewerClusters, KMeansParameters, KMeansResult, fit_kmeans
+from sketchselect.cluster.certificates.labels import certify_labels
+from sketchselect.cluster.kmeans.estimator import KMeans
+from sketchselect.cluster.kmeans.lloyd import FewerClusters, KMeansParameters, KMeansResult, fit_kmeans
+from sketchselect.cluster.n_clusters import ClusterCount, ClusterRange, cluster_range
 from sketchselect.cluster.objective import Reassigned, kmeans_objective, objective_source, reassign, reassign_source
 
 __all__ = [

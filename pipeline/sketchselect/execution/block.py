@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sketchselect import prepare
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import Array, first_nonfinite
-from sketchselect.linalg.csr import densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
+from sketchselect.linalg.sparse.csr import densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector

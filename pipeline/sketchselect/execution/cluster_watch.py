@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
 from sketchselect.execution.progress import human_seconds
-from sketchselect.readers.units import format_bytes
+from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
     from sketchselect.execution.dask_engine import DaskEngine

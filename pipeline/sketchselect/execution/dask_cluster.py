@@ -19,7 +19,7 @@ from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.cluster_probe import require_understood
 from sketchselect.execution.dask_engine import DaskEngine
 from sketchselect.execution.threads_engine import available_cores
-from sketchselect.readers.units import format_bytes, parse_bytes
+from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect import __version__
+from sketchselect._version import __version__
 from sketchselect.linalg.threads import blas_builds
 from sketchselect.readers.vector import Vector
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from sketchselect.execution.block import Block, Source
 from sketchselect.linalg.arrays import canonical
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.readers.base import Matrix
 
 

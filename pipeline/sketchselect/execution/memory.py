@@ -11,9 +11,9 @@ from sketchselect.errors import WillNotFit
 from sketchselect.execution.block import Source
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.plan import Plan
-from sketchselect.readers.bands import ENTRY_NBYTES
 from sketchselect.readers.base import Bands
-from sketchselect.readers.units import format_bytes
+from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect.readers.partitions import ENTRY_NBYTES
 
 READ_FACTOR = 2.5
 """Peak of reading and decoding a block, as a multiple of its decoded bytes (measured on Zarr stores)."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TextIO, runtime_checkable
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.units import format_bytes
+from sketchselect.readers.byte_sizes import format_bytes
 
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""

@@ -16,7 +16,7 @@ from sketchselect.execution.plan import Node, make_plan
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.tasks import Part, Recipe, kept
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Bands, row_bands
-from sketchselect.readers.units import parse_bytes
+from sketchselect.readers.byte_sizes import parse_bytes
 
 T = TypeVar("T")
 

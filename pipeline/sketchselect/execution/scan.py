@@ -27,8 +27,8 @@ from sketchselect.execution.scan_nodes import NodeStore, node_store
 from sketchselect.execution.scan_points import BEGUN, Begun, Branch, BranchMatrix, LookAt, branches_of, join
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
 from sketchselect.execution.tasks import Recipe
-from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.base import Bands
+from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
 from sketchselect.summaries import Summary
 from sketchselect.summaries.base import require_positive
 

@@ -20,7 +20,7 @@ from sketchselect.execution.plan import make_plan
 from sketchselect.execution.progress import Progress, make_progress
 from sketchselect.execution.reduce import Reduced, bands_from, reduce_blocks, source_bands
 from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
-from sketchselect.readers.units import parse_bytes
+from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.summaries import Bundle, Summary
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from sketchselect.errors import SourceChanged
 from sketchselect.execution.block import Source
 from sketchselect.execution.reduce import PassStats, Reduced, source_identities
-from sketchselect.linalg.comoment_panel import panel_edges
+from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.summaries import Bundle, ComomentPanel, Moments, Summary
-from sketchselect.summaries.comoment_panel import assembled, fill_triangle
-from sketchselect.summaries.moments_classes import n_class_targets
+from sketchselect.summaries.moments.classes import n_class_targets
+from sketchselect.summaries.moments.panel import assembled, fill_triangle
 
 TILED_ABOVE = 5000
 """Columns (of features and targets together) above which the co-moment is computed in panels."""

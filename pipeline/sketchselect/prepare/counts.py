@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.prepare.rows import row_reduced
 from sketchselect.prepare.steps import (
     Block,

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.csr import is_csr
 from sketchselect.linalg.row_norms import row_norms
+from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.prepare.steps import Block, Step, as_floats, stored, with_stored
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.prepare.steps import (
     Block,
     Need,
@@ -27,7 +27,8 @@ def _deviation(summary: Any, ddof: int) -> Floats:
     """Return the standard deviation of every column: exactly 0 where it holds one value only."""
     weight = np.asarray(summary.weight, dtype=np.float64)
     scatter = np.asarray(summary.centered_column_squared_norms, dtype=np.float64)
-    return np.sqrt(np.divide(scatter, weight - ddof, out=np.zeros_like(scatter), where=weight > ddof))
+    variance: Floats = np.divide(scatter, weight - ddof, out=np.zeros_like(scatter), where=weight > ddof)
+    return np.sqrt(variance)
 
 
 def _divided(block: Block, divisor: Floats) -> Block:

@@ -1,11 +1,11 @@
 """Where blocks come from: arrays in memory, files, Zarr stores and Dask arrays, all read as runs of rows."""
 
-from sketchselect.readers.bands import DEFAULT_PARTITION_BYTES, row_bands
 from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.readers.columns import in_double, transposed
-from sketchselect.readers.conversion import convert
+from sketchselect.readers.conversion.convert import convert
 from sketchselect.readers.opening import open_matrix
-from sketchselect.readers.units import parse_bytes
+from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_bands
 from sketchselect.readers.vector import Vector, open_vector
 
 __all__ = [

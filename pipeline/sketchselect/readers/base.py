@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
 
 _PIECE_NBYTES = 32 << 20
 _INDEX_NBYTES = 4

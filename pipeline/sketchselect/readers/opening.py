@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
+from sketchselect.readers.arrays.anndata_xarray import anndata_matrix, is_anndata, is_xarray, xarray_matrix
+from sketchselect.readers.arrays.dask import DaskMatrix, is_dask
+from sketchselect.readers.arrays.numpy_scipy import SparseMatrix, array_matrix, frame_matrix
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import require_policy
-from sketchselect.readers.dask_array import DaskMatrix, is_dask
-from sketchselect.readers.labelled import anndata_matrix, is_anndata, is_xarray, xarray_matrix
+from sketchselect.readers.files.matrix_market import ENDINGS as MARKET
+from sketchselect.readers.files.matrix_market import open_market_matrix
+from sketchselect.readers.files.parquet import is_parquet, open_parquet_matrix
 from sketchselect.readers.location import Location, locate
-from sketchselect.readers.market import ENDINGS as MARKET
-from sketchselect.readers.market import open_market_matrix
-from sketchselect.readers.memory import SparseMatrix, array_matrix, frame_matrix
-from sketchselect.readers.parquet import is_parquet, open_parquet_matrix
-from sketchselect.readers.zarr_array import MissingPolicy, require_missing_policy
+from sketchselect.readers.zarr.array import MissingPolicy, require_missing_policy
 
 CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz")
 """Endings of text files that `convert` turns into Zarr; they are not read in place."""
@@ -123,11 +123,11 @@ def _named(matrix: Matrix, names: tuple[str, ...] | None) -> Matrix:
 def _open_path(place: Location, key: str | None, missing: MissingPolicy, policy: Nonfinite) -> Matrix:
     name = place.url.lower()
     if name.endswith(".npz"):
-        from sketchselect.readers.npz import open_npz_matrix
+        from sketchselect.readers.files.npz import open_npz_matrix
 
         return open_npz_matrix(place, key, policy)
     if name.endswith(".npy"):
-        from sketchselect.readers.npy import open_npy_matrix
+        from sketchselect.readers.files.npy import open_npy_matrix
 
         if key is not None:
             raise BadParameter(f"{place.address}: an .npy file holds one array, so key names nothing; leave key out")
@@ -144,7 +144,7 @@ def _open_path(place: Location, key: str | None, missing: MissingPolicy, policy:
         raise SourceError(
             f"{place.address}: text files are not read in place; first: sketchselect convert {place.name} OUT.zarr"
         )
-    from sketchselect.readers.zarr_matrix import open_zarr_matrix
+    from sketchselect.readers.zarr.matrix import open_zarr_matrix
 
     return open_zarr_matrix(place, key, missing, policy)
 

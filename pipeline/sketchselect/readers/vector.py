@@ -82,6 +82,6 @@ def open_vector(
         If it cannot be opened, has another length than the matrix (naming both), or holds neither numbers nor text.
     """
     from sketchselect.readers.vectors import make_vector
-    from sketchselect.readers.zarr_array import require_missing_policy
+    from sketchselect.readers.zarr.array import require_missing_policy
 
     return make_vector(source, n_rows, matrix_address, storage_options, require_missing_policy(missing_chunks), name)

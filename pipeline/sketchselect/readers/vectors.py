@@ -12,19 +12,19 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array, canonical
-from sketchselect.readers.anndata_layout import encoding, find_group
+from sketchselect.readers.arrays.dask import is_dask, unwrapped
+from sketchselect.readers.cache import PARTS
 from sketchselect.readers.checks import check_range
-from sketchselect.readers.dask_array import is_dask, unwrapped
-from sketchselect.readers.kept import PARTS
+from sketchselect.readers.files.npy import NpyArray
+from sketchselect.readers.files.npz import Archive
+from sketchselect.readers.files.parquet import ParquetVector, has_column, is_parquet, open_parquet_vector
 from sketchselect.readers.location import Location, locate
-from sketchselect.readers.npy import NpyArray
-from sketchselect.readers.npz import Archive
-from sketchselect.readers.parquet import ParquetVector, has_column, is_parquet, open_parquet_vector
 from sketchselect.readers.vector import Vector
-from sketchselect.readers.zarr_array import MissingPolicy, ZarrArray, read_document
-from sketchselect.readers.zarr_matrix import find_array
-from sketchselect.readers.zarr_metadata import parse_metadata
-from sketchselect.readers.zarr_scan import scan
+from sketchselect.readers.zarr.anndata import encoding, find_group
+from sketchselect.readers.zarr.array import MissingPolicy, ZarrArray, read_document
+from sketchselect.readers.zarr.matrix import find_array
+from sketchselect.readers.zarr.metadata import parse_metadata
+from sketchselect.readers.zarr.scan import scan
 
 KEPT_WHOLE = 64 << 20
 """Vectors up to this size are read once per process, whatever their chunks."""

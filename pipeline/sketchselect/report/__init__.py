@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sketchselect.report.cluster_count_record import ClusterCountRecord
-from sketchselect.report.model_record import ModelRecord
-from sketchselect.report.record import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
-from sketchselect.report.timeline_record import TimelineRecord
+from sketchselect.report.records.model import ModelRecord
+from sketchselect.report.records.n_clusters import ClusterCountRecord
+from sketchselect.report.records.record import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report.records.timeline import TimelineRecord
 
 __all__ = [
     "CertificateRecord",

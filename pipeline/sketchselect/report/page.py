@@ -13,15 +13,16 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from sketchselect.report import drawing
-from sketchselect.report.cluster_count import cluster_count_section
-from sketchselect.report.headline import headline, summary_sentence
-from sketchselect.report.model import model_section
-from sketchselect.report.pixels import draw_pixels
-from sketchselect.report.record import RunRecord
-from sketchselect.report.rows import describe_rows, draw_rows
-from sketchselect.report.scores import describe_scores, draw_scores, rank
-from sketchselect.report.spectrum import describe_spectrum, draw_spectrum
-from sketchselect.report.tables import cluster_rows, contingency, feature_rows, stage_rows
+from sketchselect.report.records.record import RunRecord
+from sketchselect.report.sections.headline import headline, summary_sentence
+from sketchselect.report.sections.image import draw_pixels
+from sketchselect.report.sections.model import model_section
+from sketchselect.report.sections.n_clusters import cluster_count_section
+from sketchselect.report.sections.scatter import describe_rows, draw_rows
+from sketchselect.report.sections.scores import describe_scores, draw_scores, rank
+from sketchselect.report.sections.spectrum import describe_spectrum, draw_spectrum
+from sketchselect.report.sections.tables import cluster_rows, contingency, feature_rows, stage_rows
+from sketchselect.report.sections.timeline import timeline_section
 from sketchselect.report.text import (
     JOB_LENGTH,
     NAME_LENGTH,
@@ -39,7 +40,6 @@ from sketchselect.report.text import (
     size,
     words,
 )
-from sketchselect.report.timeline import timeline_section
 
 _MAX_NOTES = 100
 

@@ -6,26 +6,26 @@ import difflib
 from typing import Any
 
 from sketchselect.errors import BadParameter
-from sketchselect.selectors.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.deterministic import DeterministicSelector
-from sketchselect.selectors.greedy import GreedySelector
-from sketchselect.selectors.highly_variable import HighlyVariableGenes
-from sketchselect.selectors.hybrid import HybridSelector
-from sketchselect.selectors.leverage import LeverageSelector
-from sketchselect.selectors.online_leverage import OnlineLeverageSelector
-from sketchselect.selectors.penalized_concave import MCPPath, SCADPath
-from sketchselect.selectors.penalized_convex import ElasticNetPath, LassoPath
-from sketchselect.selectors.pivoted_qr import PivotedQRSelector
-from sketchselect.selectors.randomized import RandomizedSelector
-from sketchselect.selectors.sampled_graph import LaplacianScoreSelector, MCFSSelector
+from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
+from sketchselect.selectors.graphs.sampled_graph import LaplacianScoreSelector, MCFSSelector
+from sketchselect.selectors.kmeans_columns.deterministic import DeterministicSelector
+from sketchselect.selectors.kmeans_columns.hybrid import HybridSelector
+from sketchselect.selectors.kmeans_columns.randomized import RandomizedSelector
+from sketchselect.selectors.leverage.leverage import LeverageSelector
+from sketchselect.selectors.leverage.online import OnlineLeverageSelector
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.sketched_lasso import SketchedLassoSelector
-from sketchselect.selectors.sketched_ridge import SketchedRidgeSelector
-from sketchselect.selectors.stability import StabilitySelector
+from sketchselect.selectors.sketched.greedy import GreedySelector
+from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
+from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
+from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
+from sketchselect.selectors.sketched.variance import VarianceSelector
 from sketchselect.selectors.stored_stream import StoredStream
-from sketchselect.selectors.thresholded import ThresholdedOLS
-from sketchselect.selectors.variance import VarianceSelector
+from sketchselect.selectors.supervised.annealing import FeatureSelectionAnnealing
+from sketchselect.selectors.supervised.concave import MCPPath, SCADPath
+from sketchselect.selectors.supervised.convex import ElasticNetPath, LassoPath
+from sketchselect.selectors.supervised.stability import StabilitySelector
+from sketchselect.selectors.supervised.thresholded import ThresholdedOLS
 
 METHODS: dict[str, type[BaseSelector]] = {
     cls.method: cls

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
-from sketchselect.linalg.csr import take_columns
+from sketchselect.linalg.sparse.csr import take_columns
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_bands
 from sketchselect.readers.base import Nonfinite
 from sketchselect.selectors.selection import Selection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sketchselect.solvers.annealing import anneal
 from sketchselect.solvers.forward import forward_selection
-from sketchselect.solvers.homotopy import homotopy_path
+from sketchselect.solvers.homotopy.path import homotopy_path
 from sketchselect.solvers.linear import least_squares, ridge, threshold
 from sketchselect.solvers.path import Path
 from sketchselect.solvers.penalized import adaptive_factors, solve_path

@@ -9,8 +9,8 @@ from scipy import sparse
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.solvers.homotopy_kernels import append_row, solve_two
-from sketchselect.solvers.homotopy_state import DEPENDENT, HomotopyState
+from sketchselect.solvers.homotopy.kernels import append_row, solve_two
+from sketchselect.solvers.homotopy.state import DEPENDENT, HomotopyState
 
 
 class Design:

@@ -19,8 +19,8 @@ from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
-from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.sparse_columns import stays_sparse
+from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.sparse.split import stays_sparse
 
 SPARSE_LIMIT = 0.05
 """Share of stored entries above which dense kernels are faster than those for sparse rows."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, global_rows
-from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.distances import spread_out
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.lloyd import assign_and_sum
-from sketchselect.linalg.partition_bound import ITERATIONS, partition_bound
+from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.lloyd import assign_and_sum
+from sketchselect.linalg.kmeans.partition_bound import ITERATIONS, partition_bound
+from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register

@@ -12,12 +12,12 @@ from scipy.sparse import issparse
 
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
-from sketchselect.linalg.bounds import RowMemory
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.cluster_sums import ClusterSums, farthest, merge_sums
-from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.sparse_columns import require_ordinary, stays_sparse
-from sketchselect.linalg.sparse_labels import sparse_label_sums
+from sketchselect.linalg.kmeans.bounds import RowMemory
+from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, farthest, merge_sums
+from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
+from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
+from sketchselect.linalg.sparse.split import require_ordinary, stays_sparse
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register
 
@@ -148,7 +148,7 @@ class CentroidSums(Summary[CentroidRecord]):
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> CentroidRecord:
         if self.centers is None:
-            from sketchselect.linalg import lloyd
+            from sketchselect.linalg.kmeans import lloyd
 
             none = np.zeros(0, dtype=np.int64)
             if is_csr(block):
@@ -161,7 +161,7 @@ class CentroidSums(Summary[CentroidRecord]):
     def _assigned(
         self, block: Any, start: int | Array, weights: Floats | None, memory: RowMemory | None = None
     ) -> tuple[NDArray[np.int32], CentroidRecord]:
-        from sketchselect.linalg import lloyd
+        from sketchselect.linalg.kmeans import lloyd
 
         assert self.centers is not None
         self._require_width(block.shape[1])

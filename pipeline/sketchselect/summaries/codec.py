@@ -31,8 +31,8 @@ import numpy as np
 from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.summaries.base import Context, Summary
-from sketchselect.summaries.bundle import Bundle, BundleRecord
-from sketchselect.summaries.parts import Parts, PartsRecord
+from sketchselect.summaries.containers.bundle import Bundle, BundleRecord
+from sketchselect.summaries.containers.partitioned import Parts, PartsRecord
 from sketchselect.summaries.registry import KINDS
 
 MAGIC = b"\x89SKS\r\n\x1a\n"

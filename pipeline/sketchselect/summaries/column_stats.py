@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.arrays import Array, Floats, pieces
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import is_csr
-from sketchselect.linalg.sparse_columns import columns_dense, split_columns, without_columns
-from sketchselect.linalg.sparse_sweep import entry_range
+from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.sparse.split import columns_dense, split_columns, without_columns
+from sketchselect.linalg.sparse.sweep import entry_range
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
@@ -93,7 +93,7 @@ class ColumnStats(Summary[ColumnRecord]):
         )
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
-        from sketchselect.linalg.column_sweep import column_sweep
+        from sketchselect.linalg.columns.sweep import column_sweep
 
         if is_csr(block):
             return self._of_sparse(block, start, weights)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
-from sketchselect.linalg import agreement
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.kmeans import agreement
 
 MAX_CELLS = 1 << 24
 """Pairs of labels that a table may have."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.centering import block_mean
-from sketchselect.linalg.comoments import centered_gram, merge_means
-from sketchselect.linalg.csr import densify, is_csr
-from sketchselect.linalg.shrink import shrink, shrink_block
-from sketchselect.linalg.sparse_comoments import sparse_gram
-from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
-from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
+from sketchselect.linalg.moments.comoments import centered_gram, merge_means
+from sketchselect.linalg.moments.sparse import sparse_gram
+from sketchselect.linalg.sketch.shrink import shrink, shrink_block
+from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR, shrink_sparse
+from sketchselect.linalg.sketch.spectrum import Directions, row_directions, symmetric_directions
+from sketchselect.linalg.sparse.csr import densify, is_csr
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, global_rows, require_finite
+from sketchselect.linalg.columns.leverage import GrowingFactor, floored, online_sample, sample_scores
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.leverage import GrowingFactor, floored, online_sample, sample_scores
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary, column_names
 from sketchselect.summaries.registry import register
@@ -86,7 +86,7 @@ class LeverageSample(Summary[SampleRecord]):
     `update` goes on with the online algorithm where the sample stands, and samples nothing again.
     Rows of zeros are never kept. With `sample_weight` w, row a counts as sqrt(w) a.
 
-    Bytes: 8 n for every row kept, and 16 for every row seen. Cost: see `sketchselect.linalg.leverage`.
+    Bytes: 8 n for every row kept, and 16 for every row seen. Cost: see `sketchselect.linalg.columns.leverage`.
     Source: Wang, Shen and Li 2018, Algorithm 1; ridge form of Cohen, Musco and Pachocki 2016; merge-and-resample as in
     Calandriello, Lazaric and Valko 2017 (DISQUEAK).
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, pieces, require_finite
-from sketchselect.linalg.leverage import scatter_scores
+from sketchselect.linalg.columns.leverage import scatter_scores
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
@@ -36,7 +36,7 @@ class LeverageScores(Summary[ScoresRecord]):
     Parameters
     ----------
     factor : array of shape (n_features, n_features)
-        Lower triangular L with ``L L' = A'A + ridge I`` (`sketchselect.linalg.leverage.ridge_factor`).
+        Lower triangular L with ``L L' = A'A + ridge I`` (`sketchselect.linalg.columns.leverage.ridge_factor`).
     ridge : float
         The ridge that went into it, for the record.
 

@@ -12,9 +12,9 @@ from scipy import sparse
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, require_finite
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
-from sketchselect.linalg.distances import distances_to
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.kmeans.distances import distances_to
+from sketchselect.linalg.sparse.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
 from sketchselect.summaries.base import Summary, require_positive
 from sketchselect.summaries.registry import register
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, pieces, require_finite
-from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.largest import largest_of_entries, largest_of_rows, merge_largest
+from sketchselect.linalg.columns.largest import largest_of_entries, largest_of_rows, merge_largest
+from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
 from sketchselect.summaries.base import require_positive
 from sketchselect.summaries.column_stats import ColumnRecord, ColumnStats
 from sketchselect.summaries.registry import register

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sketchselect.config import JobConfig
+    from sketchselect.job.schema import JobConfig
     from sketchselect.workflow.job import RunResult, run
 
     Job = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
@@ -31,8 +31,8 @@ def __getattr__(name: str) -> Any:
 
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
     """Read the source and leave ``summary.sks`` (and ``columns.sks``, for some methods); return the former's path."""
-    from sketchselect.workflow import stages
-    from sketchselect.workflow.session import open_session
+    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages.session import open_session
 
     with open_session(_config(job), client, progress=progress) as session:
         stages.collect(session, stages.summarize(session))
@@ -42,8 +42,8 @@ def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
 def select(job: Job) -> Path:
     """Select columns from what `summarize` left, and leave ``selection.json``; return its path."""
     from sketchselect.summaries import load
-    from sketchselect.workflow import stages
-    from sketchselect.workflow.session import open_session
+    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages.session import open_session
 
     with open_session(_config(job)) as session:
         # Whether the method read the rows once more shows in what `summarize` left.
@@ -64,14 +64,14 @@ def cluster(job: Job, client: Any = None, *, progress: Any = False) -> RunResult
 
 def report(folder: str | os.PathLike[str]) -> Path:
     """Draw ``report.html`` of an output folder again; return its path."""
-    from sketchselect.workflow.pages import render_folder
+    from sketchselect.workflow.output.pages import render_folder
 
     return render_folder(Path(folder))
 
 
 def _config(job: Job) -> JobConfig:
-    from sketchselect.config import JobConfig
-    from sketchselect.jobfile import load_job
+    from sketchselect.job.load import load_job
+    from sketchselect.job.schema import JobConfig
 
     return job if isinstance(job, JobConfig) else load_job(job)
 

@@ -13,24 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.config import JobConfig
 from sketchselect.errors import ConfigError
-from sketchselect.jobfile import load_job
+from sketchselect.job.load import load_job
+from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
-from sketchselect.workflow import clustering, preparing, stages
-from sketchselect.workflow.cluster_count import cluster_count
-from sketchselect.workflow.clustering import Clustering
-from sketchselect.workflow.engines import peak_process_nbytes
-from sketchselect.workflow.evaluate import Evaluation, evaluate
-from sketchselect.workflow.manifest import Findings, manifest
-from sketchselect.workflow.method import require_weights
-from sketchselect.workflow.model import Model
-from sketchselect.workflow.pages import publish_report
-from sketchselect.workflow.record import run_record
-from sketchselect.workflow.session import Session, open_session
-from sketchselect.workflow.tables import plain_value
-from sketchselect.workflow.timeline import timeline
+from sketchselect.workflow.output.manifest import Findings, manifest
+from sketchselect.workflow.output.pages import publish_report
+from sketchselect.workflow.output.record import run_record
+from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.stages import clustering, preparing
+from sketchselect.workflow.stages import columns as stages
+from sketchselect.workflow.stages.clustering import Clustering
+from sketchselect.workflow.stages.engines import peak_process_nbytes
+from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
+from sketchselect.workflow.stages.method import require_weights
+from sketchselect.workflow.stages.model import Model
+from sketchselect.workflow.stages.n_clusters import cluster_count
+from sketchselect.workflow.stages.session import Session, open_session
+from sketchselect.workflow.stages.timeline import timeline
 
 
 @dataclass(frozen=True, eq=False)

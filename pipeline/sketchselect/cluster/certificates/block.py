@@ -1,0 +1,203 @@
+"""The block certificate: a pass over the rows that bounds the optimum far more closely than the spectrum does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from sketchselect import prepare as steps
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
+from sketchselect.cluster.certificates.underflow import underflow
+from sketchselect.errors import BadParameter
+from sketchselect.execution import (
+    PassStats,
+    Reduced,
+    Source,
+    as_engine,
+    fitted_source,
+    make_progress,
+    summarize_source,
+)
+from sketchselect.execution.checkpoint import as_checkpoint
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_matrix, open_vector
+from sketchselect.readers.partitions import ENTRY_NBYTES
+from sketchselect.summaries import BlockBound, Bundle, Summary
+
+SAMPLED_SHARE = 0.25
+"""Share of the blocks that are solved where a probability is enough."""
+
+BLOCKS_PER_PARTITION = 8
+"""Blocks that a partition should have, so that the rows of a block come from many places."""
+
+MOST_BLOCKS = 32
+"""Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead."""
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """Which blocks of rows are solved; `certify`, `certify_labels`, the command and the job key all take these.
+
+    Defaults stand here alone, and what the options mean in `certify`.
+
+    Examples
+    --------
+    >>> BlockOptions(confidence=0.99).chosen(), BlockOptions(confidence=0.99).description(3).fraction
+    ({'confidence': 0.99}, 0.25)
+    """
+
+    block_rows: int = 400
+    confidence: float | None = None
+    fraction: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_confidence(self.confidence)
+
+    def chosen(self) -> dict[str, Any]:
+        """Return what is not at its default, as keywords."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+    def require_unused(self, why: str, *allowed: str) -> None:
+        """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
+        require_unused(self.chosen(), why, *allowed)
+
+    def description(self, n_clusters: int) -> BlockBound:
+        """Return the description of the summary behind a block certificate."""
+        wanted = asdict(self)
+        confidence = wanted.pop("confidence")
+        if self.fraction is None:
+            wanted["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
+        return BlockBound(n_clusters, **wanted)
+
+
+def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
+    """Raise `BadParameter` naming the options that were chosen, but for what is allowed."""
+    if names := [name for name in chosen if name not in allowed]:
+        raise BadParameter(f"certify: {', '.join(names)} is {why}; leave it out")
+
+
+@contextmanager
+def opened_rows(
+    source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
+) -> Iterator[tuple[Source, dict[str, Any]]]:
+    """Open rows, and labels and weights beside them, for the passes of a certificate.
+
+    Parameters
+    ----------
+    source : as in `open_matrix`
+    labels, sample_weight : array, path, URL or None
+        One per row.
+    prepare, client, checkpoint, progress
+        As in `sketchselect.summarize`.
+
+    Yields
+    ------
+    The rows, and how passes over them are made: keywords of `summarize_source`.
+    """
+    matrix = open_matrix(source)
+    target, weight = (
+        None if one is None else open_vector(one, matrix.shape[0], matrix_address=matrix.address, name=name)
+        for one, name in ((labels, "labels"), (sample_weight, "sample_weight"))
+    )
+    options: dict[str, Any] = {"checkpoint": as_checkpoint(checkpoint), "progress": make_progress(progress)}
+    with as_engine(client) as engine:
+        options["engine"] = engine
+        yield fitted_source(Source(matrix, target, weight, steps.resolve(prepare)), **options), options
+
+
+def block_pass(
+    rows: Source, description: Summary[Any], stage: str = "block certificate", **options: Any
+) -> Reduced[Summary[Any]]:
+    """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
+    options["partition_bytes"] = block_partition_bytes(description, rows)
+    return summarize_source(rows, description, stage=stage, **options)
+
+
+def block_partition_bytes(description: Summary[Any], source: Source) -> int:
+    """Return the size of partitions: `BLOCKS_PER_PARTITION` blocks, or the default size, but at most `MOST_BLOCKS`."""
+    bounds = description.values() if isinstance(description, Bundle) else [description]
+    block = max(getattr(member, "block_rows", 0) for member in bounds)
+    row = 8.0 * source.n_columns
+    entries = source.matrix.entry_offsets
+    if description.accepts_sparse and entries is not None and replace(source, takes_sparse=True).is_sparse:
+        row = ENTRY_NBYTES * float(entries[-1]) / max(source.n_rows, 1)
+    if not block:
+        return DEFAULT_PARTITION_BYTES
+    wanted = max(DEFAULT_PARTITION_BYTES, int(BLOCKS_PER_PARTITION * block * row))
+    return min(wanted, int(MOST_BLOCKS * block * row))
+
+
+def blocks_certificate(
+    found: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+) -> Certificate:
+    """Return the certificate of a finished `BlockBound`.
+
+    Parameters
+    ----------
+    found : BlockBound
+        Of the rows, in the columns, that the objective was measured on.
+    objective : float
+        Of the clustering.
+    confidence : float in (0, 1) or None
+        As in `certify`; of no effect where every block was solved.
+    began : float
+        When `time.perf_counter` was asked.
+    stats : PassStats, optional
+        Account of the pass, for what was read.
+    """
+    require_confidence(confidence)
+    certain, note = found.lower_bound(), ""
+    lower = certain if confidence is None else found.lower_bound(confidence)
+    # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
+    sampled = confidence is not None and certain < lower <= objective
+    if confidence is not None and not sampled and found.record.n_solved < found.record.n_blocks:
+        note = _why_certain(found, confidence, lower > objective)
+    certificate = made_certificate(
+        lower if sampled else certain, objective, found.n_clusters, "blocks", block_details(found), began
+    )
+    if stats is not None:
+        certificate = with_account(certificate, stats)
+    sure = float(confidence) if sampled and confidence is not None else 1.0
+    return replace(certificate, confidence=sure, note=note)
+
+
+def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
+    """Return in words why a bound of the probability that was asked for is not the one given."""
+    n_solved, n_blocks = found.record.n_solved, found.record.n_blocks
+    solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
+    why = f"only {solved}, too few for more than that"
+    if refuted:
+        why = f"{solved}, and what they promise of all is above an objective that was reached"
+    return (
+        f"This bound holds for certain, and is not one of probability {confidence}: {why}; a larger fraction or "
+        "smaller blocks may prove more."
+    )
+
+
+def require_confidence(confidence: float | None) -> None:
+    """Raise `BadParameter` unless this is None or a probability."""
+    if confidence is None:
+        return
+    is_number = isinstance(confidence, (int, float, np.number)) and not isinstance(confidence, bool)
+    if not (is_number and 0 < confidence < 1):
+        raise BadParameter(f"confidence must be None or between 0 and 1, got {confidence!r}")
+
+
+def block_details(summary: BlockBound) -> dict[str, float]:
+    """Return what a block certificate is made of, as plain numbers."""
+    record = summary.record
+    return {
+        "n_rows": record.n_rows,
+        "n_features": record.n_features,
+        "n_blocks": record.n_blocks,
+        "n_solved": record.n_solved,
+        "block_rows": summary.block_rows,
+        "spectral_blocks": record.spectral,
+        # Every block's bound has its own rounding subtracted besides.
+        "rounding": summary.rounding,
+        "underflow": underflow(record.n_rows, record.n_features, record.weight),
+    }

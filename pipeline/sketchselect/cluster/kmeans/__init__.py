@@ -1,0 +1,1 @@
+"""Distributed k-means: seeding, Lloyd iterations, labels, the estimator."""

@@ -1,0 +1,79 @@
+"""Starts compared on a coreset: a weighted sample of rows that stands for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.summaries import CentroidSums, RowSample
+
+LEAST_ROWS = 2000
+ROWS_PER_CLUSTER = 20
+"""A coreset has `ROWS_PER_CLUSTER` k rows, and never fewer than `LEAST_ROWS`."""
+
+REFINEMENTS = 25
+"""Most Lloyd iterations of one start on weighted points."""
+
+STILL = 1e-4
+"""Refining ends when an iteration lowers the cost by less than this share."""
+
+
+def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | None = None) -> RowSample:
+    """Return the description of the sample: rows by weight times ``1 + ||x - mean||^2 / mean squared distance``.
+
+    With it ``sum_i weights_i min_j ||x_i - c_j||^2`` is an unbiased estimate of the objective of any centres.
+
+    Parameters
+    ----------
+    survey : CentroidSums
+        Of one cluster: mean and scatter of all rows.
+    n_clusters : int
+    seed : int
+    size : int, optional
+        ``max(2000, 20 n_clusters)`` by default.
+
+    Notes
+    -----
+    Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
+    """
+    rows = max(LEAST_ROWS, ROWS_PER_CLUSTER * n_clusters) if size is None else size
+    spread = survey.objective / max(1, survey.n_rows)
+    own = derive_seed(seed, "coreset")
+    if not 0 < spread < np.inf:
+        return RowSample(rows, own)
+    return RowSample(rows, own, survey.cluster_means[0], spread)
+
+
+def points_of(sample: RowSample) -> tuple[Floats, Floats]:
+    """Return the rows of a sample as a dense array, and their weights."""
+    rows: Any = sample.rows
+    return (densify(rows) if is_csr(rows) else rows), sample.weights
+
+
+def refine(points: Floats, weights: Floats, centers: Floats, most: int = REFINEMENTS) -> tuple[float, Floats]:
+    """Return cost and centres after Lloyd iterations on weighted points; what attracts nothing stays where it is."""
+    before = np.inf
+    for _ in range(most):
+        _, distances, sums = lloyd.assign_and_sum(points, centers, weights)
+        cost = float((weights * distances).sum())
+        if cost >= before * (1 - STILL):
+            return cost, centers
+        before = cost
+        moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
+        if (moved == centers).all():
+            return cost, centers
+        centers = moved
+    _, distances = lloyd.assign(points, centers)
+    return float((weights * distances).sum()), centers
+
+
+def best_start(points: Floats, weights: Floats, starts: Sequence[Floats], most: int = REFINEMENTS) -> Floats:
+    """Return the start of lowest cost on the points once refined there, as refined; the first of several such."""
+    found = [refine(points, weights, start, most) for start in starts]
+    return min(found, key=lambda one: one[0])[1]

@@ -1,0 +1,328 @@
+"""The scikit-learn estimator of k-means for matrices of any size."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sketchselect import readers
+from sketchselect.cluster.kmeans.labels import (
+    DistanceBlock,
+    Labelled,
+    label_rows,
+    lazy_distances,
+    lazy_labels,
+    stack,
+    write_labels,
+)
+from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
+from sketchselect.cluster.kmeans.minibatch import StreamSample
+from sketchselect.cluster.kmeans.passes import open_passes, partition_nbytes
+from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.execution.block import Source
+from sketchselect.execution.engines import as_engine
+from sketchselect.execution.reduce import source_bands
+from sketchselect.linalg.arrays import Floats, as_weights
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.readers.base import Matrix
+
+
+class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """k-means of the rows of a matrix that need not fit in memory.
+
+    Labels and inertia are always those of the final centres. Clusters left empty are reseeded with the rows farthest
+    from their centres, also after the last iteration (`max_iter`), where scikit-learn may return them empty. The result
+    depends neither on the engine nor on the number of workers, to the bit.
+
+    Parameters
+    ----------
+    n_clusters : int, default 8
+        Number of clusters. With fewer distinct rows there are fewer clusters, and a warning.
+    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
+        Where to start. "k-means||": 5 rounds of oversampling by 2 k, then weighted k-means++ on the candidates, and on
+        the coreset for every second start. "k-means++": greedy, on the coreset; a single start on all rows up to
+        65,536 of them (and 256 MiB), on a hashed sample of that many beyond. "random": distinct rows.
+    n_init : int or "auto", default "auto"
+        Starts. They are refined and compared on a coreset, ``max(2000, 20 n_clusters)`` rows drawn by weight and
+        distance from the mean, and only the best is run on all rows; given centres are one start. "auto": 10, and
+        fewer where comparing them would take more than 4e10 operations. One start is run as it is, without a coreset.
+    max_iter : int, default 300
+        Most Lloyd iterations.
+    tol : float, default 1e-4
+        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns
+        (as in scikit-learn), or when no label changes any more.
+    random_state : int, RandomState or None, default 0
+        Seed; every draw is hashed from it and the row's index. None draws a seed.
+
+    Attributes
+    ----------
+    labels_ : int32 array of shape (n_rows,)
+        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A NumPy array
+        whatever was fitted: of a Dask array only `predict` gives a Dask array.
+    cluster_centers_ : array of shape (n_clusters, n_features)
+        float64.
+    inertia_ : float
+        (Weighted) sum of squared distances of the rows to their centre.
+    n_iter_ : int
+        Lloyd iterations.
+    cluster_weights_ : array of shape (n_clusters,)
+        Total weight of each cluster.
+    n_rows_seen_ : int
+        Rows of all batches, after `partial_fit`, which sets this, `cluster_centers_` and no more.
+    n_features_in_, feature_names_in_
+        As scikit-learn defines them.
+
+    Notes
+    -----
+    Methods take what `open_matrix` takes: arrays, data frames, sparse matrices, paths, URLs, Dask arrays. Cost: one
+    pass to survey, six to seed, one an iteration and one for the labels; what fits a quarter of the memory is read once
+    and held, by the workers of a Dask cluster if it is too much for this process.
+    Source: Lloyd 1982; Bahmani et al. 2012 (k-means||); Arthur and Vassilvitskii 2007 (k-means++).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0], [2.0], [10.0], [12.0]])
+    >>> km = KMeans(n_clusters=2).fit(X)
+    >>> sorted(km.cluster_centers_.ravel().tolist()), km.inertia_
+    ([1.5, 11.0], 2.5)
+    """
+
+    # The client says where to compute, not what: pipelines need not route it.
+    __metadata_request__fit: ClassVar[dict[str, str]] = {"client": UNUSED}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: str | ArrayLike = "k-means||",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Cluster the rows.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The data.
+        y : ignored
+            For scikit-learn's sake.
+        sample_weight : array or path of shape (n_rows,), optional
+            Row weights, not negative.
+        client : Client, str, Engine or None
+            What runs the passes: threads of this process by default; see `summarize`.
+
+        Raises
+        ------
+        BadParameter
+            For parameters out of range, or fewer rows than clusters.
+        """
+        source = self._source(X, sample_weight, reset=True)
+        with as_engine(client) as engine:
+            result = fit_kmeans(source, self._parameters(), engine=engine)
+        self._forget()
+        self.labels_ = result.labels
+        self._centers = result.centers
+        self.inertia_ = result.inertia
+        self.n_iter_ = result.n_iter
+        self.cluster_weights_ = result.cluster_weights
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take in one more batch of a stream, of any size; a sample of all rows seen is kept, and nothing else.
+
+        ``max(5000, 50 n_clusters)`` rows are kept: the rows of the smallest keys, hashed from `random_state` and the
+        number of the row in the stream, far rows with higher probability (`RowSample`). When `cluster_centers_` is
+        asked for, `n_init` k-means++ starts (10 by default) are refined on them and the best is taken. So the centres
+        do not depend, to the bit, on how the stream was cut into batches, nor, beyond chance, on its order; and no
+        centre can die. After `fit` a new stream begins. The method of `init`, `max_iter` and `tol` make no difference.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The batch.
+        y : ignored
+            For scikit-learn's sake.
+        sample_weight : array of shape (n_rows,), optional
+            Row weights, not negative.
+
+        Notes
+        -----
+        Cost: a hash and 3 n_features flops a row; the sample is clustered once, when it is asked for after a batch.
+        """
+        stream = getattr(self, "_stream", None)
+        source = replace(self._source(X, sample_weight, reset=stream is None), takes_sparse=True)
+        if not isinstance(self.init, str):
+            raise BadParameter("partial_fit finds its own centres: init must be one of the methods, not an array")
+        self._parameters().checked(source.n_columns)
+        if stream is None:
+            stream = StreamSample(self.n_clusters, derive_seed(_seed(self.random_state), "k-means", 0))
+        if stream.n_clusters != self.n_clusters:
+            raise BadParameter(
+                f"n_clusters is {self.n_clusters}, but this stream was begun with {stream.n_clusters}; use another "
+                "KMeans for another number"
+            )
+        bands = source_bands(source)
+        for index in range(len(bands)):
+            block = source.block(*bands[index])
+            stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0]))
+        self._forget()
+        self._stream = stream
+        self.n_rows_seen_ = stream.n_rows
+        return self
+
+    @property
+    def cluster_centers_(self) -> Floats:
+        """Centres; of a stream they are found when they are first asked for after a batch."""
+        known: Floats | None = getattr(self, "_centers", None)
+        if known is None:
+            stream: StreamSample | None = getattr(self, "_stream", None)
+            if stream is None:
+                raise AttributeError("cluster_centers_ is there after fit or partial_fit")
+            known = self._centers = stream.centers(self.n_init)
+        return known
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[0])
+
+    def _parameters(self) -> KMeansParameters:
+        return KMeansParameters(
+            self.n_clusters, self.init, self.n_init, self.max_iter, self.tol, _seed(self.random_state)
+        )
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit or stream left."""
+        for name in ("labels_", "inertia_", "n_iter_", "cluster_weights_", "n_rows_seen_", "_centers", "_stream"):
+            if name in self.__dict__:
+                delattr(self, name)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> NDArray[np.int32]:
+        """Cluster the rows and return `labels_`."""
+        labels: NDArray[np.int32] = self.fit(X, sample_weight=sample_weight).labels_
+        return labels
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Cluster the rows and return their distances to the centres; see `transform`."""
+        return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def predict(self, X: Any, *, out: str | os.PathLike[str] | None = None) -> Any:
+        """Return the index of the nearest centre of each row (ties to the lowest); -1 for rows dropped.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The rows.
+        out : path, optional
+            Write the labels there as a Zarr array, chunk by chunk, so that they need not fit in memory.
+
+        Returns
+        -------
+        int32 array of shape (n_rows,), Dask array or str
+            A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; the path where
+            `out` is given.
+        """
+        check_is_fitted(self)
+        if out is None and _is_dask_array(X):
+            self._require_features(readers.open_matrix(X), reset=False)
+            return lazy_labels(X, self.cluster_centers_)
+        source = self._source(X, None, reset=False)
+        if out is None:
+            return self._labelled(source).labels
+        with as_engine() as engine:
+            size = partition_nbytes(source, len(self.cluster_centers_))
+            return write_labels(source, self.cluster_centers_, out, engine=engine, partition_bytes=size)
+
+    def transform(self, X: Any) -> Any:
+        """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out.
+
+        Of a Dask array a Dask array is returned.
+        """
+        check_is_fitted(self)
+        if _is_dask_array(X):
+            self._require_features(readers.open_matrix(X), reset=False)
+            return lazy_distances(X, self.cluster_centers_)
+        source = self._source(X, None, reset=False)
+        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
+            return passes.fold(
+                DistanceBlock(self.cluster_centers_), stack, "k-means: distances", state_nbytes=0, working_nbytes=0
+            )
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return minus the (weighted) sum of squared distances of the rows to their nearest centre."""
+        check_is_fitted(self)
+        return -self._labelled(self._source(X, sample_weight, reset=False)).sums.inertia()
+
+    def _labelled(self, source: Source) -> Labelled:
+        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
+            return label_rows(passes, self.cluster_centers_)
+
+    def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
+        if _is_lazy(X):
+            matrix = readers.open_matrix(X)
+            self._require_features(matrix, reset=reset)
+        else:
+            # In-memory data get scikit-learn's own checks and messages.
+            values = validate_data(
+                self, X, reset=reset, dtype=[np.float64, np.float32], accept_sparse="csr", accept_large_sparse=True
+            )
+            matrix = readers.open_matrix(values)
+        weight = None
+        if sample_weight is not None:
+            if isinstance(sample_weight, (int, float, np.number)):
+                sample_weight = np.full(matrix.shape[0], float(sample_weight))
+            weight = readers.open_vector(
+                sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
+            )
+        return Source(matrix, weight=weight)
+
+    def _require_features(self, matrix: Matrix, *, reset: bool) -> None:
+        if reset:
+            self.n_features_in_ = matrix.shape[1]
+            if matrix.feature_names is not None:
+                self.feature_names_in_ = np.array(matrix.feature_names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        elif matrix.shape[1] != self.n_features_in_:
+            raise BadBlock(
+                f"{matrix.address} has {matrix.shape[1]} columns, but KMeans was fitted on {self.n_features_in_}"
+            )
+
+
+def _is_lazy(X: Any) -> bool:
+    return isinstance(X, (str, os.PathLike, Matrix)) or hasattr(X, "dask") or hasattr(X, "store")
+
+
+def _is_dask_array(X: Any) -> bool:
+    return hasattr(X, "dask") and hasattr(X, "rechunk") and getattr(X, "ndim", 0) == 2
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        return int(random_state)
+    if isinstance(random_state, bool):
+        raise BadParameter(f"random_state must be a whole number, got {random_state!r}")
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -1,0 +1,167 @@
+"""The nearest centre of every row: in memory, as a Dask array, or written to a Zarr array by those who compute it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.cluster.kmeans.passes import Passes, assign_block
+from sketchselect.errors import BadParameter
+from sketchselect.execution.block import Block, Source
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.reduce import reduce_blocks, source_bands
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.kmeans.distances import distances_to
+from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
+from sketchselect.readers.conversion.writing import create_array, put_in_place
+from sketchselect.summaries import CentroidSums
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels of consecutive rows, and the sums that go with them."""
+
+    sums: CentroidSums
+    labels: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class LabelBlock:
+    """Leaf of the labelling pass."""
+
+    description: CentroidSums
+
+    def __call__(self, block: Block) -> Labelled:
+        """Return the labels of one block's rows, -1 for those dropped, and their sums."""
+        nearest, sums = assign_block(self.description, block)
+        if block.kept is None:
+            return Labelled(sums, nearest)
+        labels = np.full(block.stop - block.start, -1, dtype=np.int32)
+        labels[block.kept - block.start] = nearest
+        return Labelled(sums, labels)
+
+
+def merge_labelled(left: Labelled, right: Labelled) -> Labelled:
+    """Return the labels of both, one behind the other, and their sums."""
+    return Labelled(left.sums.merge(right.sums), np.concatenate([left.labels, right.labels]))
+
+
+def label_rows(passes: Passes, centers: Floats) -> Labelled:
+    """Return every row's nearest centre and the sums of that assignment; one pass."""
+    description = CentroidSums(centers=centers)
+    width = passes.source.n_columns
+    return passes.fold(
+        LabelBlock(description),
+        merge_labelled,
+        "k-means: labels",
+        state_nbytes=description.projected_nbytes(width),
+        working_nbytes=description.working_nbytes(width),
+    )
+
+
+@dataclass(frozen=True)
+class WriteBlock:
+    """Leaf that writes labels to a Zarr array whose chunks begin where partitions begin; no two tasks share one."""
+
+    labels: LabelBlock
+    path: str
+
+    def __call__(self, block: Block) -> int:
+        """Write one block's labels and return how many. Writing again writes the same."""
+        import zarr
+
+        found = self.labels(block).labels
+        array: Any = zarr.open_array(self.path, mode="r+")
+        if found.size:
+            array[block.start : block.stop] = found
+        return int(found.size)
+
+
+def _add(left: int, right: int) -> int:
+    return left + right
+
+
+def write_labels(
+    source: Source, centers: Floats, out: str | os.PathLike[str], *, engine: Engine, partition_bytes: int
+) -> str:
+    """Write every row's nearest centre (-1: dropped) as a Zarr array of int32 in a local folder; return its path.
+
+    The array appears under its name only when it is whole; what was there is replaced only if we had written it.
+    """
+    path = Path(out)
+    if "://" in str(out) or not path.absolute().parent.is_dir():
+        raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
+    description = CentroidSums(centers=centers)
+    width = source.n_columns
+    bands = source_bands(source, partition_bytes)
+    options: dict[str, Any] = {
+        "engine": engine,
+        "bands": bands,
+        "stage": "k-means: labels",
+        "state_nbytes": description.projected_nbytes(width),
+        "working_nbytes": description.working_nbytes(width),
+    }
+    height = bands.edges[1]
+    regular = all(edge % height == 0 for edge in bands.edges[:-1])
+    with put_in_place(path.absolute()) as temporary:
+        array = create_array(temporary, (source.n_rows,), (height,), np.int32)
+        leaf = LabelBlock(description)
+        if regular:
+            reduce_blocks(source, WriteBlock(leaf, str(temporary)), _add, **options)
+        else:
+            array[:] = reduce_blocks(source, leaf, merge_labelled, **options).value.labels
+    return str(path)
+
+
+def dense_distances(rows: Any, centers: Floats) -> Floats:
+    """Return the Euclidean distances of rows, dense or CSR, to every centre."""
+    if not is_csr(rows):
+        return np.sqrt(distances_to(rows, centers))
+    pieces = [distances_to(densify(take_rows(rows, a, b)), centers) for a, b in row_pieces(rows)]
+    return np.sqrt(np.concatenate(pieces)) if pieces else np.empty((0, centers.shape[0]))
+
+
+@dataclass(frozen=True)
+class DistanceBlock:
+    """Leaf of `transform`: distances to every centre."""
+
+    centers: Floats
+
+    def __call__(self, block: Block) -> Floats:
+        """Return the distances of one block."""
+        return dense_distances(block.values, self.centers)
+
+
+def stack(above: Array, below: Array) -> Array:
+    """Return both, one below the other: merge of `DistanceBlock`."""
+    return np.concatenate([above, below])
+
+
+def lazy_labels(X: Any, centers: Floats) -> Any:
+    """Return the labels of a Dask array as one that is computed when it is asked for, block by block."""
+    rows = X.rechunk({1: -1})
+    return rows.map_blocks(_label_piece, centers, dtype=np.int32, drop_axis=1, meta=np.empty(0, np.int32))
+
+
+def lazy_distances(X: Any, centers: Floats) -> Any:
+    """Return the distances of the rows of a Dask array to every centre, computed when they are asked for."""
+    rows = X.rechunk({1: -1})
+    widths = (rows.chunks[0], (centers.shape[0],))
+    return rows.map_blocks(_distance_piece, centers, dtype=np.float64, chunks=widths, meta=np.empty((0, 0)))
+
+
+def _label_piece(rows: Any, centers: Floats) -> NDArray[np.int32]:
+    return CentroidSums(centers=centers).label_block(rows)[0]
+
+
+def _distance_piece(rows: Any, centers: Floats) -> Floats:
+    from sketchselect.linalg.arrays import as_block, require_finite
+
+    block = as_block(rows)
+    require_finite(block)
+    return dense_distances(block, centers)

@@ -1,0 +1,267 @@
+"""Lloyd's k-means over any engine: every iteration is one fold of `CentroidSums`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sketchselect.cluster.kmeans import seeding
+from sketchselect.cluster.kmeans.iterations import Iterations
+from sketchselect.cluster.kmeans.labels import label_rows
+from sketchselect.cluster.kmeans.passes import Passes, open_passes
+from sketchselect.errors import BadParameter
+from sketchselect.execution.block import Source
+from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.progress import Progress, Silent
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.summaries import CentroidSums
+from sketchselect.summaries.base import require_positive
+
+SUM_ROUNDING = 1e-12
+"""Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows."""
+
+CENTER_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""Movement of one centre, relative to its norm, that rounding to float64 can make."""
+
+MOST_REPAIRS = 10
+"""How often clusters left empty at the very end are reseeded."""
+
+
+class FewerClusters(UserWarning):
+    """There are fewer distinct rows than clusters asked for, so there are fewer clusters."""
+
+
+@dataclass(frozen=True)
+class KMeansParameters:
+    """What `fit_kmeans` needs to know.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Clusters wanted.
+    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
+        Where to start.
+    n_init : int or "auto"
+        Starts compared on a coreset of ``max(2000, 20 n_clusters)`` rows, of which the best is run on all rows; given
+        centres are one start. "auto": 10, and fewer where comparing them would be more than 4e10 operations.
+    max_iter : int
+        Most iterations.
+    tol : float
+        Stop when the squared movement of all centres together is at most `tol` times the mean variance of the columns
+        (as in scikit-learn), or no label changes any more.
+    random_state : int
+        Seed.
+    """
+
+    n_clusters: int = 8
+    init: str | ArrayLike = "k-means||"
+    n_init: int | str = "auto"
+    max_iter: int = 300
+    tol: float = 1e-4
+    random_state: int = 0
+
+    def checked(self, n_features: int) -> KMeansParameters:
+        """Return the parameters, centres as float64, or raise `BadParameter`."""
+        require_positive("n_clusters", self.n_clusters)
+        if isinstance(self.n_init, str):
+            if self.n_init != "auto":
+                raise BadParameter(f'n_init must be "auto" or a whole number of at least 1, got {self.n_init!r}')
+        else:
+            require_positive("n_init", self.n_init)
+        require_positive("max_iter", self.max_iter)
+        if (
+            isinstance(self.tol, bool)
+            or not isinstance(self.tol, (int, float, np.number))
+            or not 0 <= self.tol < np.inf
+        ):
+            raise BadParameter(f"tol must be a number of at least 0, got {self.tol!r}")
+        if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
+            raise BadParameter(f"random_state must be a whole number, got {self.random_state!r}")
+        init = self.init
+        if isinstance(init, str):
+            if init not in seeding.METHODS:
+                raise BadParameter(
+                    f"init must be one of {', '.join(seeding.METHODS)} or an array of centres, got {init!r}"
+                )
+        else:
+            init = np.array(CentroidSums(centers=init).centers, dtype=np.float64)
+            if init.shape != (self.n_clusters, n_features):
+                raise BadParameter(
+                    f"init has shape {init.shape}, but n_clusters is {self.n_clusters} and the data have {n_features} "
+                    "columns"
+                )
+        return KMeansParameters(
+            self.n_clusters, init, self.n_init, self.max_iter, float(self.tol), int(self.random_state)
+        )
+
+
+@dataclass(frozen=True)
+class KMeansResult:
+    """A clustering.
+
+    Parameters
+    ----------
+    labels : int32 array of shape (n_rows,)
+        Cluster of each row of the source; -1 where the row was dropped. The nearest of `centers`.
+    centers : array of shape (n_clusters, n_features)
+        float64; every one has rows.
+    inertia : float
+        Weighted sum of squared distances of the rows to their centre: of exactly these labels and centres.
+    n_iter : int
+        Lloyd iterations of the winning start.
+    cluster_weights : array of shape (n_clusters,)
+        Total weight of each cluster.
+    converged : bool
+        Whether the iteration stopped before `max_iter`.
+    """
+
+    labels: NDArray[np.int32]
+    centers: Floats
+    inertia: float
+    n_iter: int
+    cluster_weights: Floats
+    converged: bool
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters found."""
+        return int(self.centers.shape[0])
+
+
+def fit_kmeans(
+    source: Source,
+    parameters: KMeansParameters | Mapping[str, Any],
+    *,
+    engine: Engine,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    retries: int = 2,
+    stall_timeout: float = 300.0,
+) -> KMeansResult:
+    """Cluster the (prepared, chosen) rows of a source; the same bits on every engine.
+
+    Parameters
+    ----------
+    source : Source
+        Rows, and weights if it has any.
+    parameters : KMeansParameters or mapping
+        See there.
+    engine : Engine
+        What runs the passes. Small data are held and clustered in this process even where a cluster is given.
+    progress : Progress, optional
+        Told of every pass over the source.
+    checkpoint : Checkpoint, optional
+        Where the sums of each iteration are kept (where a second or more has passed since the last ones), and parts of
+        passes that are worth it; a run that was killed goes on from there.
+    retries, stall_timeout : int, float
+        Of every pass, as in `reduce_blocks`.
+
+    Returns
+    -------
+    KMeansResult
+
+    Raises
+    ------
+    BadParameter
+        For parameters out of range, or fewer rows than clusters.
+
+    Notes
+    -----
+    Cost: one pass to survey, six to seed by k-means|| (one by the others, for the coreset), one per iteration and one
+    for the labels. Centres go out with the tasks of a pass and sums come back, merged in a tree; no rows.
+    Source: Lloyd 1982; Bahmani et al. 2012 (k-means||).
+    """
+    if isinstance(parameters, Mapping):
+        parameters = KMeansParameters(**parameters)
+    wanted = parameters.checked(source.n_columns)
+    told = progress or Silent()
+    with open_passes(
+        source,
+        wanted.n_clusters,
+        engine=engine,
+        progress=progress,
+        checkpoint=checkpoint,
+        retries=retries,
+        stall_timeout=stall_timeout,
+    ) as passes:
+        seed = derive_seed(wanted.random_state, "k-means", 0)
+        init = wanted.init
+        assert isinstance(init, (str, np.ndarray))
+        starts = seeding.n_starts(wanted.n_init, wanted.n_clusters, source.n_columns) if isinstance(init, str) else 1
+        settings = (wanted.n_clusters, init, starts, seed, passes.partition_bytes, passes.engine.build())
+        iterations = Iterations(checkpoint, source, settings, told)
+        found = seeding.survey(passes, init, wanted.n_clusters, seed, starts)
+        scatter = found.sums.objective / (found.sums.n_rows * source.n_columns)
+        state = iterations.resume(wanted.max_iter, source.n_columns)
+        if state is None:
+            centers = seeding.initial_centers(passes, init, wanted.n_clusters, seed, found, starts)
+            state = 0, CentroidSums(centers=centers).empty(source.n_columns)
+            iterations.keep(*state)
+        elif state[0]:
+            told.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+        # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
+        reach = float(np.linalg.norm(np.asarray(state[1].centers)))
+        still = SUM_ROUNDING**2 * found.sums.objective / found.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
+        result = _run(passes, state, wanted.max_iter, max(wanted.tol * scatter, still), iterations)
+    if result.n_clusters < wanted.n_clusters:
+        warnings.warn(
+            f"{source.matrix.address}: there are fewer distinct rows than n_clusters={wanted.n_clusters}, so only "
+            f"{result.n_clusters} cluster{'s were' if result.n_clusters > 1 else ' was'} made",
+            FewerClusters,
+            stacklevel=2,
+        )
+    how = "converged" if result.converged else "stopped at max_iter"
+    told.note(f"k-means: {result.n_clusters} clusters, {result.n_iter} iterations, {how}")
+    return result
+
+
+def _run(
+    passes: Passes, state: tuple[int, CentroidSums], max_iter: int, tolerance: float, iterations: Iterations
+) -> KMeansResult:
+    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all)."""
+    n_iter, sums = state
+    centers, converged = _after(sums, tolerance)
+    while n_iter < max_iter and not converged:
+        n_iter += 1
+        sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
+        iterations.keep(n_iter, sums)
+        centers, converged = _after(sums, tolerance)
+    final = label_rows(passes, centers)
+    for repair in range(MOST_REPAIRS):
+        empty = final.sums.cluster_weights == 0
+        if not empty.any():
+            break
+        if final.sums.farthest_points.shape[0] and repair < MOST_REPAIRS - 1:
+            centers = np.where(empty[:, None], _reseeded(final.sums, centers), centers)
+        else:
+            # Every row lies on a centre: the others stand for nothing.
+            centers = centers[~empty]
+        final = label_rows(passes, centers)
+    last = final.sums
+    return KMeansResult(final.labels, centers, last.inertia(), n_iter, last.cluster_weights, converged)
+
+
+def _after(sums: CentroidSums, tolerance: float) -> tuple[Floats, bool]:
+    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance."""
+    assert sums.centers is not None
+    if not sums.n_rows:
+        return sums.centers, False
+    moved = _reseeded(sums, sums.centers)
+    return moved, float(((moved - sums.centers) ** 2).sum()) <= tolerance
+
+
+def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:
+    """Return the means; empty clusters get the farthest rows, and stay where they are when there are none."""
+    empty = np.flatnonzero(sums.cluster_weights == 0)
+    moved = np.where(sums.cluster_weights[:, None] > 0, sums.cluster_means, centers)
+    if empty.size:
+        far = seeding.distinct(sums.farthest_points)[: empty.size]
+        moved[empty[: far.shape[0]]] = far
+    return moved

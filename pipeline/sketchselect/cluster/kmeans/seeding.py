@@ -1,0 +1,216 @@
+"""Where k-means starts: k-means||, k-means++, random rows or given centres; several starts are compared on a coreset.
+
+Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from sketchselect.cluster.kmeans.coreset import REFINEMENTS, best_start, coreset, points_of, refine
+from sketchselect.cluster.kmeans.passes import Passes
+from sketchselect.cluster.kmeans.seeding_tasks import (
+    Candidates,
+    MergeRounds,
+    MergeSurveys,
+    SampleBlock,
+    Survey,
+    SurveyBlock,
+    WeighBlock,
+    merge_weighed,
+)
+from sketchselect.errors import BadParameter
+from sketchselect.execution.summarize import SummariseBlock, merge_summaries
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.summaries import CentroidSums, RowSample
+
+METHODS = ("k-means||", "k-means++", "random")
+
+ROUNDS = 5
+OVERSAMPLING = 2
+"""k-means|| expects this many times k candidates a round."""
+
+AUTO_STARTS = 10
+"""Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
+
+COMPARE_FLOPS = 4e10
+
+SAMPLE_ROWS = 1 << 16
+SAMPLE_NBYTES = 256 << 20
+"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
+
+
+def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
+    """Return how many starts are compared: a function of these alone."""
+    if not isinstance(n_init, str):
+        return n_init
+    rows = coreset(CentroidSums(1).empty(n_features), n_clusters, 0).size
+    flops = 2.0 * rows * n_clusters * n_features * REFINEMENTS
+    return int(np.clip(COMPARE_FLOPS // flops, 1, AUTO_STARTS))
+
+
+def sample_size(init: str | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
+    """Return how many rows the survey samples: a function of these alone."""
+    if isinstance(init, str) and init == "random":
+        return n_clusters * starts
+    if isinstance(init, str) and init == "k-means++" and starts == 1:
+        return max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * n_features)))
+    return 1
+
+
+def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
+    """Return size and spread of the rows, and the sample that `init` begins with; one pass.
+
+    Raises
+    ------
+    BadParameter
+        If there are fewer rows (with a positive weight) than clusters.
+    """
+    size = sample_size(init, n_clusters, passes.source.n_columns, starts)
+    by_weight = not (isinstance(init, str) and init == "k-means++")
+    nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
+    found = passes.fold(
+        SurveyBlock(derive_seed(seed, "first"), size, by_weight),
+        MergeSurveys(size),
+        "k-means: survey",
+        state_nbytes=nbytes,
+        working_nbytes=2 * nbytes + (1 << 20),
+    )
+    n_rows = found.sums.n_rows
+    if n_rows < n_clusters:
+        raise BadParameter(
+            f"{passes.source.matrix.address}: n_clusters={n_clusters} but n_samples={n_rows}; ask for at most as many "
+            "clusters as there are rows"
+        )
+    if found.n_weighted == 0:
+        raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
+    if found.n_weighted < n_clusters:
+        raise BadParameter(
+            f"{passes.source.matrix.address}: n_clusters={n_clusters} but only {found.n_weighted} rows have a positive "
+            "sample_weight; ask for fewer clusters"
+        )
+    return found
+
+
+def initial_centers(
+    passes: Passes, init: str | Floats, n_clusters: int, seed: int, found: Survey, starts: int = 1
+) -> Floats:
+    """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
+
+    Parameters
+    ----------
+    passes : Passes
+        The data.
+    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
+        The method; centres given are returned as they are.
+    n_clusters : int
+    seed : int
+    found : Survey
+        Of the same data, method, seed and number of starts.
+    starts : int
+        Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is returned.
+    """
+    if not isinstance(init, str):
+        return init
+    sample, several = found.sample, starts > 1
+    description = coreset(found.sums, n_clusters, seed) if several else None
+    own = derive_seed(seed, init)
+    if init == "k-means||":
+        points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
+        # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
+        made = _spread_starts(points, weights, n_clusters, own, starts - starts // 2)
+        made = [refine(points, weights, one)[1] for one in made]
+    elif init == "k-means++":
+        rows = _sampled(passes, description)
+        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, own, 1)
+    else:
+        rows = _sampled(passes, description)
+        made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
+        made = [one for one in made if one.shape[0]]
+    if rows is None:
+        return fill(passes, distinct(made[0]), n_clusters)
+    points, weights = points_of(rows)
+    if init != "random":
+        made += _spread_starts(points, weights, n_clusters, derive_seed(own, "coreset"), starts - len(made))
+    return fill(passes, distinct(best_start(points, weights, made)), n_clusters)
+
+
+def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, starts: int) -> list[Floats]:
+    return [points[spread_out(points, weights, n_clusters, derive_seed(seed, i))] for i in range(starts)]
+
+
+def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
+    if description is None:
+        return None
+    width = passes.source.n_columns
+    return cast(
+        RowSample,
+        passes.fold(
+            SummariseBlock(description),
+            merge_summaries,
+            "k-means: coreset",
+            state_nbytes=description.projected_nbytes(width),
+            working_nbytes=description.working_nbytes(width),
+        ),
+    )
+
+
+def distinct(points: Floats) -> Floats:
+    """Return the points without repetitions, in order of first appearance."""
+    _, first = np.unique(points, axis=0, return_index=True)
+    return points[np.sort(first)]
+
+
+def fill(passes: Passes, centers: Floats, n_clusters: int) -> Floats:
+    """Return the centres and, where they are too few, the rows farthest from them; one pass per doubling."""
+    while centers.shape[0] < n_clusters:
+        far = passes.sums(CentroidSums(centers=centers), "k-means: farthest rows").farthest_points
+        if far.shape[0] == 0:
+            break
+        centers = np.concatenate([centers, distinct(far)[: n_clusters - centers.shape[0]]])
+    return centers
+
+
+def _oversample(
+    passes: Passes, first: Floats, n_clusters: int, seed: int, rows: RowSample | None = None
+) -> tuple[Floats, Floats, RowSample | None]:
+    """Return the candidates of k-means||, the weight of the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
+
+    Candidates without weight are left out.
+    """
+    factor = float(OVERSAMPLING * n_clusters)
+    candidates = Candidates(first, seed)
+    width = passes.source.n_columns
+    for step in range(ROUNDS):
+        # A block offers about `factor` rows, and rarely more than twice that.
+        nbytes = int(8 * (width + 3) * 2 * factor) + 64
+        state = passes.fold(
+            SampleBlock(candidates, derive_seed(seed, "round", step), factor),
+            MergeRounds(factor),
+            f"k-means: seeding {step + 1} of {ROUNDS + 1}",
+            state_nbytes=nbytes,
+            working_nbytes=2 * nbytes + _assign_nbytes(candidates),
+        )
+        fresh = state.chosen.points
+        if fresh.shape[0] == 0 and state.cost == 0:
+            break
+        candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
+    sampled = 0 if rows is None else rows.projected_nbytes(width)
+    weighed = passes.fold(
+        WeighBlock(candidates, rows),
+        merge_weighed,
+        f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
+        state_nbytes=8 * candidates.points.shape[0] + sampled,
+        working_nbytes=_assign_nbytes(candidates) + 2 * sampled,
+    )
+    heavy = weighed.weights > 0
+    return candidates.points[heavy], weighed.weights[heavy], weighed.rows
+
+
+def _assign_nbytes(candidates: Candidates) -> int:
+    return 4 * candidates.points.nbytes + (4 << 20)

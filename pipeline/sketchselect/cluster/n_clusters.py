@@ -1,0 +1,327 @@
+"""How many clusters: objective, gap to what is provably impossible, and stability over a range, from one coreset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from sketchselect import prepare as steps
+from sketchselect import readers
+from sketchselect.cluster.certificates.spectral import spectral_bound
+from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of, refine
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution.block import Source
+from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.engines import as_engine
+from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.summarize import summarize_source
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
+from sketchselect.summaries.base import require_positive
+
+N_SEEDS = 10
+ITERATIONS = 100
+STABLE = 0.8
+"""Least mean ARI between seeds of a number of clusters that is recommended."""
+
+ELBOW = 1.5
+"""Least ratio of the fall of the objective before an elbow to that behind it."""
+
+
+@dataclass(frozen=True)
+class ClusterCount:
+    """What is known of one number of clusters.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    coreset_objective : float
+        Estimate of the objective of the best centres found, from the coreset they were found on (so it flatters them).
+    objective : float or None
+        Exact objective of the partition of all rows by these centres; None where only summaries were given.
+    lower_bound : float or None
+        No clustering of all rows into k clusters has a smaller objective; None without a spectrum.
+    stability : float
+        Mean adjusted Rand index between the clusterings of the coreset from different seeds, rows by their weights.
+    """
+
+    n_clusters: int
+    coreset_objective: float
+    objective: float | None
+    lower_bound: float | None
+    stability: float
+
+    @property
+    def best_objective(self) -> float:
+        """The exact objective where it is known, else the estimate."""
+        return self.coreset_objective if self.objective is None else self.objective
+
+    @property
+    def factor(self) -> float | None:
+        """Objective / lower bound, at least 1: the certified gap; None where one of them is not known."""
+        if self.objective is None or self.lower_bound is None:
+            return None
+        if self.objective == 0:
+            return 1.0
+        return max(self.objective / self.lower_bound, 1.0) if self.lower_bound > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class ClusterRange:
+    """A range of numbers of clusters.
+
+    Parameters
+    ----------
+    counts : tuple of ClusterCount
+        By ascending number of clusters.
+    scatter : float
+        Sum of squared distances to the mean: the objective of one cluster.
+    n_rows, n_sampled, n_seeds : int
+        Rows of all data and of the coreset, and seeds tried for each number.
+    """
+
+    counts: tuple[ClusterCount, ...]
+    scatter: float
+    n_rows: int
+    n_sampled: int
+    n_seeds: int
+
+    @property
+    def elbows(self) -> dict[int, float]:
+        """How much faster log(objective) falls against log(k) before each k than behind it; not of the last k."""
+        ks = [1, *(one.n_clusters for one in self.counts if one.n_clusters > 1)]
+        falls = [self.scatter, *(one.best_objective for one in self.counts if one.n_clusters > 1)]
+        if min(falls) <= 0:
+            return {}
+        slopes = np.maximum(-np.diff(np.log(falls)) / np.diff(np.log(ks)), 1e-3)
+        return {k: float(a / b) for k, a, b in zip(ks[1:], slopes, slopes[1:], strict=False)}
+
+    @property
+    def recommended(self) -> int | None:
+        """The k of the sharpest elbow among those with stability of at least 0.8; None where none is sharper than 1.5.
+
+        Where the objective is 0, the smallest k of which it is.
+        """
+        for one in self.counts:
+            if one.best_objective <= 0:
+                return one.n_clusters
+        stable = {one.n_clusters for one in self.counts if one.stability >= STABLE}
+        sharp = {k: ratio for k, ratio in self.elbows.items() if k in stable and ratio >= ELBOW}
+        return max(sharp, key=lambda k: (sharp[k], -k)) if sharp else None
+
+    def sentence(self) -> str:
+        """Return what is recommended, and by which rule, in words."""
+        first, last = self.counts[0].n_clusters, self.counts[-1].n_clusters
+        k = self.recommended
+        if k is None:
+            return (
+                f"No number of clusters from {first} to {last} stands out: none has both an elbow (the objective falls "
+                f"{ELBOW:g} times as fast before it as behind it, on logarithmic scales) and clusters that different "
+                f"seeds agree on (mean ARI of at least {STABLE:g})."
+            )
+        one = next(c for c in self.counts if c.n_clusters == k)
+        if one.best_objective <= 0:
+            return f"{k} clusters leave no distance at all: the rows have that many distinct values."
+        return (
+            f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
+            f"as fast before it as behind it, on logarithmic scales) among those that different seeds agree on (mean "
+            f"ARI {one.stability:.2f}; at least {STABLE:g} is asked for)."
+        )
+
+
+def cluster_range(
+    source: Any,
+    ks: Iterable[int] = range(2, 21),
+    *,
+    n_seeds: int = N_SEEDS,
+    sample_rows: int | None = None,
+    prepare: Any = None,
+    sample_weight: Any = None,
+    random_state: int = 0,
+    client: Any = None,
+    checkpoint: Any = None,
+    progress: Any = False,
+) -> ClusterRange:
+    """Return objective, certified gap and stability for each number of clusters.
+
+    For every k and seed a k-means++ start is refined on one coreset; of the best one of each k the exact objective
+    over all rows is computed. No clustering has an objective below `lower_bound` (spectral, see `certify`).
+
+    Parameters
+    ----------
+    source : whatever `open_matrix` takes, or a RowSample, mapping or Bundle with one
+        Rows of shape (n_rows, n_features); three passes are made. Of summaries (a RowSample, and FrequentDirections or
+        Moments for the bound) nothing is read, and the exact objectives are not known.
+    ks : iterable of int
+        Numbers of clusters.
+    n_seeds : int, default 10
+        Starts for each k; at least 2.
+    sample_rows : int, optional
+        Rows of the coreset: ``max(2000, 20 max(ks))`` by default.
+    prepare, sample_weight, client, checkpoint, progress : optional
+        As in `sketchselect.summarize`.
+    random_state : int
+        Seed.
+
+    Returns
+    -------
+    ClusterRange
+        With `recommended` and `sentence`, which state their rule.
+
+    Raises
+    ------
+    BadParameter
+        For numbers out of range, or more clusters than rows.
+    Incompatible
+        If summaries are given without a RowSample.
+
+    Notes
+    -----
+    Cost: three passes (a sketch, the coreset, the objectives of all k at once) and, for each k and seed, up to 100
+    Lloyd iterations on the coreset.
+    Source: Bachem, Lucic and Krause 2018 (coreset); Hubert and Arabie 1985 (ARI); Drineas et al. 2004 (bound).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = 20.0 * np.eye(4)[rng.integers(4, size=400)] + rng.standard_normal((400, 4))
+    >>> cluster_range(X, range(2, 8)).recommended
+    4
+    """
+    numbers = _checked(ks)
+    if isinstance(source, (Summary, Mapping)):
+        members: list[Any] = list(source.values()) if isinstance(source, Mapping) else [source]
+        sample = next((m for m in members if isinstance(m, RowSample)), None)
+        if sample is None:
+            raise Incompatible("cluster_range needs a summary of kind row-sample, or the rows themselves")
+        spectrum = next((m for m in members if isinstance(m, (FrequentDirections, Moments))), None)
+        return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
+    matrix = readers.open_matrix(source)
+    weight = None
+    if sample_weight is not None:
+        weight = readers.open_vector(
+            sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
+        )
+    rows = Source(matrix, None, weight, steps.resolve(prepare or ()))
+    with as_engine(client) as engine:
+        return range_of_source(
+            rows,
+            numbers,
+            engine=engine,
+            n_seeds=n_seeds,
+            sample_rows=sample_rows,
+            random_state=random_state,
+            checkpoint=checkpoint,
+            progress=make_progress(progress),
+        )
+
+
+def range_of_source(
+    source: Source,
+    ks: Sequence[int],
+    *,
+    engine: Engine,
+    n_seeds: int = N_SEEDS,
+    sample_rows: int | None = None,
+    random_state: int = 0,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ClusterRange:
+    """Return `cluster_range` of a source; further options are those of `summarize_source`."""
+    ks = _checked(ks)
+    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
+        raise BadParameter(f"cluster_range: random_state must be a whole number, got {random_state!r}")
+    most = max(ks)
+
+    def read(description: Summary[Any], stage: str) -> Any:
+        return summarize_source(
+            source, description, engine=engine, checkpoint=checkpoint, progress=progress, stage=stage, **options
+        ).value
+
+    sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * most, 64)))), "range of clusters: sketch")
+    size = (
+        max(LEAST_ROWS, ROWS_PER_CLUSTER * most)
+        if sample_rows is None
+        else require_positive("sample_rows", sample_rows)
+    )
+    spread = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
+    own = derive_seed(random_state, "range", "coreset")
+    wanted = RowSample(size, own, sketch.mean, spread) if spread > 0 else RowSample(size, own)
+    sample = read(wanted, "range of clusters: coreset")
+    found, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
+    every = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
+    sums = cast(Bundle, read(every, "range of clusters: objectives"))
+    counts = [replace(one, objective=cast(CentroidSums, sums[f"k{one.n_clusters}"]).objective) for one in found.counts]
+    return replace(found, counts=tuple(counts))
+
+
+def _on_coreset(
+    sample: RowSample, spectrum: FrequentDirections | Moments | None, ks: Sequence[int], n_seeds: int, seed: int
+) -> tuple[ClusterRange, dict[int, Floats]]:
+    """Return what the coreset and the spectrum tell, and the best centres of each k."""
+    require_positive("n_seeds", n_seeds, 2)
+    points, weights = points_of(sample)
+    if max(ks) > sample.n_kept:
+        raise BadParameter(
+            f"cluster_range: {max(ks)} clusters, but the coreset has {sample.n_kept} rows; ask for fewer clusters or, "
+            "where there are more rows, a larger sample"
+        )
+    counts, centers = [], {}
+    for k in ks:
+        tried, labels = [], []
+        for start in range(n_seeds):
+            chosen = spread_out(points, weights, k, derive_seed(seed, "range", k, start))
+            tried.append(refine(points, weights, points[chosen], ITERATIONS))
+            labels.append(lloyd.assign(points, tried[-1][1])[0])
+        cost, centers[k] = min(tried, key=lambda one: one[0])
+        stability = [
+            adjusted_rand(np.bincount(a * k + b, weights, k * k).reshape(k, k))
+            for i, a in enumerate(labels)
+            for b in labels[:i]
+        ]
+        bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
+        counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
+    if spectrum is None:
+        mean = weights @ points / weights.sum()
+        scatter = float(weights @ ((points - mean) ** 2).sum(axis=1))
+    else:
+        scatter = float(spectrum.centered_squared_norm)
+    return ClusterRange(tuple(counts), scatter, sample.n_rows, sample.n_kept, n_seeds), centers
+
+
+def adjusted_rand(table: Array) -> float:
+    """Return the adjusted Rand index of two clusterings from their contingency table, of counts or of weights.
+
+    Examples
+    --------
+    >>> adjusted_rand(np.array([[5, 0], [0, 5]])), adjusted_rand(np.array([[2, 1], [1, 2]])) < 0.2
+    (1.0, True)
+    """
+    weights = np.asarray(table, dtype=np.float64)
+
+    def pairs(values: Floats) -> float:
+        return float((values * (values - 1)).sum() / 2)
+
+    total, both = pairs(weights.sum(keepdims=True)), pairs(weights)
+    one, other = pairs(weights.sum(axis=1)), pairs(weights.sum(axis=0))
+    expected, most = one * other / total if total > 0 else 0.0, (one + other) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def _checked(ks: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(ks, (int, np.integer)):
+        raise BadParameter(f"cluster_range: ks must be several numbers of clusters, such as range(2, 21), got {ks}")
+    numbers = sorted({require_positive("a number of clusters", k) for k in ks})
+    if not numbers:
+        raise BadParameter("cluster_range: no number of clusters was given")
+    return tuple(numbers)

@@ -1,0 +1,1 @@
+"""The job file: schema, loading, checks, messages."""

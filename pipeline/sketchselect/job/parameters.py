@@ -1,0 +1,132 @@
+"""The keys of ``[select]`` that are a method's own: checked against its estimator's signature, and by the estimator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from sketchselect.errors import BadParameter
+from sketchselect.job.messages import hint, line, shown, yaml_hint
+from sketchselect.job.text import JobText
+
+if TYPE_CHECKING:
+    from sketchselect.selectors import BaseSelector
+
+_WIDE = 10**6
+"""Columns of an imagined matrix against which parameters are checked when the real one is not known."""
+
+
+def parameter_problems(text: JobText) -> list[str]:
+    """Check the method's own parameters against its estimator: names, types and ranges."""
+    from sketchselect import selectors
+
+    select = text.values.get("select")
+    method = select.get("method") if isinstance(select, dict) else None
+    if not isinstance(select, dict) or not isinstance(method, str) or method not in selectors.METHODS:
+        return []
+    hints = method_parameters(method)
+    known = ["method", "n_features", *(name for name in hints if name != "n_features_to_select")]
+    problems, sound = [], {}
+    if "n_features" in select and "n_features_to_select" not in hints:
+        problems.append(
+            line(text, ("select", "n_features"), f"{method} finds the number of columns itself; leave it out")
+        )
+    for name, value in select.items():
+        path = ("select", name)
+        if name in ("method", "n_features"):
+            continue
+        if name == "n_features_to_select":
+            problems.append(line(text, path, "unknown key; in a job file it is called 'n_features'"))
+        elif name not in hints:
+            others = [other for other in selectors.METHODS if name in method_parameters(other)]
+            theirs = f"; of the methods it is one of {', '.join(others[:6])}" if others else ""
+            problems.append(line(text, path, f"unknown key{hint(path, known)}{theirs}"))
+        elif not _fits(value, hints[name]):
+            expected = f"expected {_described(hints[name])}, got {shown(value)}{yaml_hint(text, value)}"
+            problems.append(line(text, path, expected))
+        else:
+            sound[name] = value
+    wanted = select.get("n_features")
+    n_features = None
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > 0 and "n_features_to_select" in hints:
+        n_features = wanted
+    while problem := selector_problem(method, sound, n_features):
+        # The message names its parameter; without that one there may be more to find.
+        named = {**sound, "n_features_to_select": n_features}
+        culprit = min((n for n in named if n in problem), key=problem.index, default=None)
+        key = {"n_features_to_select": "n_features"}.get(culprit or "", culprit)
+        said = problem.replace("n_features_to_select", "n_features")
+        problems.append(line(text, ("select", key) if key else ("select",), said))
+        if culprit not in sound:
+            break
+        del sound[culprit]
+    return problems
+
+
+def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int | None = None) -> str | None:
+    """Return what a selector says of its parameters, None where nothing is wrong."""
+    try:
+        selector = make_selector(method, n_features, parameters)
+        selector.check_parameters()
+        selector.prepare_steps()
+        selector.summary_description(_WIDE)
+    except BadParameter as error:
+        return str(error)
+    return None
+
+
+def make_selector(method: str, n_features: int | None, parameters: Mapping[str, Any]) -> BaseSelector:
+    """Return the unfitted estimator of a method, with the job file's parameters.
+
+    Raises
+    ------
+    BadParameter
+        For a parameter that the method does not have.
+    """
+    from sketchselect import selectors
+
+    wanted = {} if n_features is None else {"n_features_to_select": n_features}
+    return selectors.make(method, **wanted, **selector_parameters(method, parameters))
+
+
+def selector_parameters(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as an estimator takes them: TOML has no None, so a job file writes false instead."""
+    hints = method_parameters(method)
+    return {k: None if v is False and _optional(hints.get(k)) else v for k, v in parameters.items()}
+
+
+def method_parameters(method: str) -> dict[str, Any]:
+    """Return the parameters of a method's estimator and their types."""
+    from sketchselect import selectors
+
+    return {k: v for k, v in get_type_hints(selectors.METHODS[method].__init__).items() if k != "return"}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if value is False and _optional(hint):
+        return True
+    try:
+        TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False)).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def _optional(hint: Any) -> bool:
+    return type(None) in get_args(hint) and bool not in get_args(hint)
+
+
+def _described(hint: Any) -> str:
+    """Return a type in words; where None is meant, a job file writes false."""
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "false"}
+    if hint in words:
+        return words[hint]
+    if get_origin(hint) is Literal:
+        return " or ".join(json.dumps(value) for value in get_args(hint))
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Sequence):
+        words = {int: "whole numbers", float: "numbers", str: "texts"}
+        return f"a list of {words.get(get_args(hint)[0], 'values')}"
+    return " or ".join(_described(part) for part in get_args(hint)) or "something else"

@@ -1,0 +1,1 @@
+"""Kernels on columns: pivoting, sampling, leverage scores, statistics."""

@@ -1,0 +1,153 @@
+"""What a sketch of known error says of ridge leverage, and how far a weighted sample is from what it stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.leverage import floored
+from sketchselect.linalg.sketch.spectrum import Directions
+
+
+def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_components: int) -> float:
+    """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it where nothing was shrunk.
+
+    With this ridge the scores sum to at most 2 k; a smaller ridge only raises them.
+
+    Notes
+    -----
+    ``(||A||_F^2 - ||B_k||_F^2 - min(k Delta, T)) / k`` with ``T = ||A||_F^2 - ||B||_F^2``.
+    """
+    k = n_components
+    lost = squared_norm - float(directions.squares.sum())
+    tail = squared_norm - float(directions.squares[:k].sum()) - max(0.0, min(k * shrinkage, lost))
+    return floored(tail / k, squared_norm)
+
+
+def sketched_leverage(directions: Directions, ridge: float) -> Floats:
+    """Return the ridge leverage of every column of B from its squared singular values and right singular vectors."""
+    s2 = directions.squares
+    out: Floats = np.minimum((directions.vectors**2).T @ (s2 / (s2 + ridge)), 1.0)
+    return out
+
+
+def leverage_bounds(
+    directions: Directions, column_squares: Floats, shrinkage: float, ridge: float, error: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds of the ridge leverage of every column of A, from a sketch B of its rows.
+
+    Rigorous for ``0 <= A'A - B'B <= Delta I``; equal up to rounding where Delta is 0. The upper bounds sum to O(k) for
+    the ridge of `tail_ridge`, whatever the number of columns.
+
+    Parameters
+    ----------
+    directions : Directions
+        Squared singular values s_j^2 and right singular vectors of B.
+    column_squares : array of shape (n_columns,)
+        Exact squared norms of the columns of A.
+    shrinkage : float
+        Delta.
+    ridge : float
+        Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
+    error : float
+        How far the Gram matrix that was decomposed may be from A'A, in the spectral norm, either way; then nothing was
+        shrunk, and all directions are given.
+
+    Notes
+    -----
+    With ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta``: the lower bound and the second upper
+    one; the last from convexity of the inverse at B'B, with the rest of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``.
+    Cost: 4 sweeps over the directions.
+    """
+    s2, squared = directions.squares, directions.vectors**2
+    if error > 0:
+        # Twice, since negative eigenvalues were cut off.
+        return _perturbed_bounds(s2, squared, column_squares, ridge, 2.0 * error)
+    inner = sketched_leverage(directions, ridge)
+    outer = squared.T @ (s2 / (s2 + ridge + shrinkage))
+    curved = squared.T @ (s2 / (s2 + ridge)) ** 2
+    rest = np.maximum(column_squares - squared.T @ s2, 0.0)
+    # Eigenvalues are known to within rounding of the largest; that much both bounds give way.
+    slack = column_squares.size * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0)) / ridge
+    upper = np.minimum.reduce(
+        [
+            np.ones_like(inner),
+            shrinkage / (ridge + shrinkage) + ridge / (ridge + shrinkage) * outer + slack,
+            inner + (np.sqrt(rest) + np.sqrt(shrinkage * curved)) ** 2 / ridge + slack,
+        ]
+    )
+    # Last, without slack: a column of zeros scores exactly 0.
+    upper = np.minimum(upper, column_squares * (1 + 8 * float(np.finfo(np.float64).eps)) / ridge)
+    return np.minimum(np.maximum(inner - slack, 0.0), upper), upper
+
+
+def _perturbed_bounds(
+    squares: Floats, squared: Floats, column_squares: Floats, ridge: float, error: float
+) -> tuple[Floats, Floats]:
+    """Return the bounds where ``|A'A - G| <= error`` for the Gram matrix G of these eigenpairs: tau rises with A'A."""
+    upper = squared.T @ ((squares + error) / (squares + error + ridge))
+    upper = np.minimum(np.minimum(upper * (1 + 1e-12), 1.0), column_squares * (1 + 1e-12) / ridge)
+    if ridge <= error:
+        return np.zeros_like(upper), upper
+    lower = squared.T @ ((squares - error) / (squares - error + ridge))
+    return np.clip(lower - 1e-12, 0.0, upper), upper
+
+
+def spectral_error(sample: Floats, directions: Directions, shrinkage: float, ridge: float) -> float:
+    """Return the least e with ``|C'C - A'A| <= e (A'A + ridge I)`` (as quadratic forms), or an upper bound of it.
+
+    Parameters
+    ----------
+    sample : array of shape (m, n)
+        C: the weighted rows that were kept.
+    directions : Directions
+        Of a sketch B of all rows A.
+    shrinkage : float
+        Delta with ``0 <= A'A - B'B <= Delta I``; 0 gives the exact value, otherwise the result is an upper bound.
+    ridge : float
+        Positive.
+
+    Notes
+    -----
+    Cost: an eigendecomposition of min(n, m + size of B) rows.
+    """
+    m, n = sample.shape
+    vectors, squares = directions.vectors, directions.squares
+    exact = shrinkage == 0
+    if vectors.shape[0] + m < n:
+        basis = np.linalg.qr(np.concatenate([vectors, sample]).T)[0]
+        sample, vectors = sample @ basis, vectors @ basis
+    given = vectors.T @ (squares[:, None] * vectors)
+    size = given.shape[0]
+    lam, w = np.linalg.eigh(given)
+    whitener = w / np.sqrt(np.maximum(lam, 0.0) + ridge)
+    gap = whitener.T @ (sample.T @ sample - given) @ whitener
+    above = float(np.linalg.eigvalsh(gap)[-1])
+    gap[np.diag_indices(size)] -= shrinkage / (np.maximum(lam, 0.0) + ridge)
+    # C'C is not negative, so that 1 always does below; where neither C nor B reaches, A'A is at most Delta.
+    below = min(-float(np.linalg.eigvalsh(gap)[0]), 1.0)
+    outside = 0.0 if exact or size == n else shrinkage / (ridge + shrinkage)
+    return max(above, below, outside, 0.0)
+
+
+def column_error(weights: Floats, directions: Directions, ridge: float) -> float:
+    """Return the least e of `spectral_error` for weighted columns of A, from the exact Gram matrix A'A.
+
+    Parameters
+    ----------
+    weights : array of shape (n_columns,)
+        ``1 / p`` of the columns that were kept, 0 of the others.
+    directions : Directions
+        Of A'A.
+    ridge : float
+        Positive.
+
+    Notes
+    -----
+    ``A (W - I) A'`` seen through ``(A A' + ridge)^-1/2`` has the eigenvalues of ``K^1/2 (W - I) K^1/2`` with
+    ``K = G (G + ridge)^-1``.
+    """
+    s2 = directions.squares
+    root = directions.vectors * np.sqrt(s2 / (s2 + ridge))[:, None]
+    lam = np.linalg.eigvalsh((root * (weights - 1.0)) @ root.T)
+    return float(max(-lam[0], lam[-1], 0.0))

@@ -1,0 +1,252 @@
+"""One Lloyd step over a block: assign rows to centres and sum up clusters, in float32 products and float64 sums.
+
+The products of rows and centres are float32 matrix products of pilot-shifted data. Each row's candidates within the
+rigorous error of those products are then compared by float64 distances, so labels, distances and sums are those of
+float64 arithmetic and depend on nothing but the rows: not on BLAS, pieces, partitions or workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Array, Floats, Labels
+from sketchselect.linalg.kmeans.bounds import NOTHING, RowMemory, Same
+from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, sums_about
+from sketchselect.linalg.kmeans.distances import as_float_rows, read_only
+from sketchselect.linalg.kmeans.kernels import first_rows, settle, sweep
+from sketchselect.linalg.kmeans.sparse import assign_rows
+from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
+from sketchselect.linalg.sparse.csr import is_csr
+
+_UNIT = 2.0**-24
+_PIECE_BYTES = 1 << 19
+# Fewer rows at a time than this make the products slow, more bring nothing.
+_LEAST_ROWS, _MOST_ROWS = 256, 2048
+# The products need no rows about the pilot where it is, squared, at most this many times as large as the centres are
+# about it: the error that they can make is then not much larger.
+_NEAR = 4.0
+# Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
+_CANCELLED = 1e3
+
+
+@dataclass(frozen=True)
+class _Shifted:
+    """Centres about a pilot, as the float32 products want them, and the error that these can make."""
+
+    pilot: Array
+    scale: float
+    factors: Array
+    norms: Array
+    slope: float
+    floor: float
+
+    @classmethod
+    def of(cls, centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
+        largest = np.finfo(dtype).max
+        pilot = centers.mean(axis=0).clip(-largest, largest).astype(dtype)
+        about = centers - pilot
+        top = float(np.abs(about).max(initial=0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = np.square(pilot, dtype=np.float64).sum() <= _NEAR * np.square(about).sum() / len(centers)
+        # float64 rows have to be copied in any case.
+        if near and dtype == np.float32:
+            pilot, about, top = np.zeros_like(pilot), centers.copy(), float(np.abs(centers).max())
+        # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products away from its ends.
+        reach = 100 if dtype == np.float32 else 1000
+        exponent = int(np.clip(-np.frexp(top)[1], -reach, reach)) if top > 0 else 0
+        scale = 1.0 if abs(exponent) <= 20 else float(np.ldexp(1.0, exponent))
+        about *= scale
+        norms = np.einsum("ij,ij->i", about, about)
+        longest = float(np.sqrt(norms.max(initial=0.0)))
+        # Two products, each within (d + 8) units of 2 |x| |c| plus 4 units of |c|^2, and a quarter for the slack of
+        # computing this bound itself in float32.
+        slope = 2.5 * _UNIT * 2.0 * (centers.shape[1] + 8) * longest
+        floor = 2.5 * _UNIT * 4.0 * longest * longest
+        # A centre beyond float32 makes the bound infinite, and then all centres are compared.
+        with np.errstate(over="ignore"):
+            return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
+
+    @property
+    def takes_rows_as_they_are(self) -> bool:
+        """Whether rows of float32 need not be shifted or scaled for the products."""
+        return self.pilot.dtype == np.float32 and self.scale == 1.0 and not self.pilot.any()
+
+
+@lru_cache(maxsize=4)
+def _shared(centers: Same, dtype: np.dtype[Any]) -> _Shifted:
+    return _Shifted.of(centers.array, dtype)
+
+
+def _shifted(centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
+    """Return the centres as the products want them: prepared once for all blocks of a sweep."""
+    same = Same.of(centers)
+    return _Shifted.of(centers, dtype) if same is None else _shared(same, dtype)
+
+
+def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
+    """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
+    rows = _PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1)
+    return int(np.clip(rows, _LEAST_ROWS, _MOST_ROWS))
+
+
+def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
+    """Return the nearest centre of every row, and the squared distance to it.
+
+    Ties go to the lowest index. Both are those of float64 arithmetic whatever the block's type and offset: float32
+    products only discard the centres that cannot be nearest.
+
+    Parameters
+    ----------
+    block : array or canonical csr_array of shape (n_rows, n_features)
+    centers : array of shape (n_clusters, n_features)
+
+    Returns
+    -------
+    labels : int32 array of shape (n_rows,)
+    distances : float64 array of shape (n_rows,)
+
+    Notes
+    -----
+    Cost: 2 n k d float32 operations in matrix products, 3 n d in float64, and 3 d for each further centre within
+    the error of the products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels, distances = assign(np.array([[1e8], [1e8 + 3.0]]), np.array([[1e8 + 1.0], [1e8 + 2.0]]))
+    >>> labels.tolist(), distances.tolist()
+    ([0, 1], [1.0, 1.0])
+    """
+    if is_csr(block):
+        return assign_rows(block, centers)
+    rows = as_float_rows(block)
+    return _nearest(rows, centers, np.ones(rows.shape[0]), None, None)
+
+
+class _Accumulator:
+    """Cluster sums about one reference point per cluster, such as the centres that rows were assigned to.
+
+    The raw sum of squares exceeds the centred one by the squared distance of the reference to the mean, times the
+    weight; where that is much, the sums are taken once more about the means so found.
+    """
+
+    def __init__(self, references: Floats) -> None:
+        self.references = read_only(references)
+        self.weight = np.zeros(references.shape[0])
+        self.sums = np.zeros(references.shape)
+        self.squares = np.zeros(references.shape[0])
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        return self.weight, self.sums, self.squares
+
+    def add(self, rows: Array, labels: Labels, weights: Floats) -> None:
+        settle(rows, labels, self.references, np.empty(rows.shape[0]), True, read_only(weights), *self.arrays)
+
+    def result(self, rows: Array, labels: Labels, weights: Floats) -> ClusterSums:
+        first = self._moments()
+        poor = self.squares > _CANCELLED * first.within
+        if not poor.any():
+            return first
+        again = _Accumulator(first.mean)
+        again.add(rows, np.where((labels >= 0) & poor[labels], labels, np.int32(-1)), weights)
+        better = again._moments()
+        wide = poor[:, None]
+        return ClusterSums(
+            self.weight,
+            np.where(wide, better.mean, first.mean),
+            np.where(wide, better.rest, first.rest),
+            np.where(poor, better.within, first.within),
+        )
+
+    def _moments(self) -> ClusterSums:
+        return sums_about(self.references, *self.arrays)
+
+
+def assign_and_sum(
+    block: Any, centers: Floats, weights: Floats | None = None, *, memory: RowMemory | None = None
+) -> tuple[Labels, Floats, ClusterSums]:
+    """Return `assign` of the block and the cluster sums of that assignment, in one sweep over the rows.
+
+    Parameters
+    ----------
+    block : array or canonical csr_array of shape (n_rows, n_features)
+    centers : array of shape (n_clusters, n_features)
+    weights : array of shape (n_rows,), optional
+    memory : RowMemory, optional
+        What was found for these same rows before; it saves products and changes no bit of the result. Only dense rows
+        have use for it.
+
+    Returns
+    -------
+    labels : int32 array of shape (n_rows,)
+        With a memory, its own array, like the distances: the next call changes them.
+    distances : float64 array of shape (n_rows,)
+        Squared distance of each row to its centre, not weighted.
+    sums : ClusterSums
+        Exact to float64 rounding at any offset and separation.
+    """
+    weights = np.ones(block.shape[0]) if weights is None else weights
+    if is_csr(block):
+        nearest, squares = assign_rows(block, centers)
+        return nearest, squares, sparse_label_sums(block, nearest, centers.shape[0], weights)
+    rows = as_float_rows(block)
+    sums = _Accumulator(centers)
+    labels, distances = _nearest(rows, centers, weights, sums, memory)
+    return labels, distances, sums.result(rows, labels, weights)
+
+
+def _nearest(
+    rows: Array, centers: Floats, weights: Floats, into: _Accumulator | None, memory: RowMemory | None
+) -> tuple[Labels, Floats]:
+    n_rows = rows.shape[0]
+    kept = RowMemory(n_rows) if memory is None else memory
+    follow = NOTHING if memory is None else memory.follow(centers)
+    if not n_rows:
+        return kept.labels, kept.distances
+    s = _shifted(centers, rows.dtype)
+    compared = sweep(
+        rows,
+        rows if s.takes_rows_as_they_are else np.empty((0, rows.shape[1]), dtype=np.float32),
+        s.pilot,
+        rows.dtype.type(s.scale),
+        s.factors,
+        s.norms,
+        s.slope,
+        s.floor,
+        read_only(centers),
+        piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
+        kept.labels,
+        kept.distances,
+        into is not None,
+        read_only(weights),
+        *(_Accumulator(centers[:1]) if into is None else into).arrays,
+        *follow,
+    )
+    if memory is not None:
+        memory.swept(centers, compared)
+    return kept.labels, kept.distances
+
+
+def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | None = None) -> ClusterSums:
+    """Return the cluster sums of given labels; rows with a negative label are left out.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+    labels : int32 array of shape (n_rows,)
+        All below `n_clusters`.
+    n_clusters : int
+    weights : array of shape (n_rows,), optional
+    """
+    rows = as_float_rows(block)
+    weights = np.ones(rows.shape[0]) if weights is None else weights
+    references = np.zeros((n_clusters, rows.shape[1]))
+    first_rows(rows, labels, read_only(weights), references)
+    sums = _Accumulator(references)
+    sums.add(rows, labels, weights)
+    return sums.result(rows, labels, weights)

@@ -1,0 +1,1 @@
+"""Centred second moments of a block, and their pairwise merge."""

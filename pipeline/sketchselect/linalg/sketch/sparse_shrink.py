@@ -1,0 +1,230 @@
+"""The shrink of Frequent Directions for sparse rows: nothing of the size of the block is ever dense.
+
+With C = [B; D], D the new rows about their mean, everything goes through ``K = C C'`` of some hundred rows: products of
+sparse rows, minus the mean as a rank-one term. For any U with orthonormal columns and 0 <= f <= 1, ``B = diag(f) U'C``
+has ``C'C - B'B = C'(I - U f^2 U')C >= 0``, so the leading eigenvectors need not be accurate: one step of a block power
+iteration finds them, from the rows of B themselves and some random ones. What that loses is bounded afterwards and not
+estimated: ``t >= lambda_max(C'C - B'B)`` is shown by a Cholesky factorisation of ``t I - (I - U f^2 U')^(1/2) K (I - U
+f^2 U')^(1/2)``, which has the same eigenvalues. The factor is computed in float32, and what that may hide is bounded
+from the factor itself. (Lanczos would give a lower estimate of that eigenvalue, which proves nothing.) Where no t near
+the eigenvalue that was taken off passes, the eigenvectors are computed to the last digit, as for dense rows.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg.blas import dsyr2k, dtrsm, ssymv
+from scipy.linalg.lapack import dpotrf, dtrtri, spotrf
+from scipy.sparse import csr_array
+
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.sketch.shrink import shrink_factors
+from sketchselect.linalg.sparse.csr import take_rows
+from sketchselect.linalg.sparse.products import add_row_gram, add_transposed_times, complete, times_dense
+from sketchselect.linalg.sparse.split import ByColumn, by_column, split_columns
+
+BUFFER_FACTOR = 8
+"""Sparse rows per sketch row that are taken at a time: products with the dense B cost as much as some hundred rows."""
+
+_EXTRA = 20
+# Further steps of the power iteration: one takes a tenth more time and a tenth or more off Delta, the next less.
+_ROUNDS = 1
+_LANCZOS = 16
+_STEPS = (1.02, 1.1, 1.3)
+
+
+def shrink_sparse(
+    block: csr_array, size: int, weights: Floats | None, start: int | Array = 0
+) -> tuple[Floats, float, float, Floats, Floats]:
+    """Return ``(B, Delta, W, mean, squares)`` of a block of sparse rows, about its own mean.
+
+    ``0 <= D'D - B'B <= Delta I`` for the rows ``D = sqrt(w) (x - mean)``, with B of at most `size` - 1 rows, and
+    ``size * Delta <= ||D||_F^2 - ||B||_F^2``; as `shrink`. `squares` are the column sums of ``w (x - mean)^2``.
+
+    Cost: 4 l flops for each stored entry, and for every 8 l rows 2 l^2 p and some 300 l^3 flops, l = `size`.
+    """
+    n = block.shape[0]
+    w = np.ones(n) if weights is None else weights
+    split = split_columns(block, weights, start)
+    full = split.full
+    dense, mean, squares = split.centered(w, start)
+    roots = np.sqrt(w)
+    kept = np.empty(0)
+    # B in two parts, as the block is: its full columns, and all others turned over, the mean as their last column. Two
+    # buffers in turn, as the whole of B is written anew at every step.
+    b_dense, b_sparse = np.empty((0, full.size)), split.mean[:, None]
+    buffers = np.empty(split.mean.size * size), np.empty(split.mean.size * size)
+    # The products of the mean with the rows of B and with itself: they follow from those of the rows that B is made of.
+    products = np.array([split.mean @ split.mean])
+    delta = 0.0
+    n_steps = -(-n // (BUFFER_FACTOR * size))
+    for a, b in pairwise(np.linspace(0, n, n_steps + 1).astype(int)):
+        rows, new, v = take_rows(split.sparse, int(a), int(b)), dense[a:b], roots[a:b]
+        columns = by_column(rows)
+        values = rows.data[columns.places] * v[columns.rows]
+        across = times_dense(values, columns, v.size, b_sparse)
+        k = _gram(values, columns, v, across, products, kept, new, b_dense)
+        matrix, kept, lost = _factors(k, size, kept.size)
+        delta += lost
+        of_b, of_new = matrix[:, : b_dense.shape[0]], np.ascontiguousarray(matrix[:, b_dense.shape[0] :].T)
+        b_dense = of_b @ b_dense + of_new.T @ new
+        turn = np.zeros((b_sparse.shape[1], kept.size + 1))
+        turn[:-1, :-1], turn[-1, :-1], turn[-1, -1] = of_b.T, -(v @ of_new), 1.0
+        ahead = of_b @ products[:-1] + (across[:, -1] - products[-1] * v) @ of_new
+        products = np.append(ahead, products[-1])
+        buffers = buffers[::-1]
+        room = buffers[0][: split.mean.size * turn.shape[1]].reshape(-1, turn.shape[1])
+        b_sparse = np.matmul(b_sparse, turn, out=room)
+        add_transposed_times(values, columns, of_new, b_sparse)
+    sketch = np.empty((kept.size, split.mean.size))
+    sketch[:] = b_sparse[:, :-1].T
+    sketch[:, full] = b_dense
+    return sketch, delta, split.weight, mean, squares
+
+
+def _gram(
+    values: Floats,
+    columns: ByColumn,
+    v: Floats,
+    across: Floats,
+    products: Floats,
+    kept: Floats,
+    new: Floats,
+    b_dense: Floats,
+) -> Floats:
+    """Return ``C C'`` of ``C = [B; S - v mean', N]``; the rows of B are orthogonal, of known squared norms.
+
+    `across` are the products of S, `products` those of the mean, with the rows of B and the mean.
+    """
+    old, m = kept.size, v.size
+    k = np.zeros((old + m, old + m))
+    k[np.arange(old), np.arange(old)] = kept
+    below = k[old:, :old]
+    np.subtract(across[:, :old], np.multiply.outer(v, products[:old]), out=below)
+    add_row_gram(values, columns, k[old:, old:])
+    if new.shape[1]:
+        below += new @ b_dense.T
+        k[old:, old:] += new @ new.T
+    complete(k, old, across[:, old] - 0.5 * products[old] * v, v)
+    return k
+
+
+def _factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats, float]:
+    """Return what `shrink_factors` returns, from approximate eigenvectors wherever a bound can be shown for them."""
+    k, trace = gram.shape[0], float(gram.trace())
+    width = min(size + _EXTRA, k)
+    if k < 3 * width or not trace > 0:
+        return shrink_factors(gram, size)
+    lam, vectors, images = _leading(gram, width, trace, known)
+    eps = float(np.finfo(np.float64).eps)
+    noise = eps * k * trace
+    delta = max(float(lam[size - 1]), 0.0)
+    lam, vectors, images = lam[: size - 1], vectors[:, : size - 1], images[:, : size - 1]
+    keep = lam - delta > max(eps * float(lam[0]), noise)
+    lam, vectors, images = lam[keep], vectors[:, keep], images[:, keep]
+    kept = lam - delta
+    spent = trace - float(kept.sum())
+    f = np.sqrt(kept / lam)
+    # (I - U f^2 U')^(1/2) = I - U g U'
+    g = kept / (lam * (1.0 + np.sqrt(delta / lam)))
+    # rest = (I - U g U') K (I - U g U'), of which the lower triangle is computed
+    half = images * g
+    half -= 0.5 * vectors @ (g[:, None] * (vectors.T @ half))
+    rest = dsyr2k(-1.0, half, vectors, 1.0, gram.T, lower=1)
+    scale = max(delta, noise)
+    single = np.multiply(rest, 1.0 / scale, dtype=np.float32, casting="same_kind", order="F")
+    least = max(1.0, _largest(single), 8 * noise / scale)
+    for step in _STEPS:
+        if size * (step * least * scale + noise) > spent:
+            break
+        shown = _upper(single, step * least)
+        if size * (shown * scale + noise) <= spent:
+            return f[:, None] * vectors.T, kept, shown * scale + noise
+    return shrink_factors(gram, size)
+
+
+def _largest(matrix: Array) -> float:
+    """Return a lower estimate of the largest eigenvalue, by Lanczos: where to begin looking for an upper bound."""
+    v = uniforms(derive_seed(0, "sparse-shrink bound"), np.arange(matrix.shape[0], dtype=np.uint64)) - 0.5
+    v /= np.linalg.norm(v)
+    basis = np.zeros((_LANCZOS, v.size))
+    diagonal, beside = np.zeros(_LANCZOS), np.zeros(_LANCZOS)
+    n = 0
+    while n < _LANCZOS:
+        basis[n] = v
+        v = ssymv(1.0, matrix, v, lower=1).astype(np.float64)
+        diagonal[n] = v @ basis[n]
+        for _ in range(2):
+            v -= (basis[: n + 1] @ v) @ basis[: n + 1]
+        beside[n] = np.linalg.norm(v)
+        n += 1
+        if not beside[n - 1] > 2.0**-16 * abs(diagonal[0]):
+            break
+        v /= beside[n - 1]
+    tridiagonal = np.diag(diagonal[:n]) + np.diag(beside[: n - 1], -1) + np.diag(beside[: n - 1], 1)
+    return float(np.linalg.eigvalsh(tridiagonal)[-1])
+
+
+def _upper(matrix: Array, bound: float) -> float:
+    """Return a number that no eigenvalue of a symmetric matrix (its lower triangle) is above: a little over `bound`.
+
+    Infinite where ``A = I - matrix / bound`` has no Cholesky factor. Where it has one, R, its eigenvalues are at least
+    minus the largest row sum of |R||R'|, times the order + 2 units of float32 (Higham 2002, theorem 10.3), and the
+    rounding of A itself.
+    """
+    k = matrix.shape[0]
+    shifted = np.multiply(matrix, np.float32(-1.0 / bound), order="F")
+    shifted[np.diag_indices(k)] += np.float32(1.0)
+    factor, failed = spotrf(shifted, lower=1, clean=1, overwrite_a=1)
+    if failed:
+        return np.inf
+    np.abs(factor, out=factor)
+    rows = factor @ (factor.T @ np.ones(k, dtype=np.float32))
+    unit = 2.0**-24
+    error = 1.1 * unit * ((k + 2) * float(rows.max()) + 4.0 * np.sqrt(k))
+    return float(bound * (1.0 + error))
+
+
+def _leading(gram: Floats, width: int, trace: float, known: int) -> tuple[Floats, Floats, Floats]:
+    """Return Ritz values, descending, and vectors of the leading eigenspace, and their products with the matrix.
+
+    A block power iteration, in float32: only the last basis has to be orthonormal to the last digit. The first `known`
+    unit vectors are among those that it begins with.
+    """
+    k = gram.shape[0]
+    single = np.multiply(gram, 1.0 / trace, dtype=np.float32, casting="same_kind")
+    known = min(known, width - _EXTRA)
+    items = np.arange(k * (width - known), dtype=np.uint64)
+    other = (uniforms(derive_seed(0, "sparse-shrink"), items).reshape(k, width - known) - 0.5).astype(np.float32)
+    basis = np.hstack([single[:, :known], single @ other])
+    for _ in range(_ROUNDS):
+        basis = single @ _orthonormal(basis.astype(np.float64))[0].astype(np.float32)
+    basis, turn = _orthonormal(basis.astype(np.float64))
+    images = gram @ basis
+    small = turn.T @ (basis.T @ images) @ turn
+    lam, vectors = np.linalg.eigh(small)
+    turn = turn @ vectors[:, ::-1]
+    return lam[::-1], basis @ turn, images @ turn
+
+
+def _orthonormal(matrix: Floats) -> tuple[Floats, Floats]:
+    """Return ``(Q, T)`` such that Q T spans the columns and is orthonormal to the last digit; T is nearly the identity.
+
+    Two Cholesky factorisations of the Gram matrix are three times faster than Householder's reflections, which are
+    taken where the columns are too close to dependent.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+    if norms.min() > 0:
+        matrix = matrix / norms
+        first, failed = dpotrf(matrix.T @ matrix, lower=0, clean=1)
+        if not failed:
+            basis = dtrsm(1.0, first, matrix, side=1, lower=0)
+            gram = basis.T @ basis
+            if np.abs(gram - np.eye(gram.shape[0])).max() < 0.1 / gram.shape[0]:
+                second = dpotrf(gram, lower=0, clean=1)[0]
+                return basis, dtrtri(second)[0]
+    basis = np.linalg.qr(matrix)[0]
+    return basis, np.eye(basis.shape[1])

@@ -1,0 +1,1 @@
+"""Compressed sparse rows: canonical form, products, statistics."""

@@ -1,0 +1,1 @@
+"""Matrices in memory, and lazy arrays."""

@@ -1,0 +1,212 @@
+"""Matrices that are in memory already: arrays, data frames and SciPy sparse matrices."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from sketchselect.errors import BadBlock, SourceError
+from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.sparse.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
+from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.checks import ALLOWED, as_names, check_range, finish, require_matrix, warn_beyond_double
+
+
+class ArrayMatrix(Matrix):
+    """A NumPy array. Blocks are views of it where it is canonical.
+
+    Parameters
+    ----------
+    values : array of shape (n_rows, n_features)
+        Real numbers.
+    feature_names : tuple of str or None
+        Names of the columns.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN and infinity.
+    address : str
+        What messages call it.
+    """
+
+    in_memory = True
+
+    def __init__(
+        self,
+        values: Array,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "array",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        self._values = values
+        self._first = 0
+        self.shape = (values.shape[0], values.shape[1])
+        self.dtype = values.dtype
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`."""
+        return finish(self._rows(start, stop), self.address)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return finish(self._rows(0, self.shape[0])[:, start:stop], self.address)
+
+    def transposed(self) -> Matrix:
+        """Return a view of the same memory whose rows are the columns."""
+        out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = (self.axes[1], self.axes[0])
+        return out
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the values of these rows."""
+        rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
+        digest = hashlib.blake2b(f"array {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
+        digest.update(rows.data if rows.size else b"")
+        return digest.hexdigest()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return a matrix that holds these rows only."""
+        out = ArrayMatrix.__new__(ArrayMatrix)
+        out.__dict__.update(self.__dict__, _values=canonical(self._rows(start, stop)), _first=start, feature_names=None)
+        return out
+
+    def _rows(self, start: int, stop: int) -> Array:
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        first = self._first
+        check_range(start - first, stop - first, self._values.shape[0], self.address)
+        return self._values[start - first : stop - first]
+
+
+class SparseMatrix(Matrix):
+    """A SciPy sparse matrix in memory, handed out as CSR blocks.
+
+    Parameters
+    ----------
+    values : scipy sparse matrix or array of shape (n_rows, n_features)
+        In any format; kept as canonical CSR, sharing memory where it is that already.
+    feature_names, nonfinite, address
+        As for `ArrayMatrix`.
+
+    Raises
+    ------
+    SourceError
+        If its index arrays do not describe a matrix; the message names the row.
+    """
+
+    in_memory = True
+    is_sparse = True
+
+    def __init__(
+        self,
+        values: Any,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "sparse matrix",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        try:
+            rows = as_csr(values, address)
+        except BadBlock as error:
+            raise SourceError(f"{error}; write it again") from error
+        warn_beyond_double(rows.data, address)
+        self._rows = rows
+        self._first = 0
+        self.entry_offsets = rows.indptr.astype(np.int64)
+        self.shape = (int(rows.shape[0]), int(rows.shape[1]))
+        self.dtype = np.dtype(values.dtype)
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> csr_array:
+        """Return rows `start` to `stop`."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
+        return take_rows(self._rows, start - self._first, stop - self._first)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`, dense."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return densify(take_columns(self.read_rows(0, self.shape[0]), range(start, stop)))
+
+    def transposed(self) -> Matrix:
+        """Return a copy, in CSR again, whose rows are the columns."""
+        out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = (self.axes[1], self.axes[0])
+        return out
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the stored entries of these rows."""
+        rows = self.read_rows(start, stop)
+        digest = hashlib.blake2b(f"csr {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
+        for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), canonical(rows.data)):
+            digest.update(part.data if part.size else b"")
+        return digest.hexdigest()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return a matrix that holds these rows only."""
+        rows = self.read_rows(start, stop)
+        out = SparseMatrix.__new__(SparseMatrix)
+        # Row ends travel with the rows; those of all rows stay behind.
+        out.__dict__.update(self.__dict__, _rows=rows, _first=start, feature_names=None, entry_offsets=None)
+        return out
+
+    def stored_nbytes(self, start: int, stop: int) -> int:
+        """Return the bytes of these rows: values and column indices."""
+        ends = self._rows.indptr
+        n_entries = int(ends[stop - self._first]) - int(ends[start - self._first])
+        return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
+
+
+def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
+    """Raise `SourceError` unless these arrays are a CSR matrix: reading a damaged one would reach beyond them."""
+    wrong = structure_fault(data, indices, indptr, shape)
+    if wrong is None and len(indices):
+        outside = (indices[: int(indptr[-1])] < 0) | (indices[: int(indptr[-1])] >= shape[1])
+        if outside.any():
+            place = int(outside.argmax())
+            wrong = (
+                f"row {row_of(indptr, place)} has an entry in column {int(indices[place])}, and there are {shape[1]} "
+                "columns"
+            )
+    if wrong is not None:
+        raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
+
+
+def array_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    """Return the matrix of a NumPy array or anything that `numpy.asarray` turns into one."""
+    if isinstance(source, np.ma.MaskedArray):
+        raise SourceError("array: masked arrays are not read; fill the masked entries first, e.g. with NaN")
+    try:
+        values = np.asarray(source)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{type(source).__name__}: cannot be read as a matrix; give rows of equal length") from error
+    if values.dtype == object and values.ndim == 0:
+        raise SourceError(
+            f"an object of type {type(source).__name__} is not a source; give a path, URL, array, data frame, "
+            "SciPy sparse matrix or Dask array"
+        )
+    return ArrayMatrix(values, None, nonfinite)
+
+
+def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    """Return the matrix of a pandas data frame: all columns numeric, missing values as NaN, names kept."""
+    dtypes = []
+    extension = False
+    for name, dtype in zip(source.columns, source.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise SourceError(
+                f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
+                "leave it out or encode it as numbers"
+            )
+        extension |= not isinstance(dtype, np.dtype)
+        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
+    target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
+    values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
+    return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, "data frame")

@@ -1,0 +1,208 @@
+"""Files that are not Zarr, or badly chunked Zarr, into a store that is good to read: `convert`."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import as_names
+from sketchselect.readers.conversion.sparse_writing import write_csr
+from sketchselect.readers.conversion.writing import create_array, put_in_place
+from sketchselect.readers.files.csv import CsvRows
+from sketchselect.readers.location import locate
+from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
+from sketchselect.readers.zarr.names import ATTRIBUTE
+
+CHUNK_VALUES = 2 << 20
+"""Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""
+
+BAND_BYTES = 64 << 20
+"""Decoded bytes that are held at a time, at most, unless one chunk row is larger."""
+
+_CHUNKS = re.compile(r"\s*(\d+)\s*[xX,]\s*(\d+)\s*")
+_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+
+Progress = Callable[[int, int], None]
+
+
+def convert(
+    source: Any,
+    destination: str | os.PathLike[str],
+    *,
+    chunks: str | tuple[int, int] | None = None,
+    key: str | None = None,
+    feature_names: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a matrix as a Zarr v3 array that is quick to read, checks itself, and has a file for every chunk.
+
+    Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
+
+    Chunks are compressed with zstd and carry a checksum; the type is kept (in native byte order; text becomes float64).
+    The array is written beside its destination and renamed when complete, so an interrupted run leaves nothing under
+    the final name. Needs memory for a few chunk rows; archives and Matrix Market files are read whole.
+
+    Parameters
+    ----------
+    source : path, URL, or whatever `open_matrix` takes
+        Also ``.csv`` and ``.tsv`` (a first line that is not all numbers holds the column names; ``.gz`` too), and
+        ``.mtx`` (Matrix Market). A Zarr array is written anew in other chunks; pass
+        ``open_matrix(path, missing_chunks="fill")`` where chunks of zeros were left out.
+    destination : path
+        Local folder; a store that `convert` wrote before is replaced, anything else is left alone.
+    chunks : "ROWSxCOLS" or (rows, columns), default whole rows
+        Shape of a chunk, and a dense array in any case. By default whole rows up to 2^21 values (16 MiB of float64).
+    key : str or None
+        The array inside an ``.npz`` archive or Zarr group.
+    feature_names : sequence of str or None
+        Names of the columns; by default those of the source.
+    storage_options : mapping or None
+        For a remote source.
+    progress : callable or None
+        Called with ``(rows written, rows in all)``; blank lines of a text file count in the second number.
+
+    Returns
+    -------
+    Path
+        The destination.
+
+    Raises
+    ------
+    SourceError
+        If the source cannot be read; of a text file with line and column.
+    NotOurFolder
+        If the destination exists and was not written by us.
+    BadParameter
+        If `chunks` or `feature_names` do not fit.
+    SketchSelectError
+        If the disk refuses.
+    """
+    target = _destination(destination)
+    rows = _open(source, key, storage_options)
+    n_rows, n_columns = rows.n_rows, rows.n_columns
+    dtype = rows.dtype.newbyteorder("=")
+    names = rows.names
+    if feature_names is not None:
+        names = as_names(feature_names, n_columns)
+        if names is None:
+            raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
+    sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
+    shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
+    where = getattr(rows, "folder", None)
+    if where is not None and target.resolve() in (where.resolve(), *where.resolve().parents):
+        raise BadParameter(f"{target}: source and destination must be different folders")
+    step = _band_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
+    attributes = {} if names is None else {ATTRIBUTE: list(names)}
+    with put_in_place(target) as temporary:
+        if sparse:
+            write_csr(temporary, rows.matrix, names, progress)
+            return target
+        array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
+        done = 0
+        for block in _aligned(rows.bands(step), step):
+            array[done : done + block.shape[0]] = block.astype(dtype, copy=False)
+            done += block.shape[0]
+            if progress is not None:
+                progress(done, n_rows)
+        if done < n_rows:
+            array.resize((done, n_columns))
+    return target
+
+
+class MatrixRows:
+    """The rows of a matrix, band by band."""
+
+    def __init__(self, matrix: Matrix, folder: Path | None) -> None:
+        self.n_rows, self.n_columns = matrix.shape
+        self.dtype = matrix.dtype
+        self.names = matrix.feature_names
+        self.chunk_rows = matrix.chunk_rows
+        self.folder = folder
+        self.matrix = matrix
+
+    def bands(self, n_rows: int) -> Iterator[Array]:
+        """Yield blocks of `n_rows` rows, in order; the last may be shorter."""
+        for start in range(0, self.n_rows, n_rows):
+            block = self.matrix.read_rows(start, min(start + n_rows, self.n_rows))
+            yield densify(block) if is_csr(block) else block
+
+
+def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:
+    if not isinstance(source, (str, os.PathLike)):
+        return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), None)
+    place = locate(source, storage_options)
+    name = place.url.lower()
+    if name.endswith(_TEXT) and key is not None:
+        raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
+    if name.endswith(_TEXT):
+        return CsvRows(place)
+    folder = Path(place.url) if place.is_local else None
+    return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), folder)
+
+
+def _destination(destination: str | os.PathLike[str]) -> Path:
+    text = os.fspath(destination)
+    if "://" in text:
+        raise BadParameter(f"{text:.200}: convert writes to a local folder; upload the finished store")
+    target = Path(os.path.abspath(os.path.expanduser(text)))
+    if not target.parent.is_dir():
+        raise BadParameter(f"{target}: the folder {target.parent} does not exist; make it first")
+    return target
+
+
+def _chunk_shape(
+    chunks: str | tuple[int, int] | None, n_rows: int, n_columns: int, dtype: np.dtype[Any]
+) -> tuple[int, int]:
+    if chunks is None:
+        return min(n_rows, max(1, CHUNK_VALUES // n_columns)), min(n_columns, CHUNK_VALUES)
+    match = _CHUNKS.fullmatch(chunks) if isinstance(chunks, str) else None
+    shape = (int(match[1]), int(match[2])) if match else chunks
+    if (
+        not isinstance(shape, (tuple, list))
+        or len(shape) != 2
+        or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape)
+    ):
+        raise BadParameter(f'chunks must be "ROWSxCOLS" with two positive numbers, got {chunks!r:.60}')
+    shape = (min(shape[0], n_rows), min(shape[1], n_columns))
+    if math.prod(shape) * dtype.itemsize > MAX_CHUNK_BYTES:
+        raise BadParameter(
+            f"chunks of {shape[0]}x{shape[1]} take more than {MAX_CHUNK_BYTES >> 30} GiB; choose smaller ones"
+        )
+    return shape
+
+
+def _band_rows(written: int, row_bytes: int, read: int) -> int:
+    """Return how many rows to hold at a time: whole chunk rows as written, and of the source's where that fits."""
+    fitting = max(1, BAND_BYTES // row_bytes)
+    wanted = min(max(read, written), fitting)
+    if fitting >= 2 * wanted:
+        wanted = fitting // wanted * wanted
+    return max(1, wanted // written) * written
+
+
+def _aligned(blocks: Iterator[Array], step: int) -> Iterator[Array]:
+    """Yield the same rows in blocks of exactly `step` rows but for the last, so that no chunk is written twice."""
+    held: list[Array] = []
+    n_held = 0
+    for block in blocks:
+        held.append(block)
+        n_held += block.shape[0]
+        while n_held >= step:
+            whole = held[0] if len(held) == 1 else np.concatenate(held)
+            yield whole[:step]
+            held = [whole[step:]] if n_held > step else []
+            n_held -= step
+    if n_held:
+        yield held[0] if len(held) == 1 else np.concatenate(held)

@@ -1,0 +1,90 @@
+"""CSR groups as we write them: the layout of AnnData, checksummed, and put in place as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.conversion.writing import create_array
+from sketchselect.readers.zarr.names import ATTRIBUTE
+from sketchselect.readers.zarr.scan import MARKER
+
+CHUNK_ENTRIES = 1 << 20
+"""Entries in a chunk: 8 MiB of float64 values, 4 MiB of indices."""
+
+_BAND_ENTRIES = 4 << 20
+
+
+def write_csr(
+    folder: Path, matrix: Matrix, names: Sequence[str] | None, progress: Callable[[int, int], None] | None
+) -> None:
+    """Write a sparse matrix as a group of ``data``, ``indices`` and ``indptr``, a few chunks in memory at a time."""
+    import zarr
+    from zarr.storage import LocalStore
+
+    n_rows, n_columns = matrix.shape
+    offsets = matrix.entry_offsets
+    assert offsets is not None
+    dtype = matrix.dtype.newbyteorder("=")
+    attributes: dict[str, Any] = {
+        MARKER: {"empty_chunks": "written"},
+        "encoding-type": "csr_matrix",
+        "encoding-version": "0.1.0",
+        "shape": [n_rows, n_columns],
+    }
+    if names is not None:
+        attributes[ATTRIBUTE] = list(names)
+    zarr.create_group(LocalStore(folder), attributes=attributes)
+    index = np.dtype(np.int32 if n_columns <= np.iinfo(np.int32).max else np.int64)
+    most = max(int(offsets[-1]), 1)
+    chunk = (min(CHUNK_ENTRIES, most),)
+    data = create_array(folder / "data", (most,), chunk, dtype)
+    indices = create_array(folder / "indices", (most,), chunk, index)
+    ends = np.zeros(n_rows + 1, np.int64)
+    done = 0
+    for values, columns in _in_chunks(_blocks(matrix, ends, progress), chunk[0]):
+        data[done : done + values.size] = values.astype(dtype, copy=False)
+        indices[done : done + values.size] = columns.astype(index, copy=False)
+        done += values.size
+    # Entries stored twice, and stored zeros, are gone from what is written.
+    data.resize((done,))
+    indices.resize((done,))
+    indptr = create_array(folder / "indptr", ends.shape, (min(CHUNK_ENTRIES, n_rows + 1),), np.int64)
+    indptr[:] = ends
+
+
+def _blocks(matrix: Matrix, ends: Array, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Array, Array]]:
+    offsets, start = matrix.entry_offsets, 0
+    assert offsets is not None
+    while start < matrix.shape[0]:
+        stop = int(np.searchsorted(offsets, offsets[start] + _BAND_ENTRIES, side="right")) - 1
+        stop = min(max(stop, start + 1), matrix.shape[0])
+        block = matrix.read_rows(start, stop)
+        ends[start + 1 : stop + 1] = ends[start] + block.indptr[1:]
+        yield block.data, block.indices
+        start = stop
+        if progress is not None:
+            progress(stop, matrix.shape[0])
+
+
+def _in_chunks(blocks: Iterator[tuple[Array, Array]], step: int) -> Iterator[tuple[Array, Array]]:
+    """Yield the same entries in runs of whole chunks but for the last, so that no chunk is written twice."""
+    held: list[tuple[Array, Array]] = []
+    n_held = 0
+    for block in blocks:
+        held.append(block)
+        n_held += block[0].size
+        if n_held >= step:
+            values, columns = (np.concatenate([pair[i] for pair in held]) for i in (0, 1))
+            whole = n_held // step * step
+            yield values[:whole], columns[:whole]
+            held = [(values[whole:], columns[whole:])]
+            n_held -= whole
+    if n_held:
+        values, columns = (np.concatenate([pair[i] for pair in held]) for i in (0, 1))
+        yield values, columns

@@ -1,0 +1,149 @@
+"""Zarr arrays as we write them: checksummed, every chunk written, marked as ours, and put in place as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import NotOurFolder, SketchSelectError
+from sketchselect.readers.location import Location
+from sketchselect.readers.zarr.array import read_document
+from sketchselect.readers.zarr.scan import MARKER
+
+ZSTD_LEVEL = 1
+
+
+def create_array(
+    path: Path | str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dtype: Any,
+    attributes: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return a new Zarr v3 array in a folder that does not exist yet: zstd with checksum, empty chunks written, marked.
+
+    Parameters
+    ----------
+    path : path
+        Local folder.
+    shape, chunks : tuple of int
+        Of the array and of its chunks.
+    dtype : numpy dtype
+        Native byte order is used.
+    attributes : mapping or None
+        Further attributes, beside our marker.
+    """
+    import zarr
+    from zarr.codecs import ZstdCodec
+    from zarr.storage import LocalStore
+
+    marker = {MARKER: {"empty_chunks": "written"}}
+    return zarr.create_array(
+        LocalStore(path),
+        shape=shape,
+        chunks=chunks,
+        dtype=np.dtype(dtype).newbyteorder("="),
+        compressors=ZstdCodec(level=ZSTD_LEVEL, checksum=True),
+        fill_value=0,
+        attributes=marker | dict(attributes or {}),
+        config={"write_empty_chunks": True},
+    )
+
+
+@contextlib.contextmanager
+def put_in_place(destination: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `destination` that takes its name when the block ends without an error.
+
+    What was there before is replaced only if it is a store of ours. After an error, or Ctrl-C, the temporary folder is
+    removed; after a crash it stays under its temporary name, and the next successful call removes it.
+
+    Raises
+    ------
+    NotOurFolder
+        If something else is there.
+    SketchSelectError
+        If the disk refuses (full, read-only), naming the destination.
+    """
+    require_ours(destination)
+    temporary = (
+        destination.parent / f".{destination.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial"
+    )
+    try:
+        yield temporary
+        require_ours(destination)
+        _swap(temporary, destination)
+    except OSError as error:
+        raise SketchSelectError(
+            f"{destination}: cannot be written ({error.strerror or type(error).__name__}); nothing was left there"
+        ) from error
+    finally:
+        _remove(temporary)
+    _remove_leftovers(destination)
+
+
+def _remove(temporary: Path) -> None:
+    """Remove a folder that other threads may still be writing their last chunks to."""
+    for _ in range(100):
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not temporary.exists():
+            return
+        time.sleep(0.02)
+
+
+def require_ours(destination: Path) -> None:
+    """Raise `NotOurFolder` unless the path is free or holds a store with our marker."""
+    if not os.path.lexists(destination):
+        return
+    found = None
+    if destination.is_dir() and not destination.is_symlink():
+        with contextlib.suppress(SketchSelectError):
+            found = read_document(Location(str(destination)))
+    if found is None or MARKER not in (found[1].get("attributes") or {}):
+        raise NotOurFolder(
+            f"{destination}: exists and was not written by sketchselect, so it is not overwritten; choose another name"
+        )
+
+
+def _swap(temporary: Path, destination: Path) -> None:
+    if not destination.exists():
+        os.rename(temporary, destination)
+        return
+    old = temporary.with_suffix(".old.partial")
+    os.rename(destination, old)
+    try:
+        os.rename(temporary, destination)
+    except OSError:
+        os.rename(old, destination)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(destination: Path) -> None:
+    """Remove temporary folders of this destination whose process, on this machine, is gone."""
+    for path in destination.parent.glob(f".{_literal(destination.name)}.{_literal(socket.gethostname())}.*.partial"):
+        pid = path.name.rsplit(".", 3 if not path.name.endswith(".old.partial") else 4)[1]
+        if pid.isdigit() and int(pid) != os.getpid() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

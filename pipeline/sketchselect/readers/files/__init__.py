@@ -1,0 +1,1 @@
+"""Matrices in single files and folders of files."""

@@ -1,0 +1,191 @@
+"""Matrices in NumPy archives (``.npz``), dense or SciPy CSR: loaded once per process that reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix, require_valid_csr
+from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect.readers.checks import as_names
+from sketchselect.readers.files.loaded import LoadedMatrix
+from sketchselect.readers.files.npy import NpyHeader, read_header
+from sketchselect.readers.location import Location
+
+MAX_BYTES = 4 << 30
+"""Largest array that is loaded out of an archive."""
+
+_CSR = frozenset({"data", "indices", "indptr", "shape"})
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An ``.npz`` file as an address, with the headers of its arrays. Small and picklable."""
+
+    path: str
+    headers: dict[str, NpyHeader] = field(hash=False)
+    version: str
+
+    @classmethod
+    def open(cls, location: Location) -> Archive:
+        """Read the headers of all arrays in the archive."""
+        address = location.address
+        if not location.is_local:
+            raise SourceError(
+                f"{address}: NumPy archives are read from local disks only; copy it, or convert it to Zarr"
+            )
+        version = location.version()
+        if version is None:
+            raise location.not_found()
+        headers = {}
+        try:
+            with zipfile.ZipFile(location.url) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".npy"):
+                        with archive.open(name) as file:
+                            headers[name[:-4]] = read_header(file, f"{address}: array {name[:-4]!r:.80}")
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+            raise SourceError(
+                f"{address}: not a NumPy archive, or it is damaged; write it again with numpy.savez"
+            ) from error
+        except OSError as error:
+            raise location.failure(error) from error
+        return cls(location.url, headers, version)
+
+    def load(self, *names: str) -> list[Array]:
+        """Return the named arrays.
+
+        Raises
+        ------
+        SourceError
+            If one is larger than `MAX_BYTES` or holds objects, or the archive is damaged.
+        SourceChanged
+            If the file was rewritten since it was opened.
+        """
+        for name in names:
+            header = self.headers[name]
+            if header.nbytes > MAX_BYTES:
+                raise SourceError(
+                    f"{self.path}: array {name!r} takes {format_bytes(header.nbytes)}, archives are read up to "
+                    f"{format_bytes(MAX_BYTES)}: write it with numpy.save and convert that file to Zarr"
+                )
+            if header.dtype.hasobject:
+                raise SourceError(f"{self.path}: array {name!r} holds Python objects, which are never unpickled")
+        Location(self.path).require_version(self.version)
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                return [archive[name] for name in names]
+        except (zipfile.BadZipFile, ValueError, EOFError, OSError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+            raise SourceError(
+                f"{self.path}: the archive is damaged ({type(error).__name__}); write it again"
+            ) from error
+
+    def identity(self, name: str) -> str:
+        """Return a fingerprint of one array: address, size and modification time of the file, and the name."""
+        text = f"npz {self.path} {Location(self.path).version()} {name}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def listed(self) -> str:
+        """Return the arrays and their shapes, for messages."""
+        return ", ".join(
+            f"{name} ({' x '.join(map(str, h.shape)) or 'one number'} {h.dtype})" for name, h in self.headers.items()
+        )
+
+
+@dataclass(eq=False)
+class NpzMatrix(LoadedMatrix):
+    """A matrix in an ``.npz`` archive. Made by `open_matrix`; pickles as an address."""
+
+    archive: Archive
+    key: str | None
+    policy: Nonfinite
+    axes: tuple[str, str] = ("row", "column")
+
+    def transposed(self) -> Matrix:
+        """Return the same archive, turned over when it is loaded."""
+        return NpzMatrix(self.archive, self.key, self.policy, (self.axes[1], self.axes[0]))
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file; a file that is rewritten longer is another one."""
+        by = "" if self.axes[0] == "row" else "columns:"
+        return f"{self.archive.identity(self.key or 'csr')}:{by}{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest says of this source."""
+        return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
+
+    def _where(self) -> tuple[Any, ...]:
+        return self.archive.path, self.archive.version, self.key, self.policy, self.axes
+
+    def _read(self) -> Matrix:
+        matrix = _read(self.archive, self.key, self.policy)
+        return matrix if self.axes[0] == "row" else matrix.transposed()
+
+
+def open_npz_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpzMatrix:
+    """Open the archive at `location`: `key`, else ``X``, else a SciPy matrix, else the only two-dimensional array."""
+    archive = Archive.open(location)
+    headers = archive.headers
+    if key is None:
+        two_d = [name for name, header in headers.items() if len(header.shape) == 2]
+        if "X" in headers:
+            key = "X"
+        elif headers.keys() >= _CSR or "format" in headers:
+            return NpzMatrix(archive, None, nonfinite)
+        elif len(two_d) == 1:
+            key = two_d[0]
+        else:
+            raise SourceError(
+                f"{location.address}: {'several arrays' if two_d else 'no array'} in this archive could be the matrix; "
+                f"choose one with key=: {archive.listed()}"
+            )
+    elif key not in headers:
+        raise SourceError(f"{location.address}: no array {key!r:.80} in this archive; there are: {archive.listed()}")
+    return NpzMatrix(archive, key, nonfinite)
+
+
+def _read(archive: Archive, key: str | None, nonfinite: Nonfinite) -> Matrix:
+    names = None
+    if key is None:
+        matrix = _read_sparse(archive)
+        n_columns = int(matrix.shape[1])
+    else:
+        (matrix,) = archive.load(key)
+        n_columns = matrix.shape[-1] if matrix.ndim else 0
+    if "feature_names" in archive.headers and not archive.headers["feature_names"].dtype.hasobject:
+        (values,) = archive.load("feature_names")
+        names = as_names(values.tolist(), n_columns)
+    if key is None:
+        return SparseMatrix(matrix, names, nonfinite, archive.path)
+    return ArrayMatrix(matrix, names, nonfinite, f"{archive.path}: array {key!r}")
+
+
+def _read_sparse(archive: Archive) -> Any:
+    import scipy.sparse as sp
+
+    form = "csr"
+    if "format" in archive.headers:
+        (text,) = archive.load("format")
+        form = text.item().decode() if isinstance(text.item(), bytes) else str(text.item())
+    if form == "csr":
+        if not archive.headers.keys() >= _CSR:
+            raise SourceError(
+                f"{archive.path}: a CSR archive needs data, indices, indptr and shape; there are: {archive.listed()}"
+            )
+        data, indices, indptr, shape = archive.load("data", "indices", "indptr", "shape")
+        size = (int(shape[0]), int(shape[1]))
+        require_valid_csr(data, indices, indptr, size, archive.path)
+        return sp.csr_matrix((data, indices, indptr), shape=size)
+    try:
+        return sp.load_npz(archive.path)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise SourceError(
+            f"{archive.path}: not a SciPy sparse matrix ({type(error).__name__}); write it again"
+        ) from error

@@ -1,0 +1,159 @@
+"""How rows are cut into partitions: runs of whole chunks, sized in bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter
+from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
+
+DEFAULT_PARTITION_BYTES = 32 << 20
+"""Size of a partition where none is asked for, counted as rows x columns x 8 bytes."""
+
+MAX_READ_AMPLIFICATION = 4.0
+"""Bytes decoded per byte used, beyond which a run is refused."""
+
+_LEAST_CHUNK_VALUES = 2**15
+
+
+ENTRY_NBYTES = 16
+"""Bytes that a stored entry of a sparse matrix counts as: a value and an index, both of 8."""
+
+
+def row_bands(
+    matrix: Matrix, partition_bytes: int | str | None = None, *, sparse: bool = False, dense_columns: int = 1
+) -> Bands:
+    """Cut the rows of a matrix into partitions of at most `partition_bytes`, each a run of whole chunks.
+
+    All partitions have the same number of rows except the last; where chunks differ in height (Dask arrays) every
+    edge is a chunk edge. With `sparse` a partition is as many rows as fit by their stored entries, taken greedily from
+    the first row, so that rows appended behind never move an earlier edge. A pure function of shape, chunk heights,
+    entries in each row and size: the same for any number of workers.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The source.
+    partition_bytes : int or str, default 32 MiB
+        Counted as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
+    sparse : bool
+        Whether blocks stay sparse; only for a matrix with `entry_offsets`.
+    dense_columns : int
+        With `sparse`, dense numbers that come with each row (chosen columns, say): they, too, fit in a partition.
+
+    Returns
+    -------
+    Bands
+        With `read_amplification` > 1 where one row of chunks is larger than a partition and had to be split.
+
+    Raises
+    ------
+    BadParameter
+        If more than four times the bytes used would be decoded; the message has the command that mends it.
+    """
+    size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    n_rows, n_columns = matrix.shape
+    if sparse and matrix.entry_offsets is not None:
+        return Bands(_greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns)))))
+    fitting = max(1, size // (8 * max(1, n_columns)))
+    bands = (
+        _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
+    )
+    if bands.read_amplification > MAX_READ_AMPLIFICATION:
+        needed = matrix.chunk_rows * n_columns * 8
+        rows, height = ("rows", "high") if matrix.axes[0] == "row" else ("columns", "wide")
+        raise BadParameter(
+            f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
+            f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
+            f"{bands.read_amplification:.1f} times; {_mend(matrix, fitting, size)}, or set partition_bytes to "
+            f"{format_bytes(needed)}"
+        )
+    return bands
+
+
+def even_bands(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Bands:
+    """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array beside it need.
+
+    The height is the largest that fits by `dense_columns` numbers a row, halved until the entries of every partition
+    fit too.
+    """
+    size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    offsets = matrix.entry_offsets
+    assert offsets is not None
+    n_rows = matrix.shape[0]
+    step = min(n_rows, max(1, size // (8 * max(1, dense_columns))))
+    while step > 1 and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES:
+        step = -(-step // 2)
+    return Bands((*range(0, n_rows, step), n_rows))
+
+
+def _greedy(offsets: NDArray[np.int64], entries: int, rows: int) -> tuple[int, ...]:
+    """Return edges of runs of at most so many entries and rows; a row that is longer than that is a run of its own."""
+    n_rows = offsets.shape[0] - 1
+    edges = [0]
+    while edges[-1] < n_rows:
+        first = edges[-1]
+        stop = int(np.searchsorted(offsets, offsets[first] + entries, side="right")) - 1
+        edges.append(min(max(stop, first + 1), first + rows, n_rows))
+    return tuple(edges)
+
+
+def _mend(matrix: Matrix, fitting: int, size: int) -> str:
+    """Return what gives chunks that serve; of columns such that bands of rows can still be read from them."""
+    n_rows, n_columns = matrix.shape
+    by_row = matrix.axes[0] == "row"
+    if matrix.describe().get("format") == "dask":
+        return f"rechunk it first, x.rechunk({(fitting, -1) if by_row else (-1, fitting)})"
+    height, width = fitting, n_columns
+    if not by_row:
+        # Chunks that fit both ways would be tiny where a partition holds few columns of many rows.
+        height, width = max(1, size // (8 * n_rows)), fitting
+        factor = int(min(3, max(1, (_LEAST_CHUNK_VALUES / (height * width)) ** 0.5)))
+        height, width = min(n_columns, factor * height), min(n_rows, factor * width)
+    return f"rewrite it with: sketchselect convert IN OUT.zarr --chunks {height}x{width}"
+
+
+def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Bands:
+    if chunk_rows <= fitting:
+        step = fitting // chunk_rows * chunk_rows
+    else:
+        n_pieces = -(-chunk_rows // fitting)
+        even = next((chunk_rows // n for n in range(n_pieces, 2 * n_pieces) if chunk_rows % n == 0), fitting)
+        candidates = {even, -(-chunk_rows // n_pieces), fitting}
+        step = min(sorted(candidates, reverse=True), key=lambda rows: _amplification(n_rows, chunk_rows, rows))
+    edges = (*range(0, n_rows, step), n_rows)
+    return Bands(edges, _amplification(n_rows, chunk_rows, step))
+
+
+def _amplification(n_rows: int, chunk_rows: int, step: int) -> float:
+    """Return rows decoded per row used when bands of `step` rows are read from chunks of `chunk_rows`."""
+    if step % chunk_rows == 0:
+        return 1.0
+    decoded = 0
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        decoded += min(-(-stop // chunk_rows) * chunk_rows, n_rows) - start // chunk_rows * chunk_rows
+    return decoded / n_rows
+
+
+def _irregular(edges: tuple[int, ...], fitting: int) -> Bands:
+    """Group whole chunks greedily; a chunk taller than a partition is split evenly."""
+    cuts = [0]
+    decoded = 0
+    for i in range(len(edges) - 1):
+        first, last = edges[i], edges[i + 1]
+        if last - first > fitting:
+            if cuts[-1] != first:
+                cuts.append(first)
+            n_pieces = -(-(last - first) // fitting)
+            cuts += [first + (last - first) * piece // n_pieces for piece in range(1, n_pieces + 1)]
+            decoded += (last - first) * n_pieces
+        else:
+            decoded += last - first
+            if last - cuts[-1] > fitting:
+                cuts.append(first)
+    if cuts[-1] != edges[-1]:
+        cuts.append(edges[-1])
+    return Bands(tuple(cuts), decoded / edges[-1])

@@ -1,0 +1,1 @@
+"""Matrices in Zarr stores: dense arrays and the CSR groups of AnnData."""

@@ -1,0 +1,256 @@
+"""What a run left behind, as plain data: all that the report page is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sketchselect.errors import BadParameter
+from sketchselect.report.records.model import ModelRecord
+from sketchselect.report.records.n_clusters import ClusterCountRecord
+from sketchselect.report.records.timeline import TimelineRecord
+
+
+@dataclass(frozen=True)
+class CertificateRecord:
+    """One guarantee: ``objective / optimum <= factor``.
+
+    Parameters
+    ----------
+    method : str
+        How the bound was obtained, e.g. ``"spectral"``, ``"blocks"``, ``"drop"``.
+    factor : float
+        Upper bound of objective / optimum; infinity where the method proves nothing.
+    lower_bound : float
+        No clustering of these rows into that many clusters has a smaller objective.
+    objective : float
+        Within-cluster sum of squares of the run's clustering, in the original (prepared) columns; of the methods that
+        end in "drop" or "selection" an upper bound of it.
+    confidence : float or None
+        Probability with which the bound holds; None where it always holds.
+    sentence : str
+        The same in words, shown as it is.
+    """
+
+    method: str
+    factor: float
+    lower_bound: float
+    objective: float
+    confidence: float | None = None
+    sentence: str = ""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the objective was not measured: what is told is an upper bound of it."""
+        return self.method.endswith(("drop", "selection"))
+
+
+@dataclass(frozen=True)
+class ComparedRecord:
+    """One of several clusterings of the same rows.
+
+    Parameters
+    ----------
+    columns : str
+        What it was found in: "selected columns", "selected columns, weighted", "all columns".
+    objective : float
+        Exact within-cluster sum of squares in all prepared columns, whatever it was found in.
+    nmi, ari : float or None
+        Agreement with labels known beforehand, where there are any.
+    published : bool
+        Whether it is the run's result, the one in ``labels.zarr``.
+    """
+
+    columns: str
+    objective: float
+    nmi: float | None = None
+    ari: float | None = None
+    published: bool = False
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage of the run and what it cost: seconds of wall clock and bytes read (None: it reads nothing)."""
+
+    name: str
+    seconds: float
+    bytes_read: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLabels:
+    """How the clusters agree with labels that were known beforehand (and never used for the selection).
+
+    Parameters
+    ----------
+    table : array (n_classes, n_clusters)
+        Rows of each class in each cluster (counts or weights).
+    classes : sequence of str
+        Name of each class, in the order of the table's rows.
+    nmi, ari : float
+        Normalised mutual information and adjusted Rand index of the clusters with the classes.
+    nmi_all_columns, ari_all_columns : float or None
+        The same for a clustering on all columns, where the run made one to compare with.
+    accuracy, accuracy_all_columns : float or None
+        Share of rows in their class's cluster under the best matching; None in records that did not keep it.
+    """
+
+    table: ArrayLike
+    classes: Sequence[str]
+    nmi: float
+    ari: float
+    nmi_all_columns: float | None = None
+    ari_all_columns: float | None = None
+    accuracy: float | None = None
+    accuracy_all_columns: float | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunRecord:
+    """All that the report shows; text is shown escaped and shortened, so it may be hostile, but must hold no secrets.
+
+    Only `title`, the counts, `method`, `scores` and `support` are required: a section without data is left out.
+
+    Parameters
+    ----------
+    title : str
+        Heading of the page, e.g. the name of the source.
+    n_rows, n_columns : int
+        Shape of the matrix as read.
+    method : str
+        Selection method as in the job file, e.g. ``"sketched-ridge"``.
+    scores : array (n_columns,)
+        One score per column; NaN where a column has none.
+    support : array (r,) of int
+        Selected columns, ascending.
+    job_text : str
+        The job file (or command) that repeats the run.
+    n_dropped : int
+        Rows left out because of non-finite values.
+    method_parameters : mapping
+        Parameters of the selector.
+    prepare : sequence of str
+        Prepare steps that the rows went through.
+    feature_names : sequence of str or None
+        One name per column.
+    weights : array (r,) or None
+        Weights of the selected columns, where the method samples.
+    diagnostics : mapping
+        What the method says of its own answer: numbers and texts.
+    model : ModelRecord or None
+        What a method with a target fitted.
+    timeline : TimelineRecord or None
+        How the selection changed along the rows.
+    cluster_count : ClusterCountRecord or None
+        What is known of a range of numbers of clusters.
+    singular_values : array (m,) or None
+        Singular values of the sketch (of the matrix itself where it was kept exactly), descending.
+    shrinkage : float
+        Delta: the true squared singular values lie in [s_i^2, s_i^2 + Delta].
+    squared_norm : float or None
+        Squared Frobenius norm of what was sketched (centred if `spectrum_centred`), exact.
+    spectrum_centred : bool
+        The spectrum is that of the rows minus their mean.
+    cluster_weights : array (k,) or None
+        Rows (or total weight) of each cluster; None where nothing was clustered.
+    weighted : bool
+        `cluster_weights` are weights, not counts.
+    points : array (m, 2) or None
+        A sample of the rows on the top two directions of the sketch.
+    point_labels : array (m,) of int or None
+        Cluster of each point; negative: none.
+    centres_2d : array (k, 2) or None
+        Cluster centres on the same two directions.
+    image_shape : (height, width) or (height, width, channels) or None
+        Where a row is an image: columns in C order.
+    certificates : sequence of CertificateRecord
+        The guarantees, any order.
+    statements : sequence of str
+        What else is proved, a sentence each: of the selected columns before and after clustering.
+    known_labels : KnownLabels or None
+        Agreement with labels known beforehand.
+    compared : sequence of ComparedRecord
+        All clusterings that were made, where there are several.
+    stages : sequence of StageRecord
+        What the run did, in order.
+    versions, settings : mapping
+        Versions of the libraries; seeds and effective settings. Values are shown with ``str``; mappings may nest.
+    notes : sequence of str
+        Warnings and remarks, one sentence each.
+
+    Raises
+    ------
+    BadParameter
+        Two fields contradict each other.
+    """
+
+    title: str
+    n_rows: int
+    n_columns: int
+    method: str
+    scores: ArrayLike
+    support: ArrayLike
+    job_text: str = ""
+    n_dropped: int = 0
+    method_parameters: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Sequence[str] = ()
+    feature_names: Sequence[str] | None = None
+    weights: ArrayLike | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    model: ModelRecord | None = None
+    timeline: TimelineRecord | None = None
+    cluster_count: ClusterCountRecord | None = None
+    singular_values: ArrayLike | None = None
+    shrinkage: float = 0.0
+    squared_norm: float | None = None
+    spectrum_centred: bool = True
+    cluster_weights: ArrayLike | None = None
+    weighted: bool = False
+    points: ArrayLike | None = None
+    point_labels: ArrayLike | None = None
+    centres_2d: ArrayLike | None = None
+    image_shape: Sequence[int] | None = None
+    certificates: Sequence[CertificateRecord] = ()
+    statements: Sequence[str] = ()
+    known_labels: KnownLabels | None = None
+    compared: Sequence[ComparedRecord] = ()
+    stages: Sequence[StageRecord] = ()
+    versions: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse records whose parts do not fit together."""
+        d = self.n_columns
+        _expect("scores", np.shape(self.scores), (d,))
+        support = np.asarray(self.support)
+        if support.ndim != 1 or (support.size and not (support.min() >= 0 and support.max() < d)):
+            raise BadParameter(f"report: support must be a list of columns in 0..{d - 1}, got shape {support.shape}")
+        if self.feature_names is not None:
+            _expect("feature_names", (len(self.feature_names),), (d,))
+        if self.weights is not None:
+            _expect("weights", np.shape(self.weights), (support.size,))
+        n_points = 0 if self.points is None else len(np.asarray(self.points))
+        if self.points is not None and n_points:
+            _expect("points", np.shape(self.points), (n_points, 2))
+            if self.point_labels is not None:
+                _expect("point_labels", np.shape(self.point_labels), (n_points,))
+        if self.image_shape is not None and (
+            len(self.image_shape) not in (2, 3) or int(np.prod(self.image_shape)) != d
+        ):
+            raise BadParameter(f"report: image_shape {tuple(self.image_shape)} does not hold {d} columns")
+        if self.known_labels is not None:
+            rows = np.shape(self.known_labels.table)
+            if len(rows) != 2 or rows[0] != len(self.known_labels.classes):
+                raise BadParameter(
+                    f"report: known_labels.table has shape {rows} for {len(self.known_labels.classes)} classes"
+                )
+
+
+def _expect(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if tuple(shape) != expected:
+        raise BadParameter(f"report: {name} has shape {tuple(shape)}, expected {expected}")

@@ -1,0 +1,138 @@
+"""Rows of the page's tables, with every text cleaned; the template only lays them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sketchselect.report.records.record import KnownLabels, RunRecord
+from sketchselect.report.sections.scores import Ranking
+from sketchselect.report.text import clean, count, duration, number, percent, size
+
+MAX_FEATURES = 100
+MAX_CLUSTERS = 40
+MAX_CLASSES = 30
+
+
+@dataclass(frozen=True)
+class FeatureRow:
+    """A selected column; `share` is its score as per cent of the highest, for the bar behind it."""
+
+    rank: str
+    column: int
+    name: str
+    score: str
+    weight: str
+    share: float
+
+
+def feature_rows(record: RunRecord, ranking: Ranking) -> list[FeatureRow]:
+    """Return the selected columns by falling score, at most `MAX_FEATURES` of them."""
+    names = record.feature_names
+    weights = None if record.weights is None else np.asarray(record.weights, dtype=float)
+    support = np.asarray(record.support)
+    highest = max((abs(float(v)) for v in ranking.values[: ranking.n_scored]), default=0.0)
+    rows = []
+    for place in np.flatnonzero(ranking.chosen)[:MAX_FEATURES]:
+        column, score = int(ranking.order[place]), float(ranking.values[place])
+        scored = bool(np.isfinite(score))
+        weight = "" if weights is None else number(float(weights[np.flatnonzero(support == column)[0]]))
+        share = 100 * abs(score) / highest if scored and highest > 0 else 0.0
+        name = "" if names is None else clean(names[column])
+        rows.append(FeatureRow(count(int(place) + 1) if scored else "–", column, name, number(score), weight, share))
+    return rows
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """A cluster: its size, share of the rows in per cent, and share of the largest one (for the bar)."""
+
+    cluster: str
+    colour: int
+    rows: str
+    share: str
+    bar: float
+
+
+def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow], str]:
+    """Return the clusters by number, at most `MAX_CLUSTERS` of them (the largest), and a remark on the rest."""
+    total, largest = float(weights.sum()), float(weights.max(initial=0.0))
+    shown = np.sort(np.argsort(-weights, kind="stable")[:MAX_CLUSTERS])
+    rows = [
+        ClusterRow(
+            str(int(c)),
+            int(c) % n_colours,
+            count(float(weights[c])),
+            percent(float(weights[c]) / total) if total > 0 else "–",
+            100 * float(weights[c]) / largest if largest > 0 else 0.0,
+        )
+        for c in shown
+    ]
+    empty = int((weights == 0).sum())
+    rest = len(weights) - len(shown)
+    remark = []
+    if rest:
+        held = total - float(weights[shown].sum())
+        remark.append(f"The {count(rest)} smaller clusters, {count(held)} rows in all, are not listed.")
+    if empty:
+        remark.append(f"{count(empty)} of the clusters are empty.")
+    return rows, " ".join(remark)
+
+
+@dataclass(frozen=True)
+class ContingencyTable:
+    """Classes by clusters; a cell is (count, share of its class in per cent), clusters ordered along the diagonal."""
+
+    clusters: list[int]
+    rows: list[tuple[str, list[tuple[str, float]], str]]
+    remark: str
+
+
+def contingency(known: KnownLabels) -> ContingencyTable:
+    """Return the heat map's cells, the largest `MAX_CLASSES` classes and clusters where there are more."""
+    table = np.asarray(known.table, dtype=float)
+    n_classes, n_clusters = table.shape
+    kept_rows = np.sort(np.argsort(-table.sum(axis=1), kind="stable")[:MAX_CLASSES])
+    kept_columns = np.sort(np.argsort(-table.sum(axis=0), kind="stable")[:MAX_CLASSES])
+    part = table[np.ix_(kept_rows, kept_columns)]
+    if part.size:
+        # Each cluster under the class it holds most of: agreement then shows as a diagonal.
+        along = np.lexsort((-part.max(axis=0), part.argmax(axis=0)))
+        kept_columns, part = kept_columns[along], part[:, along]
+    rows = []
+    for c, line in zip(kept_rows, part, strict=True):
+        total = float(table[c].sum())
+        cells = [(count(float(v)) if v else "", 100 * float(v) / total if total > 0 else 0.0) for v in line]
+        rows.append((clean(known.classes[int(c)], 24), cells, count(total)))
+    remark = ""
+    if len(kept_rows) < n_classes or len(kept_columns) < n_clusters:
+        remark = (
+            f"Only the {MAX_CLASSES} largest of {count(n_classes)} classes and {count(n_clusters)} clusters are shown."
+        )
+    return ContingencyTable([int(c) for c in kept_columns], rows, remark)
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A stage: time, bytes read, rate, and its share of the longest in per cent (for the bar)."""
+
+    name: str
+    time: str
+    bytes_read: str
+    rate: str
+    bar: float
+
+
+def stage_rows(record: RunRecord) -> list[StageRow]:
+    """Return the stages in order."""
+    longest = max((stage.seconds for stage in record.stages), default=0.0)
+    rows = []
+    for stage in record.stages:
+        read = stage.bytes_read
+        rate = f"{size(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
+        bar = 100 * stage.seconds / longest if longest > 0 else 0.0
+        rows.append(
+            StageRow(clean(stage.name), duration(stage.seconds), "–" if read is None else size(read), rate, bar)
+        )
+    return rows

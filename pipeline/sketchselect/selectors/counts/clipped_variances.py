@@ -1,0 +1,135 @@
+"""The variances of counts about a trend, the largest values clipped, from summaries; and their order over batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.trend import mean_variance_trend
+from sketchselect.summaries import TopValues
+
+
+class MoreValuesNeeded(BadParameter):
+    """A column has more clipped values than a summary holds; `needed` of them are enough.
+
+    Parameters
+    ----------
+    message : str
+        For the user.
+    needed : int
+        Largest values of a column to keep.
+    """
+
+    def __init__(self, message: str, needed: int = 0) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+@dataclass(frozen=True)
+class NormalizedVariances:
+    """The variances of one batch after standardising by the trend and clipping; arrays of shape (n_features,).
+
+    `n_clipped` is the weight of the values that were clipped, at most, in any column.
+    """
+
+    values: Floats
+    n_clipped: float
+
+
+def normalized_variances(summary: TopValues, trend: str = "loess", span: float = 0.3) -> NormalizedVariances:
+    """Return the variance of ``min((x - mean) / sigma, sqrt(N))`` of each column, about zero, with divisor N - 1.
+
+    sigma^2 is the variance that the trend expects at the column's mean, N the number of rows. The few clipped values
+    are among the largest ones that the summary holds, so that no second pass is needed.
+
+    Parameters
+    ----------
+    summary : TopValues
+        Of one batch.
+    trend, span
+        As in `HighlyVariableGenes`.
+
+    Raises
+    ------
+    BadBlock
+        For negative values.
+    MoreValuesNeeded
+        If more values of a column are clipped than the summary holds; says how many it has to hold.
+
+    Notes
+    -----
+    Source: Stuart et al. 2019 (Seurat v3), STAR Methods, "Feature selection for individual datasets".
+    """
+    n_rows = float(summary.weight.max(initial=0.0))
+    negative = np.flatnonzero(summary.minimum < 0)
+    if negative.size:
+        raise BadBlock(
+            f"Negative values in data passed to HighlyVariableGenes: column {int(negative[0])} has some; it takes "
+            "counts"
+        )
+    scatter = summary.centered_column_squared_norms
+    out = np.zeros(scatter.size)
+    varying = np.flatnonzero(scatter > 0)
+    if varying.size == 0 or n_rows <= 1:
+        return NormalizedVariances(out, 0.0)
+    mean, spread = summary.mean[varying], scatter[varying]
+    expected = mean_variance_trend(mean, spread / (n_rows - 1.0), trend, span)
+    reach = np.sqrt(expected * n_rows)
+    beyond = summary.top[:, varying] - mean
+    is_clipped = beyond > reach
+    _require_enough(summary, is_clipped, spread / expected, n_rows)
+    clipped = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
+    # What clipping takes away from the sum of squares: (x - mean)^2 - reach^2 for each clipped value.
+    excess = (clipped * (beyond - reach) * (beyond + reach)).sum(axis=0)
+    out[varying] = (spread - excess) / ((n_rows - 1.0) * expected)
+    return NormalizedVariances(out, float(clipped.sum(axis=0).max(initial=0.0)))
+
+
+def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: Floats, n_rows: float) -> None:
+    held = summary.top.shape[0]
+    if held < summary.size or summary.n_rows == held:
+        return
+    short = is_clipped[-1]
+    if short.any():
+        # At most this share of the rows can lie so far above the mean (Cantelli).
+        share = ratios[short] / (ratios[short] + n_rows * n_rows)
+        needed = max(int(min(np.ceil(n_rows * share.max()), summary.n_rows)) + 1, held + 1)
+        raise MoreValuesNeeded(
+            f"{int(short.sum())} columns have {held} or more values that must be clipped, and top_values = "
+            f"{summary.size} are kept of each; read the rows again with top_values = {needed}",
+            needed,
+        )
+
+
+def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
+    """Return the columns in order of selection, their median rank and the number of batches that would select them.
+
+    Parameters
+    ----------
+    values : array of shape (n_batches, n_features)
+        Normalised variances.
+    n_select : int
+        A column that is not among so many first ones of a batch has no rank there; one that has a rank nowhere comes
+        last, with the median rank NaN.
+    ties : "index" or "numpy"
+        Which of equal values comes first.
+
+    Notes
+    -----
+    The lowest median rank comes first, then the one in more batches, then the lowest index.
+    Source: Stuart et al. 2019, "Feature selection for integrated analysis of multiple datasets".
+    """
+    kind: Literal["stable"] | None = "stable" if ties == "index" else None
+    ranks = np.argsort(np.argsort(-values, axis=1, kind=kind), axis=1, kind="stable").astype(np.float64)
+    ranks[ranks >= n_select] = np.nan
+    n_batches = np.asarray((~np.isnan(ranks)).sum(axis=0), dtype=np.int64)
+    found = np.flatnonzero(n_batches)
+    median = np.full(values.shape[1], np.nan)
+    median[found] = np.nanmedian(ranks[:, found], axis=0)
+    order = np.lexsort((-n_batches, np.where(n_batches > 0, median, np.inf)))
+    return order, median, n_batches

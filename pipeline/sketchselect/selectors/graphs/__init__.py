@@ -1,0 +1,1 @@
+"""Selectors on nearest-neighbour graphs of sampled rows."""

@@ -1,0 +1,183 @@
+"""Deterministic column selection for k-means (Boutsidis and Magdon-Ismail 2012, Algorithms 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
+from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, seed_of
+from sketchselect.selectors.kmeans_columns.partition import labelled, seeded, within_columns
+from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace
+from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
+
+_PASS_OPTIONS = ("partition_bytes", "progress", "retries", "stall_timeout")
+
+
+class DeterministicSelector(ColumnSelector):
+    """Select columns with a guarantee for k-means on them, deterministically; with a partition, also for that one.
+
+    With k = `n_clusters`, n columns, R >= r steps of barrier sampling (`selection_.diagnostics`) and a
+    gamma-approximate clustering of the weighted selected columns, its objective in all columns is at most
+    ``1 + 4 gamma (1 + sqrt(n / R))^2 / (1 - sqrt(k / R))^2`` times the best one; with a partition, at most
+    ``1 + 4 gamma / (1 - sqrt(k / R))^2`` times that of the partition. Both hold where the sketch is exact; with a
+    shrunk one, as always, what `certificate_` says holds.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        r > k; half of the columns by default. Exactly as many distinct columns are selected.
+    n_clusters : int, optional
+        k; min(8, r // 2) by default, or the number of distinct labels of the partition.
+    partition : "kmeans++", array, path or URL of shape (n_rows,), optional
+        A label for each row (Algorithm 4); "kmeans++" makes one first, with one more pass. None is Algorithm 5. When
+        fitting a summary, the partition is its member of kind "centroid-sums".
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(8 k, 64)) by default. More than k.
+    normalize : "l2" or None, default None
+        Scale every row to unit length first.
+    random_state : int, RandomState or None, default 0
+        For "kmeans++" alone.
+
+    Notes
+    -----
+    y is ignored. Cost, beside the pass: 2 n k^2 flops for each of at most 8 r steps, in some eight runs.
+    Source: Boutsidis and Magdon-Ismail 2012, Theorems 2 and 4, section 2.3, with the missing square root of
+    Algorithm 2, on the rows about their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = 0.1 * rng.standard_normal((300, 12))
+    >>> X[:, [2, 7]] += 6 * rng.integers(2, size=(300, 2))
+    >>> chosen = DeterministicSelector(3, n_clusters=2).fit(X)
+    >>> len(chosen.support_), {2, 7} <= set(chosen.support_.tolist())
+    (3, True)
+    """
+
+    method: ClassVar[str] = "deterministic"
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        n_clusters: int | None = None,
+        partition: Any = None,
+        sketch_size: int | None = None,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.partition = partition
+        self.sketch_size = sketch_size
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, partition: Any = None, sample_weight: Any = None, client: Any = None
+    ) -> Self:
+        """Make one pass over X (two for "kmeans++") and select columns.
+
+        Parameters
+        ----------
+        X : anything `open_matrix` takes
+        y : ignored
+        partition : optional
+            In place of the constructor's.
+        sample_weight : array or path of shape (n_rows,), optional
+        client : optional
+            Where the passes run.
+        """
+        self._partition = self.partition if partition is None else partition
+        try:
+            super().fit(X, y, sample_weight=sample_weight, client=client)
+        finally:
+            del self._partition
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
+        """Add a batch of rows and select again; not with a partition, which is one of all rows."""
+        if self.partition is not None or isinstance(getattr(self, "summary_", None), Bundle):
+            raise BadParameter("a partition needs all rows at once; use fit, or fit_summary")
+        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+
+    def fit_summary(self, summary: Any) -> Self:
+        """Select from a summary; with a partition, from a Bundle or mapping that also holds its centroid sums.
+
+        Raises
+        ------
+        Incompatible
+            If there is no summary of the kinds this selector needs.
+        """
+        if self.partition is None:
+            return super().fit_summary(summary)
+        both = Bundle.of({"sketch": pick(summary, *self.requires), "partition": pick(summary, "centroid-sums")})
+        self.summary_ = both
+        self.n_features_in_ = both.n_features
+        self._forget_names()
+        return self._finish(both.feature_names)
+
+    @property
+    def has_own_passes(self) -> bool:
+        """Whether there is a partition to be made or read."""
+        return self.partition is not None
+
+    def collect(
+        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
+    ) -> Summary[Any]:
+        """Return the sketch, or the sketch and the centroid sums of the partition."""
+        partition = getattr(self, "_partition", self.partition)
+        if partition is None:
+            return super().collect(source, engine, account=account, **options)
+        self.check_parameters()
+        width = source.n_columns
+        if isinstance(partition, str) and partition == "kmeans++":
+            k = self._clusters(width)
+            passing = {name: options[name] for name in _PASS_OPTIONS if name in options}
+            sums, stats = seeded(source, k, seed_of(self.random_state), engine, **passing)
+            if account is not None:
+                account(stats)
+        else:
+            source, sums = labelled(source, partition, self.n_clusters)
+            k = self._clusters(width, sums.n_clusters)
+        description = Bundle({"sketch": self._sketch(width, k), "partition": sums})
+        reduced = summarize_source(source, description, engine=engine, **options)
+        if account is not None:
+            account(reduced.stats)
+        return reduced.value
+
+    def _own_parameters(self, summary: Any) -> dict[str, Any]:
+        if not isinstance(summary, Bundle):
+            return {"partition": None}
+        return {
+            "partition": "kmeans++" if isinstance(self.partition, str) and self.partition == "kmeans++" else "given"
+        }
+
+    def _sample(
+        self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
+    ) -> tuple[Floats, dict[str, Any]]:
+        vectors = subspace.vectors
+        k = vectors.shape[1]
+        if not isinstance(summary, Bundle):
+            run = longest_run(lambda steps: sample_spectral(vectors, steps, most=n_select), n_select)
+            squares = top_up(run.squares, by_leverage(subspace), n_select)
+            norm = 1.0 + np.sqrt(vectors.shape[0] / run.n_iterations)
+            told: dict[str, Any] = {"algorithm": 5}
+            factor = 1.0 + 4.0 * float(norm / (1.0 - np.sqrt(k / run.n_iterations))) ** 2
+        else:
+            sums = pick(summary, "centroid-sums")
+            assert isinstance(sums, CentroidSums)
+            costs = subspace.column_residuals + within_columns(sums, pick(summary, *self.requires))
+            run = longest_run(lambda steps: sample_frobenius(vectors, costs, steps, most=n_select), n_select)
+            squares = top_up(run.squares, by_leverage(subspace), n_select, costs, float(costs.sum()))
+            told = {"algorithm": 4, "partition_objective": sums.objective}
+            factor = 1.0 + 4.0 / float(1.0 - np.sqrt(k / run.n_iterations)) ** 2
+        # The theorems are about exact singular vectors.
+        told["proven_factor"] = factor if subspace.is_exact else None
+        return squares, told | {"n_iterations": run.n_iterations, "n_added": n_select - run.n_columns}

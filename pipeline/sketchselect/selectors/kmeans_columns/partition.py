@@ -1,0 +1,150 @@
+"""The partition of the rows that supervises a column selection: given labels, or k-means++ centres."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution import Engine, PassStats, Source
+from sketchselect.execution.block import Block
+from sketchselect.execution.reduce import reduce_blocks
+from sketchselect.linalg.arrays import Floats, as_weights, global_rows
+from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.readers import open_vector
+from sketchselect.summaries import CentroidSums
+
+SAMPLE_ROWS = 1 << 16
+SAMPLE_NBYTES = 256 << 20
+"""k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
+
+REFINEMENTS = 25
+"""Most Lloyd iterations on the sample."""
+
+
+def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
+    """Return the source with the labels, whole numbers or text, as codes beside the rows, and what sums up clusters.
+
+    Raises
+    ------
+    BadParameter
+        If there are more distinct labels than `n_clusters`.
+    SourceError
+        If there are not as many labels as rows.
+    """
+    n_rows = source.n_rows
+    vector = open_vector(labels, n_rows, matrix_address=source.matrix.address, name="partition")
+    values = np.asarray(vector.read(0, n_rows))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise BadParameter(f"a partition is one label per row, got an array of shape {values.shape}")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise BadParameter(f"the partition's label of row {int(np.argmin(np.isfinite(values)))} is not finite")
+    distinct, codes = np.unique(values, return_inverse=True)
+    if n_clusters is not None and distinct.size > n_clusters:
+        raise BadParameter(f"the partition has {distinct.size} distinct labels, more than n_clusters = {n_clusters}")
+    codes = codes.astype(np.int64)
+    target = open_vector(codes, n_rows, matrix_address=source.matrix.address, name="partition")
+    return replace(source, target=target), CentroidSums(int(distinct.size))
+
+
+def seeded(
+    source: Source, n_clusters: int, seed: int, engine: Engine, **options: Any
+) -> tuple[CentroidSums, PassStats]:
+    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from, and the pass's account.
+
+    Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
+    """
+    from sketchselect.linalg.kmeans import lloyd
+    from sketchselect.linalg.kmeans.distances import spread_out
+
+    size = max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * source.n_columns)))
+    nbytes = 8 * (source.n_columns + 2) * size
+    reduced = reduce_blocks(
+        source,
+        _SampleBlock(derive_seed(seed, "partition"), size),
+        _MergeSamples(size),
+        engine=engine,
+        stage="sample rows for k-means++",
+        state_nbytes=nbytes,
+        working_nbytes=2 * nbytes,
+        **options,
+    )
+    sample = reduced.value
+    if not sample.weights.size:
+        raise BadParameter("no row has a positive weight")
+    chosen = spread_out(sample.points, sample.weights, n_clusters, derive_seed(seed, "k-means++"))
+    centers = sample.points[chosen]
+    for _ in range(REFINEMENTS):
+        _, _, sums = lloyd.assign_and_sum(sample.points, centers, sample.weights)
+        moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
+        if (moved == centers).all():
+            break
+        centers = moved
+    return CentroidSums(centers=centers), reduced.stats
+
+
+def within_columns(sums: CentroidSums, summary: Any) -> Floats:
+    """Return the sum of squares within clusters of every column, from cluster means and the column's own scatter.
+
+    Raises
+    ------
+    Incompatible
+        If the two do not summarise the same rows.
+    """
+    if sums.n_rows != summary.n_rows or not np.isclose(sums.weight, summary.weight, rtol=1e-9):
+        raise Incompatible(
+            f"the partition covers {sums.n_rows} rows of weight {sums.weight:g}, the sketch {summary.n_rows} of weight "
+            f"{summary.weight:g}: every row needs a cluster"
+        )
+    steps = sums.cluster_means - summary.mean
+    between = np.einsum("j,ji,ji->i", sums.cluster_weights, steps, steps)
+    within: Floats = np.maximum(summary.centered_column_squared_norms - between, 0.0)
+    return within
+
+
+@dataclass(frozen=True)
+class _Sample:
+    keys: Floats
+    rows: NDArray[np.uint64]
+    points: Floats
+    weights: Floats
+
+    def first(self, size: int) -> _Sample:
+        order = np.lexsort((self.rows, self.keys))[:size]
+        return _Sample(self.keys[order], self.rows[order], self.points[order], self.weights[order])
+
+
+@dataclass(frozen=True)
+class _SampleBlock:
+    seed: int
+    size: int
+
+    def __call__(self, block: Block) -> _Sample:
+        n_rows = block.values.shape[0]
+        given = as_weights(block.weight, n_rows)
+        weights = np.ones(n_rows) if given is None else given
+        rows = global_rows(block.position, n_rows)
+        heavy = np.flatnonzero(weights > 0)
+        keys = uniforms(self.seed, rows[heavy])
+        kept = heavy[np.lexsort((rows[heavy], keys))[: self.size]]
+        dense = block.values[kept]
+        points = np.asarray(dense.toarray() if hasattr(dense, "toarray") else dense, dtype=np.float64)
+        return _Sample(uniforms(self.seed, rows[kept]), rows[kept], points, weights[kept])
+
+
+@dataclass(frozen=True)
+class _MergeSamples:
+    size: int
+
+    def __call__(self, left: _Sample, right: _Sample) -> _Sample:
+        return _Sample(
+            np.concatenate([left.keys, right.keys]),
+            np.concatenate([left.rows, right.rows]),
+            np.concatenate([left.points, right.points]),
+            np.concatenate([left.weights, right.weights]),
+        ).first(self.size)

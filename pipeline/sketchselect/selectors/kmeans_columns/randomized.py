@@ -1,0 +1,141 @@
+"""Randomised column selection for k-means by leverage (Boutsidis and Magdon-Ismail 2012, Algorithm 3)."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.barrier import top_up
+from sketchselect.linalg.columns.draws import draw_columns, draw_weights, draws_of_columns
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, require_svd, seed_of
+from sketchselect.selectors.kmeans_columns.certificate import certify_selection
+from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, Method, column_subspace
+from sketchselect.summaries.base import require_positive
+
+MOST_DRAWS = 64
+"""Times the wanted number of columns that are drawn at most."""
+
+
+class DrawnColumnSelector(ColumnSelector):
+    """Base of the selectors that draw: the best of several draws, each of (seed, stage, draw, index) alone."""
+
+    svd: Method
+    epsilon: float
+    n_draws: int
+    random_state: Any
+
+    @abstractmethod
+    def _draw(
+        self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Return one draw: s_i^2 of exactly `n_select` columns."""
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range."""
+        require_positive("n_draws", self.n_draws)
+        require_svd(self.svd, self.epsilon)
+
+    def _own_parameters(self, summary: Any) -> dict[str, Any]:
+        return {
+            "svd": self.svd,
+            "epsilon": float(self.epsilon),
+            "n_draws": int(self.n_draws),
+            "random_state": self._seed,
+        }
+
+    def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
+        # A generator passed as random_state is asked once a fit: the projection and the draws share its answer.
+        self._seed = seed_of(self.random_state)
+        return column_subspace(summary, n_clusters, self.svd, float(self.epsilon), derive_seed(self._seed, "svd"))
+
+    def _sample(
+        self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
+    ) -> tuple[Floats, dict[str, Any]]:
+        best = math.inf
+        kept: tuple[Floats, dict[str, Any]] | None = None
+        for draw in range(int(self.n_draws)):
+            squares, told = self._draw(subspace, n_select, n_clusters, derive_seed(self._seed, self.method, draw))
+            support = np.flatnonzero(squares)
+            proof = certify_selection(subspace, support, squares[support], n_clusters)
+            loss = proof.weighted_residual / proof.sigma_min**2 if proof.sigma_min > 0 else math.inf
+            if kept is None or loss < best:
+                best, kept = loss, (squares, told | {"draw": draw})
+        assert kept is not None
+        return kept
+
+
+class RandomizedSelector(DrawnColumnSelector):
+    """Select columns for k-means by drawing them with probabilities proportional to their leverage.
+
+    For R > 4 k log(20 k) draws ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / R)`` with probability 0.9, and
+    clusterings of the weighted columns are then within 3 + O(sqrt(k log(k) / R)) of the best one. Whatever the
+    draw, `certificate_` says what holds for it.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        r > k; half of the columns by default. Draws go on as long as they have at most r distinct columns (at most
+        64 r of them), so R >= r; columns still missing are added by leverage.
+    n_clusters : int, optional
+        k; min(8, r // 2) by default.
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(8 k, 64)) by default. More than k.
+    svd : "exact" or "fast", default "exact"
+        Singular vectors of the sketch, or those of a random projection of it.
+    epsilon : float, default 0.5
+        For "fast": the residual of the directions is expected within 1 + epsilon of the best.
+    n_draws : int, default 1
+        The draw of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` of so many is kept.
+    normalize : "l2" or None, default None
+        Scale every row to unit length first.
+    random_state : int, RandomState or None, default 0
+
+    Notes
+    -----
+    y is ignored. Cost, beside the pass: n k^2 and R log n.
+    Source: Boutsidis and Magdon-Ismail 2012, Algorithm 3 and Lemma 9; Boutsidis, Mahoney and Drineas 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((300, 12))
+    >>> chosen = RandomizedSelector(5, n_clusters=2).fit(X)
+    >>> len(chosen.support_), chosen.weights_.shape
+    (5, (5,))
+    """
+
+    method: ClassVar[str] = "randomized"
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        n_clusters: int | None = None,
+        sketch_size: int | None = None,
+        svd: Method = "exact",
+        epsilon: float = 0.5,
+        n_draws: int = 1,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.sketch_size = sketch_size
+        self.svd = svd
+        self.epsilon = epsilon
+        self.n_draws = n_draws
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def _draw(
+        self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
+    ) -> tuple[Floats, dict[str, Any]]:
+        drawn = draw_columns(subspace.leverage, MOST_DRAWS * n_select, seed)
+        drawn = drawn[: draws_of_columns(drawn, n_select)]
+        squares = draw_weights(subspace.leverage, drawn)
+        added = n_select - int(np.count_nonzero(squares))
+        return top_up(squares, by_leverage(subspace), n_select), {"n_iterations": int(drawn.size), "n_added": added}

@@ -1,0 +1,1 @@
+"""Selectors by ridge leverage scores."""

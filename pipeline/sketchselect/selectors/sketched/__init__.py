@@ -1,0 +1,1 @@
+"""Selectors that score columns on a Frequent Directions sketch."""

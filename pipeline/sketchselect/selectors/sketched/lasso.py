@@ -1,0 +1,131 @@
+"""Lasso on the sketch: the l1 companion of FSDS (Huang, Yoo and Kasiviswanathan 2015, problem (3) with p = 1)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.selectors.sketched.base import SketchedSelector, n_significant
+from sketchselect.selectors.sketched.sparse_regressions import resolved_nonzero, with_marginal_order
+from sketchselect.solvers.factored import Design, lasso_coefficients
+from sketchselect.summaries import FrequentDirections
+
+
+def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero: int) -> Floats:
+    """Return the lasso regressions of the left singular vectors on the columns, shape (n_features, k).
+
+    Column h minimises ``(1/2) ||B x - u_h||^2 + alpha_h ||x||_1``, where B has the singular values s_i and the right
+    singular vectors v_i; alpha_h is the smallest one with no more than `n_nonzero` columns. B needs no rows of its own:
+    in the basis of its left singular vectors it is ``diag(s) V'`` and u_h the unit vector e_h.
+
+    Parameters
+    ----------
+    squares : array of shape (m,)
+        s_i^2, descending; those at rounding level are left out.
+    vectors : array of shape (m, n_features)
+        v_i as rows.
+    n_components : int
+        Regressions k; fewer where the rank is lower.
+    n_nonzero : int
+        At most m columns can take part in a regression.
+
+    Notes
+    -----
+    Cost: each of n_nonzero coefficients of each regression takes one product with B, 4 m n_features flops.
+    Source: Huang et al. 2015, problem (3) with p = 1, by the lasso path.
+    """
+    m = n_significant(squares, vectors.shape[1], squares.size)
+    k = min(n_components, m)
+    if k == 0:
+        return np.zeros((vectors.shape[1], 0))
+    design = Design(np.sqrt(squares[:m])[:, None] * vectors[:m], center=False)
+    return np.stack([lasso_coefficients(design, unit, n_nonzero) for unit in np.eye(m)[:k]], axis=1)
+
+
+class SketchedLassoSelector(SketchedSelector):
+    """Select the columns that explain the top directions of the data by sparse regressions on the sketch.
+
+    As `SketchedRidgeSelector` (FSDS), with the lasso in place of the ridge: each of the top k left singular vectors is
+    regressed on the columns of the sketch with `n_nonzero` coefficients, and a column scores its largest magnitude.
+    Unlike ridge weights these leave out columns that repeat others. Columns that no regression uses come after all
+    others, in the order of their products ``s_h |v_hj|`` with the directions, the rule by which columns enter.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        Half of the columns by default.
+    n_components : int, optional
+        Directions k; min(10, n_features - 1) by default. Must be below `sketch_size`.
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(8 k, 64)) by default.
+    n_nonzero : int, optional
+        Columns in each regression; min(n_features_to_select, 200) by default. A regression on a sketch can use no more
+        columns than that has rows.
+    normalize : "l2" or None, default "l2"
+        Scale every row to unit length first, as the paper does.
+    compensate : bool, default True
+        Add Delta back to every s_i^2 before the regressions, as for the ridge.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
+
+    Notes
+    -----
+    Source: Huang, Yoo and Kasiviswanathan, CIKM 2015, section 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = 0.1 * rng.standard_normal((400, 30))
+    >>> X[:, [3, 17]] += 5 * rng.standard_normal((400, 2))
+    >>> X[:, 4] = X[:, 3]
+    >>> chosen = SketchedLassoSelector(n_features_to_select=2, n_components=2, normalize=None).fit(X)
+    >>> chosen.support_.tolist()
+    [3, 17]
+    """
+
+    method: ClassVar[str] = "sketched-lasso"
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        n_components: int | None = None,
+        sketch_size: int | None = None,
+        n_nonzero: int | None = None,
+        normalize: str | None = "l2",
+        compensate: bool = True,
+        half_life: float | None = None,
+        window: int | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.n_nonzero = n_nonzero
+        self.normalize = normalize
+        self.compensate = compensate
+        self.half_life = half_life
+        self.window = window
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a number of coefficients out of range."""
+        resolved_nonzero(self.n_nonzero, 1)
+
+    def _scores(
+        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+    ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
+        n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
+        vectors = summary.directions.vectors.copy()
+        # A column of zeros is one exactly; singular vectors may hold rounding there.
+        vectors[:, summary.column_squared_norms == 0] = 0.0
+        with one_blas_thread():
+            weights = np.abs(lasso_weights(squares, vectors, n_components, n_nonzero)).max(axis=1, initial=0.0)
+        first = slice(n_components)
+        marginal = (np.sqrt(squares[first])[:, None] * np.abs(vectors[first])).max(axis=0, initial=0.0)
+        told = {"n_with_coefficient": int(np.count_nonzero(weights))}
+        return with_marginal_order(weights, marginal), {"n_nonzero": n_nonzero}, told

@@ -1,0 +1,83 @@
+"""Pivoted QR of the sketch, in rounds: columns that do not repeat each other."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sketchselect.linalg.columns.pivoting import pivot_rounds
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.selectors.selection import Selection
+from sketchselect.selectors.sketched.directions import DirectionsSelector
+
+
+class PivotedQRSelector(DirectionsSelector):
+    """Select columns by QR with column pivoting of the top directions of the data, in rounds.
+
+    Each column chosen is the one farthest from the span of those before, in the space of the top m directions, so
+    duplicated columns are not chosen together. When m columns span the directions, the next round begins on the columns
+    that are left, so any number can be chosen. Deterministic: ties within rounding go to the lowest index.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        Half of the columns by default.
+    n_components : int, optional
+        Directions m. By default one for each column wanted, as far as the summary resolves them: all of an exact
+        summary, half the rows of a sketch. For texts and counts, whose weaker directions are single rows, the number of
+        clusters is the better choice.
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
+    normalize : "l2" or None, default "l2"
+        Scale every row to unit length first.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
+        32nd of them, and keeps the states of the panes.
+
+    Notes
+    -----
+    `scores_` are ranks: n_features_to_select for the first column chosen down to 1 for the last; the others below 1/2,
+    by their norms.
+
+    Cost after the pass: 2 m p flops a column. Source: Businger and Golub 1965; on singular vectors, Drmac and Gugercin
+    2016 (Q-DEIM); the rounds make it work for more columns than directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.standard_normal((400, 2)) * [3.0, 1.0]
+    >>> X = Z[:, [0, 0, 0, 1, 1]]
+    >>> chosen = PivotedQRSelector(n_features_to_select=2, normalize=None).fit(X)
+    >>> chosen.support_.tolist(), chosen.scores_.argsort()[::-1][:2].tolist()
+    ([0, 3], [0, 3])
+    """
+
+    method: ClassVar[str] = "pivoted-qr"
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        n_components: int | None = None,
+        sketch_size: int | None = None,
+        normalize: str | None = "l2",
+        half_life: float | None = None,
+        window: int | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.normalize = normalize
+        self.half_life = half_life
+        self.window = window
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        self.check_parameters()
+        k = self._asked_components()
+        if k is None:
+            k = self._resolved(summary, n_select)
+        factor = self._factor(summary, k)
+        with one_blas_thread():
+            found = pivot_rounds(factor.columns, n_select)
+        return self._result(summary, factor, found, n_select, n_components=k)

@@ -1,0 +1,1 @@
+"""Selection along a stream of rows: decay, windows, timelines."""

@@ -1,0 +1,1 @@
+"""Selectors that learn from a target."""

@@ -1,0 +1,176 @@
+"""The base of all supervised selectors: from moments of columns and target to a sparse linear model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.readers import Matrix, Vector
+from sketchselect.selectors.selection import Selection
+from sketchselect.selectors.supervised import model_choice
+from sketchselect.selectors.supervised import target as supervised_target
+from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, Interpolation, ModelFitter
+from sketchselect.selectors.supervised.moments import design_of
+from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
+
+
+class SupervisedSelector(ModelFitter):
+    """Base of the selectors that fit a sparse linear model from moments.
+
+    A subclass implements `_models`: the models of a standardised problem, from the sparsest on. Choice of the model,
+    classification, several targets, polynomial terms, streams and original units are derived here, once.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_columns,) or (n_outputs, n_columns)
+        In the data's own units. Regression: one row per target if there are several. Classification: one row (the log
+        odds of the second class) or one per class.
+    intercept_ : float or array of shape (n_outputs,)
+    classes_ : array
+        Labels, ascending; classification only.
+    path_ : ModelPath
+        All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors``, ``plot_path()``.
+    support_, scores_, selection_, summary_
+        As for every selector; with degree=2 `support_` and `scores_` are of polynomial terms.
+    """
+
+    needs_target: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        if self.task not in ("regression", "classification"):
+            raise BadParameter(f'task must be "regression" or "classification", got {self.task!r}')
+        if self.degree not in (1, 2) or isinstance(self.degree, bool):
+            raise BadParameter(f"degree must be 1 or 2, got {self.degree!r}")
+        if self.n_features_to_select is not None:
+            super()._n_select(int(np.iinfo(np.int64).max))
+            if self.cv is not None:
+                raise BadParameter(
+                    "n_features_to_select and cv both choose the model; give one of them (the other None)"
+                )
+        model_choice.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
+        if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
+            raise BadParameter(f"random_state must be a whole number (the folds' seed), got {self.random_state!r:.40}")
+        if self.half_life is not None:
+            if self.cv is not None:
+                raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")
+            if self.degree == 2 or self.missing is not None:
+                raise BadParameter("half_life goes with degree=1 and missing=None only")
+        self._check_forgetting()
+
+    def look_at_target(self, y: Vector) -> None:
+        """Learn the classes, or check that the target is numbers."""
+        if self.task == "classification":
+            self._seen_classes = supervised_target.classes_of(y)
+            supervised_target.require_several(self._seen_classes)
+        else:
+            supervised_target.check_target(y)
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        if classes is None:
+            super()._start_stream(target, None)
+        elif self.task != "classification":
+            raise BadParameter('classes are for task="classification"; leave the argument out')
+        else:
+            self._seen_classes = supervised_target.given_classes(classes)
+            supervised_target.require_several(self._seen_classes)
+
+    def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
+        return super()._open_target(supervised_target.one_column(y, self.task), matrix)
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the moments of columns and target: in folds for cross-validation, decayed with `half_life`."""
+        self.check_parameters()
+        classes = getattr(self, "_seen_classes", None) if self.task == "classification" else None
+        if self.half_life is not None:
+            return DecayedMoments(half_life=self.half_life, classes=classes)
+        moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
+        return moments if self.cv is None else Folds(moments, self.cv, seed=self.random_state)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Any:
+        """Add a batch of rows to what was seen and fit again, from all rows so far, decayed, or those in the window.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : sequence, optional
+            Every class that a later batch may hold; needed in the first call unless its batch holds them all.
+        """
+        if hasattr(self, "summary_"):
+            self._require_half_life(self.summary_)
+        with warnings.catch_warnings():
+            # A stream may begin with rows of one value, or with few.
+            for early in (ConstantTarget, ConstantColumns, Interpolation):
+                warnings.simplefilter("ignore", early)
+            return super().partial_fit(X, y, classes, sample_weight=sample_weight)
+
+    def fit_summary(self, summary: Any) -> Any:
+        """Fit from moments: `Moments`, `Folds` of them, `DecayedMoments`, or a mapping or `Bundle` that holds one.
+
+        Raises
+        ------
+        Incompatible
+            If there are none, they hold no target, they are not in folds although `cv` asks for them, or the target's
+            kind (numbers, classes) is not that of the task.
+        """
+        self.check_parameters()
+        kinds = self.requires
+        if self.cv is not None:
+            kinds = ("folds",)
+        elif self.half_life is not None:
+            kinds = ("decayed-moments",)
+        found = pick(summary, *kinds)
+        if self.half_life is not None:
+            self._require_half_life(found)
+        return super().fit_summary(found)
+
+    def _require_half_life(self, seen: Any) -> None:
+        """Raise `Incompatible` if moments forget at another rate than this estimator's."""
+        before = getattr(seen, "half_life", None)
+        if before != self.half_life:
+            was = "do not forget" if before is None else f"have half_life {before:g}"
+            raise Incompatible(
+                f"the moments of the rows seen so far {was}, this estimator has half_life {self.half_life}; set it to "
+                "match, or start with a new estimator"
+            )
+
+    def _n_select(self, n_features: int) -> int:
+        # 0 stands for "as many as the criterion says"
+        return 0 if self.n_features_to_select is None else super()._n_select(n_columns(n_features, self.degree))
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
+            have = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
+            raise Incompatible(f"the moments of the rows seen so far {have}, cv is {self.cv}; set it to match")
+        design = design_of(summary, self.task, self.degree, with_folds=self.cv is not None)
+        fitted = self._fit_design(design, n_select or None)
+        self.path_ = fitted.path
+        single = fitted.coef.shape[1] == 1 and self.task == "regression"
+        self.coef_ = fitted.coef[:, 0] if single else fitted.coef.T.copy()
+        self.intercept_ = float(fitted.intercept[0]) if single else fitted.intercept
+        self._terms, self._term_scores, self._expansion = fitted.path.model.support, fitted.scores, design.expansion
+        self._term_names = design.names
+        if design.classes is not None:
+            self.classes_ = np.array(design.classes)
+        elif hasattr(self, "classes_"):
+            del self.classes_  # of an earlier fit with another task
+        return fitted.selection
+
+    def _finish(self, names: tuple[str, ...] | None) -> Any:
+        super()._finish(names)
+        # The selection, which the job works with, is of columns; the estimator's answers are of what it fitted.
+        self.support_, self.scores_ = self._terms, self._term_scores
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        return supervised_target.with_task(super().__sklearn_tags__(), self.task)
+
+
+def n_columns(n_features: int, degree: int) -> int:
+    """Return the columns of the design: with degree 2 also every square and product."""
+    return n_features if degree == 1 else n_features + n_features * (n_features + 1) // 2

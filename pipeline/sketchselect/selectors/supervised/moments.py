@@ -1,0 +1,181 @@
+"""From a summary of columns and target to the standardised least-squares problem that the solvers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.supervised.model_choice import usable_folds
+from sketchselect.solvers import Problem, standardize
+from sketchselect.solvers.psd import nearest_psd
+from sketchselect.summaries import Folds, Moments
+from sketchselect.summaries.moments.polynomial import pair_indices, polynomial_names
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The polynomial terms of rows: ``z_j`` and ``z_i z_j`` with ``z = (x - mean) / scale``.
+
+    Parameters
+    ----------
+    mean, scale : array of shape (p,)
+        Of the columns in the data the model was fitted to.
+    """
+
+    mean: Floats
+    scale: Floats
+
+    def columns(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the two columns of each term; -1 for the second of a linear one."""
+        p = self.mean.size
+        i, j = pair_indices(p)
+        first = np.concatenate([np.arange(p), i])[terms]
+        second = np.concatenate([np.full(p, -1), j])[terms]
+        return first, second
+
+    def of_rows(self, rows: Any, terms: NDArray[np.int64]) -> Floats:
+        """Return the values of some terms, shape (n_rows, n_terms)."""
+        first, second = self.columns(terms)
+        used, place = np.unique(np.concatenate([first, second[second >= 0]]), return_inverse=True)
+        block = rows[:, used].toarray() if hasattr(rows, "toarray") else rows[:, used]
+        scale = self.scale[used]
+        z = np.divide(block - self.mean[used], scale, out=np.zeros(block.shape), where=scale > 0)
+        out: Floats = z[:, place[: first.size]]
+        out[:, second >= 0] *= z[:, place[first.size :]]
+        return out
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a supervised selector works on.
+
+    Parameters
+    ----------
+    problem : Problem
+        All rows.
+    classes : tuple or None
+        Labels, for a classification.
+    names, source_names : tuple of str or None
+        Names of the problem's columns (terms), and of the data's.
+    expansion : Expansion or None
+        How rows become terms, with degree 2.
+    n_source : int
+        Columns of the data.
+    moments : summary
+        All rows, columns as in the data.
+    folds : Folds or None
+        For cross-validation.
+    """
+
+    problem: Problem
+    classes: tuple[Any, ...] | None
+    names: tuple[str, ...] | None
+    source_names: tuple[str, ...] | None
+    expansion: Expansion | None
+    n_source: int
+    moments: Any
+    folds: Any = None
+
+    def splits(self) -> Iterator[tuple[Problem, Any]]:
+        """Yield for every fold with rows the problem without it, and its own moments; one at a time in memory."""
+        for i in usable_folds([fold.weight for fold in self.folds]):
+            yield problem_of(self._terms(self.folds.complement(i))), self._terms(self.folds[i])
+
+    def _terms(self, moments: Any) -> Any:
+        """Return the moments of the design's columns; polynomial terms are standardised alike in all folds."""
+        return moments if self.expansion is None else moments.expanded(self.expansion.mean, self.expansion.scale)
+
+    def exact_fit(self, columns: NDArray[np.int64]) -> tuple[Floats, Floats] | None:
+        """Return least squares of these columns in original units, where the moments keep a triangular factor.
+
+        It has twice the digits that the covariance leaves. None without a factor, or for dependent columns.
+        """
+        if getattr(self.moments, "method", None) != "qr" or not columns.size:
+            return None
+        try:
+            coef, intercept = self.moments.least_squares(columns)
+        except BadParameter:
+            return None
+        return coef, intercept
+
+    def source_columns(self, terms: NDArray[np.int64], scores: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Return the data's columns that these terms use, and a score of each: the best of its terms."""
+        if self.expansion is None:
+            return terms, scores
+        first, second = self.expansion.columns(np.arange(scores.size))
+        best = np.zeros(self.n_source)
+        np.maximum.at(best, first, scores)
+        np.maximum.at(best, second[second >= 0], scores[second >= 0])
+        used = np.concatenate([first[terms], second[terms]])
+        return np.unique(used[used >= 0]).astype(np.int64), best
+
+
+def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
+    """Return the design of a summary.
+
+    Raises
+    ------
+    Incompatible
+        If the summary keeps no target, one of another kind than the task's, or moments of another degree.
+    EmptyInput
+        If fewer than two folds hold rows.
+    """
+    folds: Any = summary if isinstance(summary, Folds) else None
+    moments: Any = folds.total if folds is not None else summary
+    if folds is not None and not isinstance(moments, Moments):
+        raise Incompatible(f"this needs folds of moments; given: folds of {moments.kind}")
+    if moments.n_targets < 1:
+        raise Incompatible("this summary holds no target; collect it with one: summarize(X, Moments(), y=target)")
+    classes = getattr(moments, "classes", None)
+    if task == "classification" and classes is None:
+        raise Incompatible(
+            "the target of this summary is numbers; collect it with Moments(classes=[...]) for a classification"
+        )
+    if task == "regression" and classes is not None:
+        raise Incompatible('the target of this summary is classes; set task="classification"')
+    if getattr(moments, "degree", 1) != degree:
+        raise Incompatible(
+            f"this summary holds moments of degree {getattr(moments, 'degree', 1)}, the estimator's degree is {degree}"
+        )
+    names, expansion, terms = moments.feature_names, None, moments
+    if degree == 2:
+        expansion = Expansion(moments.mean, np.sqrt(np.maximum(moments.covariance().diagonal(), 0.0)))
+        names = polynomial_names(moments.feature_names, moments.n_features)
+        terms = moments.expanded(expansion.mean, expansion.scale)
+    return Design(
+        problem=problem_of(terms),
+        classes=None if classes is None else tuple(classes),
+        names=names,
+        source_names=moments.feature_names,
+        expansion=expansion,
+        n_source=moments.n_features,
+        moments=moments,
+        folds=folds if with_folds else None,
+    )
+
+
+def problem_of(moments: Any) -> Problem:
+    """Return the standardised problem of plain moments."""
+    if not np.max(moments.weight, initial=0.0) > 0:
+        raise EmptyInput("no rows with a positive weight are left to fit to")
+    if not moments.n_effective > 0:
+        raise BadParameter("the weights of the rows are so small that their squares are zero; give larger ones")
+    covariance = moments.covariance()  # a new array each time: the problem takes its memory
+    if getattr(moments, "missing", None) == "pairwise":
+        # Each entry comes from other rows, so that the whole need not be a covariance.
+        covariance = nearest_psd(covariance)
+    return standardize(
+        covariance,
+        moments.xy,
+        moments.yy,
+        mean=moments.mean,
+        y_mean=moments.y_mean,
+        n=float(moments.n_effective),
+        reuse_memory=True,
+    )

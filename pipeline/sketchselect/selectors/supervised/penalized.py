@@ -1,0 +1,152 @@
+"""The base of the penalised estimators: a path of models from strong to weak regularisation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.supervised.base import SupervisedSelector
+from sketchselect.selectors.supervised.model_path import Candidate
+from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
+from sketchselect.solvers.ranking import row_norms
+from sketchselect.summaries.base import require_positive
+
+_ZOOMS = 3
+_ZOOM_POINTS = 13
+
+
+class PenalizedPath(SupervisedSelector):
+    """Base of `LassoPath`, `ElasticNetPath`, `MCPPath` and `SCADPath`.
+
+    All minimise ``(1/2n) ||y - Xb||^2 + sum_j f_j P(b_j; alpha)`` over standardised columns, from moments alone, along
+    a decreasing sequence of alpha with warm starts. For several targets (or classes) the penalty is on
+    the norm of a column's coefficients, so that they share a support; give targets comparable units then.
+    """
+
+    parameter: ClassVar[str] = "alpha"
+
+    alphas: Any
+    alpha: float | None
+    n_alphas: int
+    alpha_ratio: float | None
+    adaptive: bool
+    tol: float
+
+    @abstractmethod
+    def _penalty(self) -> Penalty:
+        """Return the penalty, checked."""
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        super().check_parameters()
+        self._penalty()
+        if self.criterion is None:
+            raise BadParameter('criterion must be "aic", "bic" or "ebic"')
+        _positive("tol", self.tol)
+        require_positive("n_alphas", self.n_alphas, 2)
+        if self.alpha_ratio is not None and _positive("alpha_ratio", self.alpha_ratio) >= 1:
+            raise BadParameter(f"alpha_ratio must be below 1, got {self.alpha_ratio!r}")
+        if self.alpha is not None:
+            _positive("alpha", self.alpha)
+            for name in ("n_features_to_select", "cv"):
+                if getattr(self, name) is not None:
+                    raise BadParameter(f"alpha and {name} both choose the model; give one of them (the other None)")
+        if self.alphas is not None:
+            given = np.asarray(self.alphas)
+            numbers = given.dtype.kind in "fiu" and given.ndim == 1 and given.size > 0
+            if not numbers or not (np.isfinite(given) & (given > 0)).all():
+                raise BadParameter("alphas must be a sequence of finite numbers above 0; one number is `alpha`")
+
+    def _models(
+        self, problem: Problem, size: int | None, values: Sequence[float] | None
+    ) -> tuple[Sequence[Candidate], Floats | None]:
+        pilot = _pilot(problem) if self.adaptive else np.zeros(0)
+        # A target that no column explains at all leaves nothing to weigh by.
+        factors = adaptive_factors(pilot) if pilot.any() else None
+        alphas = self._grid(problem, factors) if values is None else np.asarray(values)
+        if size is None:
+            # As many columns as rows fit anything: no criterion compares such models.
+            own = values is None and self.alphas is None and self.alpha is None
+            return self._solve(problem, alphas, factors, max(int(problem.n) - 2, 1) if own else None), None
+        return self._exactly(problem, size, alphas, factors), None
+
+    def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:
+        return None if self.alpha is None else len(candidates) - 1
+
+    def _grid(self, problem: Problem, factors: Floats | None) -> Floats:
+        """Return the alphas, descending: given, or geometric from where the first column enters."""
+        if self.alphas is not None:
+            given = np.unique(np.asarray(self.alphas, dtype=np.float64))[::-1]
+            return given if self.alpha is None else np.append(given[given > self.alpha], float(self.alpha))
+        pull = row_norms(problem.xy)
+        if factors is not None:
+            pull = pull / factors
+        # Rounding must not let a column in at the first alpha.
+        first = float(pull.max(initial=0.0)) / float(getattr(self, "l1_ratio", 1.0)) * (1.0 + 1e-13)
+        if self.alpha is not None:
+            if first <= self.alpha:
+                return np.array([float(self.alpha)])
+            return np.append(np.geomspace(first, self.alpha, int(self.n_alphas))[:-1], float(self.alpha))
+        ratio = self.alpha_ratio
+        if ratio is None:
+            ratio = 1e-3 if problem.n > np.count_nonzero(problem.active) else 5e-2
+        first = max(first, float(np.finfo(np.float64).tiny) / ratio)
+        return np.geomspace(first, first * ratio, int(self.n_alphas))
+
+    def _solve(
+        self, problem: Problem, alphas: Floats, factors: Floats | None, max_features: int | None = None
+    ) -> list[Candidate]:
+        """Return the models at these alphas; with `max_features` only those before the first with more columns."""
+        path = solve_path(
+            problem,
+            self._penalty(),
+            alphas,
+            max_features=max_features,
+            penalty_factor=factors,
+            tol=float(self.tol),
+            target=0 if problem.n_targets == 1 else None,
+        )
+        return models_of(problem, path)
+
+    def _exactly(self, problem: Problem, size: int, alphas: Floats, factors: Floats | None) -> list[Candidate]:
+        """Return a path that ends with the last model of at most `size` columns, alpha refined to reach it.
+
+        A column enters at a time along a path of convex penalties, so that a fine grid meets every size, unless columns
+        are duplicates. Those of MCP and SCAD may jump: then the model has fewer columns than asked for.
+        """
+        if self.alphas is not None:
+            return self._solve(problem, alphas, factors)
+        found = self._solve(problem, alphas, factors, size)
+        if len(found) == len(alphas) and found[-1].support.size < size:
+            alphas = np.concatenate([alphas, np.geomspace(alphas[-1], alphas[-1] * 1e-4, int(self.n_alphas) // 2)[1:]])
+            found = self._solve(problem, alphas, factors, size)
+        for _ in range(_ZOOMS):
+            n = len(found)
+            if n == len(alphas) or found[-1].support.size == size:
+                break
+            alphas = np.concatenate([alphas[: n - 1], np.geomspace(alphas[n - 1], alphas[n], _ZOOM_POINTS)])
+            found = self._solve(problem, alphas, factors, size)
+        return found
+
+
+def models_of(problem: Problem, path: Path) -> list[Candidate]:
+    """Return the models of a solver's path."""
+    return [Candidate.of(problem, float(path.alphas[i]), path.coef(i)) for i in range(len(path))]
+
+
+def _pilot(problem: Problem) -> Floats:
+    """Return the first fit of the adaptive lasso: least squares, or a ridge of p/n with no more rows than columns."""
+    active = np.flatnonzero(problem.active)
+    return least_squares(problem, active) if problem.n > active.size + 1 else ridge(problem, active.size / problem.n)
+
+
+def _positive(name: str, value: Any) -> float:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not 0 < float(value) < np.inf:
+        raise BadParameter(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)

@@ -1,0 +1,56 @@
+"""The base of the supervised selectors whose models are told apart by their number of columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.supervised.base import SupervisedSelector, n_columns
+from sketchselect.selectors.supervised.model_path import Candidate
+from sketchselect.solvers import Problem
+
+_SIZES = 50
+
+
+class SizedSelector(SupervisedSelector):
+    """Base of `ThresholdedOLS` and `FeatureSelectionAnnealing`."""
+
+    parameter: ClassVar[str] = "n_features"
+    # the models of a size are least-squares fits of their columns from the start
+    refit = False
+
+    @property
+    def refits(self) -> bool:
+        """Whether the chosen model is the unregularised fit of its columns: always."""
+        return True
+
+    @abstractmethod
+    def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
+        """Return a model of each of these sizes (ascending, at least 1), and the scores of all columns."""
+
+    def _n_select(self, n_features: int) -> int:
+        given = super()._n_select(n_features)
+        if given == 0 and self.criterion is None and self.cv is None:
+            return max(n_columns(n_features, self.degree) // 2, 1)
+        return given
+
+    def _models(
+        self, problem: Problem, size: int | None, values: Sequence[float] | None
+    ) -> tuple[Sequence[Candidate], Floats | None]:
+        n_active = int(np.count_nonzero(problem.active))
+        if size is not None:
+            return self._of_sizes(problem, [min(size, n_active)])
+        if values is None:
+            # More columns than rows fit anything: no criterion compares such models.
+            most = max(min(n_active, int(problem.n) - 2), 1)
+            values = [0, *np.unique(np.round(np.geomspace(1, most, _SIZES)).astype(int)).tolist()]
+        # A fold may leave a column constant.
+        sizes = [min(int(v), n_active) for v in values]
+        positive = [s for s in sizes if s > 0]
+        found, scores = self._of_sizes(problem, positive) if positive else ([], np.zeros(problem.scale.size))
+        nothing = [Candidate.of(problem, 0.0, np.zeros(problem.xy.shape)) for s in sizes if s == 0]
+        return [*nothing, *found], scores

@@ -1,0 +1,196 @@
+"""Stability selection: columns that are selected again and again on complementary halves of the rows."""
+
+from __future__ import annotations
+
+import warnings
+from functools import reduce
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.readers import Matrix, Vector
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.selection import Selection
+from sketchselect.selectors.supervised.base import SupervisedSelector
+from sketchselect.selectors.supervised.convex import LassoPath
+from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, Interpolation
+from sketchselect.selectors.supervised.moments import design_of
+from sketchselect.selectors.supervised.target import one_column
+from sketchselect.summaries import Folds, Summary
+from sketchselect.summaries.base import require_positive
+
+
+class StabilitySelector(BaseSelector):
+    """Select the columns that a supervised selector picks on most halves of the rows; one pass in all.
+
+    The rows are hashed into buckets whose moments are kept. Merging half of the buckets gives the moments of half of
+    the rows exactly, the others those of the complementary half: the estimator selects q columns on each, and a column
+    is kept if it was among them in at least `threshold` of the halves. The expected number of columns kept although
+    they carry nothing is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if they are exchangeable and
+    the estimator is no worse than guessing.
+
+    Parameters
+    ----------
+    estimator : supervised selector, optional
+        What selects on each half; `LassoPath` by default. Its way of choosing the model is replaced by q columns.
+    max_false : float, default 1.0
+        Bound on the expected number of false selections; decides q.
+    threshold : float, default 0.7
+        Share of the halves, above 1/2 and at most 1.
+    n_pairs : int, default 25
+        Pairs of complementary halves.
+    n_buckets : int, default 16
+        Even; moments kept are so many times those of the rows.
+    random_state : int, default 0
+        Seed of buckets and halves.
+
+    Attributes
+    ----------
+    scores_ : array of shape (n_features_in_,)
+        Share of the halves in which the column was selected.
+    error_bound_ : float
+        The bound, with the mean number of columns that the halves really selected.
+
+    Notes
+    -----
+    Source: Meinshausen and Buehlmann 2010, Theorem 1; Shah and Samworth 2013 for complementary pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 20))
+    >>> y = 3 * X[:, 4] - 2 * X[:, 11] + rng.standard_normal(500)
+    >>> StabilitySelector().fit(X, y).support_.tolist()
+    [4, 11]
+    """
+
+    method: ClassVar[str] = "stability"
+    requires: ClassVar[tuple[str, ...]] = ("folds",)
+    needs_target: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        max_false: float = 1.0,
+        threshold: float = 0.7,
+        n_pairs: int = 25,
+        n_buckets: int = 16,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.max_false = max_false
+        self.threshold = threshold
+        self.n_pairs = n_pairs
+        self.n_buckets = n_buckets
+        self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        base = self.estimator
+        if base is not None and not isinstance(base, SupervisedSelector):
+            kind = type(base).__name__
+            raise BadParameter(f"estimator must be a supervised selector such as LassoPath(), got {kind}")
+        if base is not None and base.half_life is not None:
+            raise BadParameter("half_life and stability selection exclude each other: halves of the rows have no time")
+        if base is not None and base.window is not None:
+            raise BadParameter("window and stability selection exclude each other: halves of the rows have no time")
+        for name, low, high in (("max_false", 0.0, np.inf), ("threshold", 0.5, 1.0)):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+            if not number or not low < float(value) <= high or not np.isfinite(value):
+                raise BadParameter(f"{name} must be above {low:g} and at most {high:g}, got {value!r}")
+        for name, least in (("n_pairs", 1), ("n_buckets", 2)):
+            require_positive(name, getattr(self, name), least)
+        if self.n_buckets % 2:
+            raise BadParameter(f"n_buckets must be even, got {self.n_buckets}")
+
+    def _base(self, n_select: int | None = None) -> SupervisedSelector:
+        self.check_parameters()
+        base: SupervisedSelector = LassoPath() if self.estimator is None else clone(self.estimator)
+        base.set_params(n_features_to_select=n_select, cv=None)
+        if "alpha" in base.get_params():
+            base.set_params(alpha=None)
+        return base
+
+    def look_at_target(self, y: Vector) -> None:
+        """Learn the classes, or check that the target is numbers, as the estimator does."""
+        base = self._base()
+        base.look_at_target(y)
+        self._seen_classes = getattr(base, "_seen_classes", None)
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        base = self._base()
+        base._start_stream(target, classes)
+        self._seen_classes = getattr(base, "_seen_classes", None)
+
+    def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
+        return super()._open_target(one_column(y, self._base().task), matrix)
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the moments of columns and target in buckets."""
+        base = self._base()
+        base._seen_classes = getattr(self, "_seen_classes", None)
+        return Folds(base.summary_description(n_features), int(self.n_buckets), seed=int(self.random_state))
+
+    def _halves(self, pair: int) -> Any:
+        """Return which buckets are in the first half of a pair."""
+        seed = derive_seed(int(self.random_state), "halves", pair)
+        drawn = uniforms(seed, np.arange(self.n_buckets, dtype=np.uint64))
+        first = np.zeros(int(self.n_buckets), dtype=bool)
+        first[np.argsort(drawn, kind="stable")[: int(self.n_buckets) // 2]] = True
+        return first
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        if summary.n_folds != self.n_buckets:
+            raise BadParameter(
+                f"this summary is in {summary.n_folds} folds, n_buckets is {self.n_buckets}; set it to match"
+            )
+        task, degree = self._base().task, self._base().degree
+        if degree != 1:
+            raise BadParameter("stability selection is of columns: use an estimator of degree=1")
+        p = summary.n_features
+        share = 2.0 * float(self.threshold) - 1.0
+        q = min(max(int(np.sqrt(share * p * float(self.max_false))), 1), p)
+        base = self._base(q)
+        frequency: Floats = np.zeros(p)
+        sizes = []
+        with warnings.catch_warnings():
+            # Half of the rows may happen to have one value of the target, or be few.
+            for expected in (ConstantTarget, ConstantColumns, Interpolation):
+                warnings.simplefilter("ignore", expected)
+            for pair in range(int(self.n_pairs)):
+                first = self._halves(pair)
+                for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):
+                    half = reduce(lambda a, b: a.merge(b), (summary[int(i)] for i in buckets))
+                    design = design_of(half, task, degree, with_folds=False)
+                    support = base._fit_design(design, q).path.model.support
+                    frequency[support] += 1.0
+                    sizes.append(support.size)
+        frequency /= len(sizes)
+        self.error_bound_ = float(np.mean(sizes)) ** 2 / (share * p)
+        return Selection(
+            method=self.method,
+            support=np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),
+            scores=frequency,
+            feature_names=summary.feature_names,
+            parameters={
+                "estimator": base.method,
+                "max_false": float(self.max_false),
+                "threshold": float(self.threshold),
+                "n_pairs": int(self.n_pairs),
+                "n_buckets": int(self.n_buckets),
+                "n_per_half": q,
+                "random_state": int(self.random_state),
+            },
+            diagnostics={"expected_false_bound": self.error_bound_},
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

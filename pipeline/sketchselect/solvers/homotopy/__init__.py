@@ -1,0 +1,1 @@
+"""The exact lasso path by homotopy."""

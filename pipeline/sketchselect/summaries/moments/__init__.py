@@ -1,0 +1,1 @@
+"""Moments of features and targets, in all their forms."""

@@ -1,0 +1,226 @@
+"""The verb `certify` of the command line: of a run's folder, of anybody's labels, or of a summary file."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sketchselect.cluster import Certificate, certify, certify_labels
+from sketchselect.cluster.certificates.block import BlockOptions
+from sketchselect.cluster.certificates.certify import require_method
+from sketchselect.cluster.certificates.labelled_rows import measure
+from sketchselect.cluster.certificates.labels import measured_certificate
+from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged, SourceError
+from sketchselect.execution import Source, make_progress
+from sketchselect.job.load import load_job
+from sketchselect.job.schema import ExecutionSettings, JobConfig
+from sketchselect.readers import open_matrix, open_vector
+from sketchselect.report.text import duration, size
+from sketchselect.summaries import Summary, codec
+from sketchselect.workflow.output.folder import MARKER, PUBLISHED
+from sketchselect.workflow.output.pages import publish_report, record_of
+from sketchselect.workflow.output.record import certificate_record
+from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.stages import preparing
+from sketchselect.workflow.stages.engines import engine_for
+from sketchselect.workflow.stages.session import Session, open_session
+
+T = TypeVar("T")
+
+FILE = "certificate.json"
+"""Name of the file in an output folder that holds what `certify` added."""
+
+
+def certify_target(
+    target: str,
+    bound: Mapping[str, Any],
+    *,
+    clusters: int | None = None,
+    labels: str | None = None,
+    objective: float | None = None,
+    weight: str | None = None,
+    prepare: Sequence[Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    execution: Mapping[str, Any] | None = None,
+    progress: Any = False,
+) -> Certificate:
+    """Return the certificate of a run's folder, of a summary file, or of the rows of a source.
+
+    Parameters
+    ----------
+    target : str
+        An output folder, a summary file, or the address of a matrix.
+    bound : mapping
+        Which bound: `method`, and what `BlockOptions` has; None leaves a choice to `certify`.
+    clusters, labels, objective, weight : optional
+        Number of clusters; each row's cluster, or what the clustering costs; row weights. A run's folder has its own.
+    prepare : sequence, optional
+        Prepare steps; of a summary file they are only compared.
+    options, execution : mapping, optional
+        Keys of the sections ``[input]`` and ``[execution]``.
+    progress : bool or Progress
+        As in `run`.
+
+    Raises
+    ------
+    ConfigError
+        For options that the target cannot take, or lacks.
+    SketchSelectError
+        As `sketchselect.certify`; `SourceChanged` where a run's source is not what it was.
+    """
+    inputs = {name: value for name, value in (options or {}).items() if value is not None}
+    runs_on = {name: value for name, value in (execution or {}).items() if value is not None}
+    bound = {name: value for name, value in bound.items() if value is not None}
+    path = Path(target)
+    if (path / MARKER).is_file():
+        own: dict[str, Any] = {"--clusters": clusters, "--labels": labels, "--objective": objective}
+        own |= {"--weight": weight, "--prepare": prepare or None}
+        _refuse("a run's folder has its own", own | {f"--{name}": value for name, value in inputs.items()})
+        return _of_folder(path, bound, runs_on, progress)
+    if clusters is None:
+        raise ConfigError("--clusters: missing; say how many clusters the clustering has")
+    if path.suffix == ".sks":
+        rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
+        _refuse("a summary file holds no rows", rows)
+        if objective is None:
+            raise ConfigError("--objective: missing; a summary file holds no labels (`kmeans_objective` measures it)")
+        return _of_summary(path, bound, clusters, objective, prepare)
+    if (labels is None) == (objective is None):
+        raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
+    matrix = open_matrix(target, **inputs)
+    with engine_for(ExecutionSettings(**runs_on)) as engine:
+        common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
+        common["progress"] = make_progress(progress)
+        if labels is not None:
+            return certify_labels(matrix, labels, clusters, **common)
+        assert objective is not None
+        return certify(matrix, objective, clusters, **common)
+
+
+def told(certificate: Certificate) -> str:
+    """Return a certificate for people: the sentence, and what it cost."""
+    read = f", {certificate.rows_read:,} rows ({size(certificate.bytes_read)}) read" if certificate.rows_read else ""
+    return f"{certificate.sentence()}\ncost: {duration(certificate.cost)}{read}"
+
+
+def _refuse(why: str, options: Mapping[str, Any]) -> None:
+    if given := [name.replace("_", "-") for name, value in options.items() if value is not None]:
+        raise ConfigError(f"{', '.join(given)}: {why}; leave it out")
+
+
+def _of_summary(
+    path: Path, bound: Mapping[str, Any], clusters: int, objective: float, prepare: Sequence[Any] | None
+) -> Certificate:
+    from sketchselect.prepare import labels, resolve
+
+    summary: Summary[Any] = codec.load(path)
+    if prepare:
+        wanted = labels(resolve(prepare))
+        if wanted != summary.prepare:
+            raise Incompatible(f"{path}: its rows were prepared by {list(summary.prepare)}, not by {list(wanted)}")
+    return certify(summary, objective, clusters, **bound)
+
+
+def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any], progress: Any) -> Certificate:
+    """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
+    content = _manifest(path)
+    config = _job(path, content, runs_on)
+    if config.cluster is None or "clustering" not in content:
+        raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
+    with open_session(config, progress=progress) as session:
+        if content["source"]["identity"] != session.identity:
+            address = session.matrix.address
+            raise SourceChanged(f"{address}: it is not what it was when the run read it; run the job again")
+        preparing.prepare(session)
+        if list(session.prepare) != content["prepare"]:
+            raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {list(session.prepare)}")
+        certificate = _measured(session, bound)
+        session.close_engine()
+        _add(session, content, certificate)
+    return certificate
+
+
+def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
+    """Return the certificate of the folder's labels: the spectral one from its summary, or a pass over the rows."""
+    began, settings = time.perf_counter(), session.config.cluster
+    assert settings is not None
+    k, given = settings.n_clusters, dict(bound)
+    method = given.pop("method", "blocks")
+    require_method(method)
+    described = None
+    if method == "blocks":
+        described = BlockOptions(**{"seed": settings.random_state, **given}).description(k)
+    else:
+        _refuse("for --method blocks", {f"--{name}": value for name, value in given.items()})
+    labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
+    source = Source(session.matrix, labels, None, session.steps)
+    options = {**session.pass_options, "checkpoint": session.checkpoint}
+    found = measure(source, k, described, "certify", **options)
+    session.require_unchanged()
+    summary = codec.load(session.folder.path / "summary.sks") if described is None else found.bound
+    return measured_certificate(found, summary, k, given.get("confidence"), began)
+
+
+def _add(session: Session, content: dict[str, Any], certificate: Certificate) -> None:
+    """Put the certificate beside the run's own in manifest and report."""
+    folder, plain = session.folder, plain_value(certificate.to_dict())
+
+    def added(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        return _with(entries, plain, lambda e: (e["method"], e["confidence"]), lambda e: e["factor"] or math.inf)
+
+    ours = folder.path / FILE
+    before = json.loads(ours.read_text())["certificates"] if ours.exists() else []
+    folder.write(FILE, json.dumps({"format": 1, "certificates": added(before)}, indent=1, allow_nan=False) + "\n")
+    content["certificates"] = added(content.get("certificates", ()))
+    report = folder.path / "report.json"
+    if report.exists():
+        record = record_of(json.loads(report.read_text()))
+        mine = certificate_record(certificate)
+        every = _with(record.certificates, mine, lambda c: (c.method, c.confidence or 1.0), lambda c: c.factor)
+        publish_report(folder, replace(record, certificates=every))
+    content["files"] = [name for name in PUBLISHED if (folder.path / name).exists()]
+    folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def _with(
+    entries: Sequence[T], new: T, kind: Callable[[T], tuple[str, float]], factor: Callable[[T], float]
+) -> list[T]:
+    """Return the certificates with a new one, which takes the place of one of the same method and confidence.
+
+    Of those that always hold the closest stays; picked from several draws, one of a probability would lose it.
+    """
+    same = [one for one in entries if kind(one) == kind(new)]
+    best = min([new, *same], key=factor) if kind(new)[1] == 1 else new
+    return [*(one for one in entries if kind(one) != kind(new)), best]
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+        content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
+    except FileNotFoundError:
+        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+    return content
+
+
+def _job(path: Path, content: Mapping[str, Any], runs_on: Mapping[str, Any]) -> JobConfig:
+    """Return the job of a finished run, to be run on something else where that is asked for."""
+    job = {name: dict(section) for name, section in content["job"].items() if section is not None}
+    if job["input"].pop("storage_options", None):
+        raise ConfigError(
+            f"{path}: the run's storage options were not kept; certify the source itself, with --labels "
+            f"{path / 'labels.zarr'}"
+        )
+    job["select"].update(job["select"].pop("parameters", {}))
+    if runs_on:
+        kept = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
+        job["execution"] = {**kept, **runs_on}
+    job["output"]["dir"] = str(path)
+    return load_job(job)

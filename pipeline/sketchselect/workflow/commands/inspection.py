@@ -1,0 +1,162 @@
+"""What a file, folder or source holds, in a few lines of text."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sketchselect.errors import DamagedFile
+from sketchselect.workflow.output.folder import MARKER
+
+
+def inspect_target(target: str, key: str | None = None) -> str:
+    """Describe a summary file, an output folder, or anything that can be opened as a matrix.
+
+    Raises
+    ------
+    SourceError, DamagedFile
+        If it is none of these.
+    """
+    path = Path(target)
+    if target.endswith(".sks"):
+        from sketchselect.summaries import load
+
+        lines = [f"{target}: summary file", *_summary_lines(load(target), "")]
+    elif (path / MARKER).is_file() and key is None:
+        lines = list(_folder_lines(path))
+    else:
+        lines = list(_matrix_lines(target if "://" in target else os.path.abspath(target), key))
+    return "\n".join(lines)
+
+
+def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
+    from sketchselect.readers.byte_sizes import format_bytes
+    from sketchselect.summaries import Bundle, FrequentDirections
+
+    if isinstance(summary, Bundle):
+        size = f"{len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
+        yield f"{indent}{summary.kind.replace('-', ' ')} of {size}"
+        for name, member in summary.items():
+            yield f"{indent}  {name}:"
+            yield from _summary_lines(member, indent + "    ")
+        return
+    parameters = ", ".join(f"{k}={_parameter(v)}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
+    version = f"format version {summary.format_version}"
+    yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
+    if is_of_columns(summary):
+        size = f"{columns_in(summary)} columns of {summary.n_features} values each"
+    else:
+        size = f"{summary.n_rows} rows x {summary.n_features} columns"
+    yield f"{indent}{size}, {format_bytes(summary.nbytes)}"
+    if summary.kind == "leverage-sample":
+        error = "not measured" if math.isnan(summary.error) else f"{summary.error:.3g}"
+        yield f"{indent}{summary.items.size} columns kept, spectral error {error}"
+    yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
+    names = summary.feature_names
+    if names is not None:
+        shown = ", ".join(_clean(name) for name in names[:5])
+        yield f"{indent}feature names: {shown}{', ...' if len(names) > 5 else ''}"
+    if isinstance(summary, FrequentDirections):
+        exact = "exact" if summary.is_exact else f"shrinkage {summary.shrinkage:.6g}"
+        norms = f"{summary.squared_norm:.6g} ({summary.centered_squared_norm:.6g} about the mean)"
+        yield f"{indent}{exact}, squared norm {norms}"
+    yield from _moments_lines(summary, indent)
+
+
+def is_of_columns(summary: Any) -> bool:
+    """Return whether a summary was made of columns, one after the other: what it calls rows are columns."""
+    return summary.kind in ("leverage-sample", "leverage-scores")
+
+
+def columns_in(summary: Any) -> int:
+    """Return the number of columns of the data that a summary is of."""
+    if not is_of_columns(summary):
+        return int(summary.n_features)
+    from sketchselect.selectors.leverage.column_streams import n_columns_seen
+
+    return n_columns_seen(summary.seen)
+
+
+def _moments_lines(summary: Any, indent: str) -> Iterator[str]:
+    """Say what moments know of a target, and how the rows are dealt to folds or fade."""
+    from sketchselect.summaries import DecayedMoments, Folds, Moments
+
+    if isinstance(summary, Folds):
+        sizes = [summary[i].n_rows for i in range(len(summary))]
+        yield f"{indent}{len(sizes)} folds of {min(sizes)} to {max(sizes)} rows"
+        summary = summary.total
+    if not isinstance(summary, (Moments, DecayedMoments)):
+        return
+    if isinstance(summary, DecayedMoments):
+        yield f"{indent}{summary.n_effective:.6g} rows count, those before row {summary.end} the less the older"
+    classes = getattr(summary, "classes", None)
+    if classes is not None:
+        shown = ", ".join(_clean(str(label)) for label in classes[:5])
+        yield f"{indent}target: {len(classes)} classes ({shown}{', ...' if len(classes) > 5 else ''})"
+    else:
+        count = summary.n_targets
+        yield f"{indent}target: {'none' if count == 0 else 'numbers' if count == 1 else f'{count} columns of numbers'}"
+
+
+def _parameter(value: Any) -> str:
+    """Return a parameter in short: a description of a summary by its kind."""
+    from sketchselect.summaries import Summary
+
+    shown = value.kind if isinstance(value, Summary) else repr(value)
+    return _clean(shown)
+
+
+def _folder_lines(path: Path) -> Iterator[str]:
+    try:
+        content = json.loads((path / "manifest.json").read_text())
+        source, chosen = content["source"], content["selection"]
+        yield f"{path}: output folder, finished {content['finished']}"
+        yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
+        yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+        if "model" in content:
+            model = content["model"]
+            yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
+        certificates = content.get("certificates", [])
+        if certificates:
+            best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
+            yield f"  {best['sentence']}"
+        if "agreement" in content:
+            yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
+        yield f"  files: {', '.join(content['files'])}"
+    except FileNotFoundError:
+        yield f"{path}: output folder of a run that has not finished; run the job again to resume it"
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+
+
+def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
+    from sketchselect.readers import open_matrix, row_bands
+    from sketchselect.readers.byte_sizes import format_bytes
+
+    matrix = open_matrix(target, key=key)
+    nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
+    yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
+    if matrix.entry_offsets is not None:
+        entries = int(matrix.entry_offsets[-1])
+        share = f"{100 * entries / max(1, matrix.shape[0] * matrix.shape[1]):.3g} % of all values"
+        yield f"  sparse: {entries} entries, {share}; {format_bytes(matrix.stored_nbytes(0, matrix.shape[0]))}"
+    else:
+        yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
+    if min(matrix.shape):
+        bands = row_bands(matrix, sparse=matrix.is_sparse)
+        again = f", every byte decoded {bands.read_amplification:.1f} times" if bands.read_amplification > 1 else ""
+        yield f"  {len(bands)} partition{'s' * (len(bands) > 1)} of {bands.edges[1]} rows{again}"
+    yield from (f"  note: {text}" for text in matrix.notes)
+    names = matrix.feature_names
+    if names is not None:
+        yield f"  feature names: {', '.join(_clean(n) for n in names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _clean(name: str) -> str:
+    """Return a name that is safe to show in a terminal."""
+    shown = "".join(c if c.isprintable() else "?" for c in name)
+    return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -1,0 +1,305 @@
+"""The command line's verbs on summary files: make one, merge several, select from one without the data."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.job.load import check_select
+from sketchselect.job.parameters import make_selector, selector_problem
+from sketchselect.job.text import toml_value
+from sketchselect.workflow.commands import row_numbers as fading
+from sketchselect.workflow.commands.options import job_of, require_replaceable
+
+if TYPE_CHECKING:
+    from sketchselect.readers import Vector
+    from sketchselect.summaries import Summary
+
+MAGIC = b"\x89SKS"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which summaries `summarize_to_file` makes.
+
+    Parameters
+    ----------
+    size : int
+        Rows of the sketch.
+    sketch : bool
+        Whether there is one.
+    moments : bool
+        Exact means and covariances, of the target too; `folds`, and `half_life` without a sketch, imply them.
+    target : str or None
+        A file, or an array in the store, with one target per row.
+    classes : bool
+        The target holds class labels.
+    folds : int or None
+        Moments by fold, for cross-validation.
+    seed : int
+        Decides which row is in which fold.
+    half_life : float or None
+        Rows after which a row counts half, in sketch and moments.
+    degree : int
+        2: moments of squares and products as well.
+    top_values : int or None
+        Largest values kept of each column, for highly variable genes.
+    batches : str or None
+        A file, or an array in the store, with the batch of each row: largest values by batch.
+    sample : int or None
+        Rows kept, drawn by `seed`, for the methods on a sample.
+    after : int
+        Rows that came before these, in other files; ages are counted across files.
+    """
+
+    size: int = 64
+    sketch: bool = True
+    moments: bool = False
+    target: str | None = None
+    classes: bool = False
+    folds: int | None = None
+    seed: int = 0
+    half_life: float | None = None
+    degree: int = 1
+    top_values: int | None = None
+    batches: str | None = None
+    sample: int | None = None
+    after: int = 0
+
+    @property
+    def with_moments(self) -> bool:
+        """Whether there are moments of any kind; a target is kept by nothing else, so it implies them."""
+        alone = self.half_life is not None and not self.sketch
+        return self.moments or self.folds is not None or alone or self.target is not None
+
+    def check(self) -> None:
+        """Raise `ConfigError` for options that contradict each other."""
+        if self.classes and self.target is None:
+            raise ConfigError("--classes: says what the target holds; add --target")
+        if self.degree == 2 and not self.with_moments:
+            raise ConfigError("--degree: only moments have one; add --moments or --folds")
+        if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
+            raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
+        fading.check_options(self.half_life, self.after)
+        if self.batches is not None and self.top_values is None:
+            raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
+        if self.batches is not None and self.target is not None:
+            raise ConfigError("--batches: each row has one label in a pass, and --target names another; make two files")
+
+    def members(self, target: Vector | None, missing: bool) -> dict[str, Summary[Any]]:
+        """Return the descriptions by name."""
+        from sketchselect.selectors.supervised import target as supervised_target
+        from sketchselect.summaries import (
+            ColumnStats,
+            DecayedDirections,
+            DecayedMoments,
+            Folds,
+            FrequentDirections,
+            Groups,
+            Moments,
+            RowSample,
+            TopValues,
+        )
+
+        wanted: dict[str, Summary[Any]] = {"columns": ColumnStats()}
+        if self.sketch and self.half_life is not None:
+            wanted["sketch"] = DecayedDirections(size=self.size, half_life=self.half_life)
+        elif self.sketch:
+            wanted["sketch"] = FrequentDirections(size=self.size)
+        if self.half_life is not None and self.with_moments:
+            wanted["moments"] = DecayedMoments(half_life=self.half_life)
+        elif self.with_moments:
+            classes = None
+            if self.classes and target is not None:
+                classes = supervised_target.classes_of(target)
+                supervised_target.require_several(classes)
+            moments = Moments(degree=self.degree, missing="pairwise" if missing else None, classes=classes)
+            wanted["moments"] = moments if self.folds is None else Folds(moments, self.folds, seed=self.seed)
+        if self.top_values is not None:
+            top = TopValues(self.top_values)
+            labels = () if self.batches is None or target is None else supervised_target.classes_of(target)
+            wanted["top-values"] = Groups(top, labels) if len(labels) > 1 else top
+        if self.sample is not None:
+            wanted["sample"] = RowSample(self.sample, seed=self.seed)
+        return wanted
+
+
+def summarize_to_file(
+    source: str,
+    output: Path,
+    wanted: Wanted,
+    *,
+    prepare: Sequence[str],
+    fitted: str | None,
+    write_fitted: Path | None,
+    checkpoint: Path | None,
+    options: Mapping[str, Any],
+    execution: Mapping[str, Any],
+) -> str:
+    """Read a source once and write its summary: column statistics, a sketch, and moments where asked for."""
+    from sketchselect.execution import Checkpoint, Source, fit_steps, make_progress, summarize_source
+    from sketchselect.prepare import resolve
+    from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.summaries import Bundle, load, save
+    from sketchselect.workflow.stages.engines import engine_for, library_logs
+
+    require_replaceable(output, ".sks", MAGIC)
+    wanted.check()
+    if write_fitted is not None:
+        require_replaceable(write_fitted, ".sks", MAGIC, "--write-fitted")
+    missing = options.get("nonfinite") == "missing"
+    if missing and (wanted.sketch or not wanted.with_moments):
+        raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
+    # "missing" is checked above: in a job it depends on the method, of which there is none here.
+    checked = {**options, "nonfinite": "error"} if missing else options
+    config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution, {"method": "variance"})
+    given = config.input
+    nonfinite = "missing" if missing else given.nonfinite
+    matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
+    vector = None
+    named = wanted.target if wanted.batches is None else wanted.batches
+    if named is not None:
+        path = os.path.abspath(named) if os.path.exists(named) else named
+        name = "target" if wanted.batches is None else "batches"
+        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, name=name)
+        if vector.dtype.kind == "U" and not (wanted.classes or wanted.batches):
+            raise ConfigError(f"--target {wanted.target}: holds text; add --classes to take it for class labels")
+    progress = make_progress(True)
+    for text in matrix.notes:
+        progress.note(f"note: {text}")
+    statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
+    passing: dict[str, Any] = {
+        "partition_bytes": config.execution.partition_bytes,
+        "checkpoint": None if checkpoint is None else Checkpoint(checkpoint),
+        "progress": progress,
+    }
+    with library_logs(None), engine_for(config.execution) as engine:
+        rows = Source(matrix, vector, None, resolve(config.prepare.entries))
+        fit = fit_steps(rows, statistics=statistics, engine=engine, **passing)
+        for text in (text for step in fit.steps for text in step.notes()):
+            progress.note(f"note: {text}")
+        if write_fitted is not None:
+            if fit.statistics is None:
+                raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
+            save(fit.statistics, write_fitted)
+        rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
+        summary = summarize_source(rows, described, engine=engine, **passing).value
+    if wanted.after:
+        summary = fading.numbered_after(summary, wanted.after)
+    save(summary, output)
+    return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
+
+
+def merge_files(files: Sequence[Path], output: Path) -> str:
+    """Merge summary files in the order given."""
+    from sketchselect.summaries import load, save
+
+    if len(files) < 2:
+        raise ConfigError("merge: give at least two summary files")
+    require_replaceable(output, ".sks", MAGIC)
+    merged = load(files[0])
+    seen = {_digest(files[0]): files[0]}
+    notes = []
+    for file in files[1:]:
+        other = load(file)
+        first = seen.setdefault(_digest(file), file)
+        if first is not file and other.n_rows:
+            raise ConfigError(
+                f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
+            )
+        notes.append(fading.overlap(merged, other, file))
+        try:
+            merged = merged.merge(other)
+        except SketchSelectError as error:
+            raise type(error)(f"{file}: {error}") from None
+    save(merged, output)
+    done = f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
+    return "\n".join([done, *(note for note in notes if note is not None)])
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def select_from_file(
+    file: Path,
+    output: Path,
+    method: str,
+    n_features: int | None,
+    settings: Sequence[str],
+    model_file: Path | None = None,
+) -> str:
+    """Select columns from a summary file, and write the fitted model where one is wanted."""
+    from sketchselect import selectors
+    from sketchselect.summaries import load
+    from sketchselect.summaries.codec import write_atomically
+    from sketchselect.workflow.commands.inspection import columns_in
+    from sketchselect.workflow.output.tables import selection_json
+    from sketchselect.workflow.stages.method import n_choices
+    from sketchselect.workflow.stages.model import model_json, model_of
+
+    parameters: dict[str, Any] = {}
+    for item in settings:
+        name, sign, value = item.partition("=")
+        if not sign:
+            raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
+        parameters[name.strip()] = toml_value(value)
+    if method in selectors.METHODS and (problem := selector_problem(method, parameters, n_features)):
+        raise ConfigError(f"--set: {problem}")
+    wanted = {} if n_features is None else {"n_features": n_features}
+    # The job's schema knows which methods there are, and says so in the same words.
+    try:
+        chosen = check_select({"method": method, **wanted, **parameters})
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
+    if model_file is not None and not selectors.METHODS[method].needs_target:
+        raise ConfigError(f"--model: {method} fits no model; leave the option out")
+    if chosen.parameters.get("window"):
+        raise ConfigError(
+            "--set window: a summary holds its rows as one, so that none can be left out; summarize only those that "
+            "count, or take the window in a job"
+        )
+    require_replaceable(output, ".json", b"{")
+    if model_file is not None:
+        require_replaceable(model_file, ".json", b"{", "--model")
+    summary = load(file)
+    selector = make_selector(method, n_features, chosen.parameters)
+    n_columns = columns_in(summary)
+    if n_features is not None and n_features > (most := n_choices(chosen.parameters, n_columns)):
+        what = "columns" if most == n_columns else "columns, squares and products"
+        raise ConfigError(f"--features: {n_features} wanted, the summary has {most} {what}")
+    _check_folds(file, summary, chosen.parameters.get("cv"))
+    try:
+        selector.fit_summary(summary)
+    except SketchSelectError as error:
+        raise type(error)(f"{file}: {error}") from None
+    selection = selector.selection_
+    write_atomically(output, selection_json(selection).encode())
+    done = [f"{output}: selected {len(selection.support)} of {selection.scores.size} columns with {method}"]
+    model = model_of(selector)
+    if model is not None:
+        done.append(model.sentence())
+        if model_file is not None:
+            write_atomically(model_file, model_json(model).encode())
+            done.append(f"{model_file}: the fitted model")
+    missing = [step for step in selector.prepare_steps() if step not in summary.prepare]
+    if missing:
+        steps = " ".join(f"--prepare {step}" for step in missing)
+        done.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")
+    return "\n".join(done)
+
+
+def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
+    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot be dealt anew."""
+    from sketchselect.summaries import Bundle, Folds
+
+    members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
+    held = [len(member) for member in members if isinstance(member, Folds)]
+    if held and isinstance(cv, int) and not isinstance(cv, bool) and cv not in held:
+        raise ConfigError(f"--set cv={cv}: {file} holds {held[0]} folds; write cv={held[0]}, or summarize again")

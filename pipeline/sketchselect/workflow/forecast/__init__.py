@@ -1,0 +1,1 @@
+"""The forecast of a job: what it will read, need and take."""

@@ -1,0 +1,332 @@
+"""What a job will do, found by rehearsing it: its own stages, on an engine that runs the first rows of every pass."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.cluster import reassign_source
+from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
+from sketchselect.errors import SketchSelectError
+from sketchselect.execution import Source, reduce_blocks, summarize_source
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.plan import Plan
+from sketchselect.execution.process_memory import resident_nbytes
+from sketchselect.execution.progress import Silent
+from sketchselect.execution.rehearsal import Rehearsal, idle_worker_nbytes
+from sketchselect.execution.scan import work_of_scan
+from sketchselect.execution.threads_engine import available_cores
+from sketchselect.execution.tiles import tiling
+from sketchselect.job.load import load_job
+from sketchselect.job.schema import JobConfig
+from sketchselect.readers import Vector, open_matrix
+from sketchselect.summaries import CentroidSums, Summary
+from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
+from sketchselect.workflow.forecast.report import JobPlan, Place, PlannedPass, limit_for, planned
+from sketchselect.workflow.forecast.warnings import warnings_of
+from sketchselect.workflow.output.folder import open_folder
+from sketchselect.workflow.stages import columns as stages
+from sketchselect.workflow.stages import preparing
+from sketchselect.workflow.stages.features import feature_pass
+from sketchselect.workflow.stages.method import check_against_source, check_method, description, require_weights
+from sketchselect.workflow.stages.session import Session
+
+CALIBRATION_SECONDS = 10.0
+"""What the calibration may take; the first rows of every pass are tried whatever that takes."""
+
+ASSUMED_SHARE = 10
+"""Of so many columns one is taken to be selected, where the job does not say and a few rows cannot tell."""
+
+
+class CyclicLabels(Vector):
+    """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for those that k-means will find.
+
+    Parameters
+    ----------
+    n_rows, n_clusters : int
+        Entries, and different ones.
+    """
+
+    address = "labels to be found"
+
+    def __init__(self, n_rows: int, n_clusters: int) -> None:
+        self.shape, self.dtype, self.n_clusters = (n_rows,), np.dtype(np.int32), n_clusters
+
+    def read(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Return entries `start` to `stop`."""
+        return (np.arange(start, stop) % self.n_clusters).astype(np.int32)
+
+    def identity(self) -> str | None:
+        """Return None: it is not data."""
+        return None
+
+
+def plan_job(
+    job: str | os.PathLike[str] | Mapping[str, Any] | JobConfig,
+    *,
+    overrides: Sequence[str] = (),
+    n_workers: int | None = None,
+    calibrate: bool = True,
+) -> JobPlan:
+    """Return what a run of this job, from its beginning, will read, compute, hold and send.
+
+    Passes, partitions, tasks, bytes and the projection of memory come from the code that a run goes through; the first
+    rows of every pass are really read, summarised and merged. Nothing is written beside a temporary folder, and no
+    cluster is started or connected to.
+
+    Parameters
+    ----------
+    job : path, mapping or JobConfig
+        A TOML or YAML file, or its content.
+    overrides : sequence of str
+        Settings ``section.key=value`` that win over the job's.
+    n_workers : int, optional
+        Workers to plan for (threads, where the job runs on threads); what the job says, or one per core, by default.
+    calibrate : bool
+        Whether to time about one partition of every pass on one thread, for at most about `CALIBRATION_SECONDS`, and to
+        measure memory; without, there are no estimates of either.
+
+    Raises
+    ------
+    ConfigError, SourceError, NotFinite
+        As `run` does, for the same mistakes; those that a run finds behind the first rows are not found here.
+    """
+    config = job if isinstance(job, JobConfig) else load_job(job, overrides)
+    require_weights(config)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="sketchselect-plan-") as folder, warnings.catch_warnings():
+        # What a few rows are warned of says nothing of all of them.
+        warnings.simplefilter("ignore")
+        walk = _Walk(config, Path(folder), n_workers, calibrate)
+        walk.all_stages()
+        return walk.report(time.perf_counter() - began)
+
+
+class _Walk:
+    """The stages of a job, one after the other, on a rehearsing engine."""
+
+    def __init__(self, config: JobConfig, folder: Path, n_workers: int | None, calibrate: bool) -> None:
+        self.config, self.calibrate = config, calibrate
+        execution = config.execution
+        self.asked = n_workers or execution.n_workers
+        count = 1 if execution.cluster == "serial" else self.asked or available_cores()
+        threads = execution.cluster == "threads"
+        kind = execution.cluster if execution.cluster in ("threads", "serial") else "dask"
+        clusters = config.cluster.n_clusters if config.cluster else 0
+        self.engine = Rehearsal(
+            kind,
+            1 if threads else count,
+            count if threads else 1,
+            CALIBRATION_SECONDS if calibrate else 0.0,
+            max(256, 4 * clusters),
+        )
+        # Where nothing of an earlier run is found, and nothing of this one is left.
+        quiet = execution.model_copy(update={"checkpoint": False})
+        output = config.output.model_copy(update={"dir": str(folder / "out")})
+        self.rehearsed = config.model_copy(update={"execution": quiet, "output": output})
+        self.folder = folder
+        self.notes: list[str] = []
+        self.passes: list[PlannedPass] = []
+        self.client_nbytes = 0
+        self.select_seconds: float | None = None
+        self.base_nbytes = resident_nbytes()
+
+    def all_stages(self) -> None:
+        """Go through the job as `workflow.job.run` does."""
+        from sketchselect.workflow.stages import timeline
+
+        with open_folder(str(self.folder / "out"), fresh=False) as folder:
+            session = self.session = Session(self.rehearsed, folder, Silent(), self.engine)
+            preparing.use_given(session)
+            preparing.check_steps(session)
+            check_against_source(self.config, session.matrix, session.n_columns)
+            for name in ("target", "labels"):
+                session.vector(name)
+            session.partition()
+            check_method(session.selector, session.source, self.config.execution.partition_bytes)
+            timeline.check(self.config, session.selector)
+            with self.stage("prepare"):
+                preparing.prepare(session)
+            summary = self._summarize()
+            support, plane = self._select(summary)
+            self._timeline()
+            if support.size and self.config.output.features:
+                features = self._write_features(support, plane)
+                if self.config.cluster is not None:
+                    self._clusters(features, support)
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
+        """Name the passes that are asked for meanwhile."""
+        self.engine.stage, first = name, len(self.engine.passes)
+        yield
+        for one in self.engine.passes[first:]:
+            self.passes.append(planned(one, self.engine, repeats, most or repeats, where))
+
+    def _summarize(self) -> Summary[Any] | None:
+        session = self.session
+        wanted = description(self.config, session.selector, session.n_columns)
+        target = session.source.target
+        n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
+        tiles = tiling(wanted, session.n_columns, n_targets)
+        with self.stage("summarize"):
+            if tiles is None:
+                return stages.summarize(session)
+            # The whole co-moment is more than a plan should take; its panels are passes like any other.
+            panels = [panel for member in tiles.wide.values() for panel in tiles.panels(member)]
+            for part in [*([] if tiles.others is None else [tiles.others]), *panels]:
+                summarize_source(session.source, part, stage="summarize, a panel", **self._panel_options())
+            self.client_nbytes = max(self.client_nbytes, 2 * 8 * tiles.edges[-1] ** 2)
+        return None
+
+    def _panel_options(self) -> dict[str, Any]:
+        from sketchselect.execution.tiles import TILED_PARTITION_NBYTES
+
+        options = self.session.pass_options
+        if options["partition_bytes"] is None:
+            options["partition_bytes"] = TILED_PARTITION_NBYTES
+        return options
+
+    def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:
+        """Return the columns that the first rows select, or as many as there may be, and the plane of the view."""
+        session = self.session
+        n_columns, wanted = session.n_columns, self.config.select.n_features
+        support: NDArray[np.int64] | None = None
+        if summary is not None:
+            with self.stage("collect"):
+                summary = stages.collect(session, summary)
+            began = time.perf_counter()
+            try:
+                selection, _ = stages.select(session, summary)
+                support = np.asarray(selection.support, dtype=np.int64)
+                self.select_seconds = time.perf_counter() - began
+            except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
+                # Too few rows for the method; all of them may do.
+                support = None
+        if wanted is not None and (support is None or support.size != wanted) and wanted <= n_columns:
+            support = np.arange(wanted, dtype=np.int64)
+        elif support is None or support.size == 0:
+            support = np.arange(max(1, n_columns // ASSUMED_SHARE), dtype=np.int64)
+            self.notes.append(f"how many columns will be selected cannot be told; {support.size} are assumed")
+        elif wanted is None:
+            self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
+        plane = None if summary is None else stages.view_of(summary)
+        return support, plane
+
+    def _timeline(self) -> None:
+        settings, session = self.config.timeline, self.session
+        if settings is None:
+            return
+        from sketchselect.selectors.streams.timeline import window_of
+
+        wanted = session.selector.summary_description(session.n_columns)
+        work, _, branches = work_of_scan(
+            session.source,
+            wanted,
+            engine=cast(Engine, self.engine),
+            points=settings.points,
+            window=window_of(session.selector, settings.window),
+            partition_bytes=self.config.execution.partition_bytes,
+            stage="timeline",
+        )
+        with self.stage("timeline"):
+            self.engine.run(work)
+        looks = sum(1 for _ in Plan(len(branches)).post_order())
+        self.passes[-1] = replace(self.passes[-1], tasks=self.passes[-1].tasks + looks)
+
+    def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
+        session, path = self.session, self.folder / "features.zarr"
+        gaps = self.config.input.nonfinite == "missing"
+        source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
+        options = session.pass_options
+        size = options.pop("partition_bytes")
+        with self.stage("write features"):
+            _, described = feature_pass(source, support, path, plane, 0, size)
+            reduce_blocks(**described, **options)
+        return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
+
+    def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
+        settings, session = self.config.cluster, self.session
+        assert settings is not None
+        rows, k = self.engine.last_rows, settings.n_clusters
+        everything = Source(session.matrix, None, None, session.steps)
+        labelled = replace(everything, target=CyclicLabels(everything.n_rows, k))
+        variants = ["unweighted"] if settings.weighted is False else ["weighted"]
+        if settings.weighted == "both":
+            variants = ["unweighted", "weighted"]
+        own = self.config.execution.cluster == "local"
+        limit = self.config.execution.memory_limit
+        if limit is None and not own:
+            # As if its workers had been given what this plan will ask for them.
+            limit = limit_for(max(one.projected_bytes for one in self.passes))
+        iterated = Iterated(self.engine, settings, self.stage, own, limit, session.pass_options)
+        self.engine.most_rows = rows
+        try:
+            plan_range(iterated, features)
+            for variant in variants:
+                name = "k-means" if variant == "unweighted" else "k-means, weighted"
+                self.client_nbytes = max(self.client_nbytes, plan_kmeans(iterated, features, name))
+        finally:
+            self.engine.most_rows = None
+        sums: Any = None
+        for variant in variants:
+            name = "objective" if len(variants) == 1 else f"objective, {variant}"
+            with self.stage(name):
+                found = summarize_source(labelled, CentroidSums(k), **{**session.pass_options, "stage": "objective"})
+                sums = found.value
+        if settings.reassign:
+            with self.stage("reassign"):
+                reassign_source(labelled, cast(CentroidSums, sums), **session.pass_options)
+        wanted = settings.certificate_settings
+        if wanted is not None and wanted.method == "blocks":
+            described = BlockOptions(**wanted.blocks, seed=settings.random_state).description(k)
+            for source, name in (
+                (everything, "block certificate"),
+                (features, "block certificate of the selected columns"),
+            ):
+                self.engine.most_rows = rows if source is features else None
+                options = session.pass_options | {"partition_bytes": block_partition_bytes(described, source)}
+                with self.stage(name):
+                    summarize_source(source, described, **{**options, "stage": name})
+            self.engine.most_rows = None
+        if settings.compare_all_columns:
+            nbytes = plan_kmeans(iterated, everything, "k-means on all columns")
+            self.client_nbytes = max(self.client_nbytes, nbytes)
+
+    def report(self, seconds: float) -> JobPlan:
+        """Return the plan."""
+        execution = self.config.execution
+        idle: int | None = None
+        if self.calibrate:
+            idle = idle_worker_nbytes() if self.engine.kind == "dask" else self.base_nbytes
+        place = Place(
+            cluster=execution.cluster,
+            kind=self.engine.kind,
+            n_workers=self.engine.n_workers,
+            slots=self.engine.slots_per_process,
+            asked=self.asked is not None,
+            memory_limit=execution.memory_limit,
+            output=self.config.output.dir,
+        )
+        plan = JobPlan(
+            source=self.session.matrix.describe(),
+            method=self.config.select.method,
+            place=place,
+            passes=tuple(self.passes),
+            idle_nbytes=idle,
+            client_nbytes=self.client_nbytes,
+            select_seconds=self.select_seconds if self.calibrate else None,
+            calibration_seconds=seconds if self.calibrate else None,
+            notes=tuple(dict.fromkeys((*self.session.matrix.notes, *self.notes))),
+        )
+        return replace(plan, warnings=tuple(warnings_of(plan)))

@@ -1,0 +1,106 @@
+"""The passes of k-means and of a range of numbers of clusters, rehearsed: how many there are, and what each reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from sketchselect.cluster.kmeans import seeding
+from sketchselect.cluster.kmeans.labels import label_rows
+from sketchselect.cluster.kmeans.passes import Passes, partition_nbytes, placement, prepared_nbytes
+from sketchselect.cluster.n_clusters import range_of_source
+from sketchselect.errors import BadParameter
+from sketchselect.execution import Source, reduce_blocks
+from sketchselect.execution.dask_cluster import local_memory_limit
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.held import hold_block, hold_source, join_held
+from sketchselect.execution.rehearsal import Rehearsal
+from sketchselect.job.schema import ClusterSettings
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.summaries import CentroidSums
+from sketchselect.workflow.stages.engines import iterating_engine
+from sketchselect.workflow.stages.n_clusters import numbers
+
+TYPICAL_ITERATIONS = 20
+"""Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """What the passes of k-means are planned with.
+
+    Parameters
+    ----------
+    engine : Rehearsal
+        What the passes are tried on.
+    settings : ClusterSettings
+        The job's.
+    stage : callable
+        Names the passes; see `planning`.
+    own : bool
+        Whether the job starts a cluster of its own.
+    memory_limit : int or None
+        Bytes per worker, where a limit is known; a cluster of the job's own has one by default.
+    options : dict
+        Of every pass.
+    """
+
+    engine: Rehearsal
+    settings: ClusterSettings
+    stage: Callable[..., AbstractContextManager[None]]
+    own: bool
+    memory_limit: int | None
+    options: dict[str, Any]
+
+    def place(self, source: Source) -> str:
+        """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
+        limit = self.memory_limit
+        if limit is None and self.own:
+            limit = local_memory_limit()
+        sized = cast(Engine, replace(self.engine, memory_limit=limit))
+        if self.own:
+            sized = iterating_engine(sized, source.n_rows * 8 * (source.n_columns + 1))
+        return placement(source, self.settings.n_clusters, sized)
+
+
+def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
+    """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
+    settings, engine = given.settings, given.engine
+    source = replace(source, takes_sparse=True)
+    k = settings.n_clusters
+    place, partition = given.place(source), partition_nbytes(source, k)
+    where = "client" if place == "client" else "workers"
+    options = given.options | {"partition_bytes": partition}
+    rows: Source = source
+    if place != "source":
+        with given.stage(name, where=where):
+            held = reduce_blocks(source, hold_block, join_held, stage="load rows for k-means", **options).value
+        rows = hold_source(source, held)
+    passes = Passes(rows, cast(Engine, engine), partition)
+    starts = seeding.n_starts(settings.n_init, k, source.n_columns)
+    seed = derive_seed(settings.random_state, "k-means", 0)
+    with given.stage(name, where=where):
+        found = seeding.survey(passes, settings.init, k, seed, starts)
+        centers = seeding.initial_centers(passes, settings.init, k, seed, found, starts)
+    most = settings.max_iter
+    with given.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
+        passes.sums(CentroidSums(centers=centers), "k-means: iterations")
+    with given.stage(name, where=where):
+        label_rows(passes, centers)
+    return prepared_nbytes(source, k) if place == "client" else 0
+
+
+def plan_range(given: Iterated, features: Source) -> None:
+    """Ask for the passes that a range of numbers of clusters takes, where the job wants one."""
+    if given.settings.range is None:
+        return
+    with given.stage("range of clusters"):
+        try:
+            range_of_source(
+                features, numbers(given.settings.range), random_state=given.settings.random_state, **given.options
+            )
+        except BadParameter:
+            # Too few rows were tried for the largest number; the passes are the same for fewer.
+            range_of_source(features, (2, 3), random_state=given.settings.random_state, **given.options)

@@ -1,0 +1,364 @@
+"""What is planned of a job, in numbers: for people, for schedulers, and as a patch for Kubernetes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sketchselect.execution.memory import PROCESS_NBYTES
+from sketchselect.readers.byte_sizes import format_bytes
+
+if TYPE_CHECKING:
+    from sketchselect.execution.rehearsal import Rehearsal, Rehearsed
+
+TASK_SECONDS = 0.002
+"""What a Dask scheduler and client spend on a task, one after the other; measured values are around 1 to 2 ms."""
+
+USABLE = 0.8
+"""Share of its memory limit above which a Dask worker starts no further task."""
+
+STEP_NBYTES = 256 << 20
+"""Limits are rounded up to a multiple of this."""
+
+LEAST_LIMIT_NBYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a job is planned for.
+
+    Parameters
+    ----------
+    cluster, kind : str
+        As the job says, and "dask", "threads" or "serial".
+    n_workers, slots : int
+        Processes, and tasks at a time in each.
+    asked : bool
+        Whether somebody said how many.
+    memory_limit : int or None
+        Bytes per worker that the job names.
+    output : str
+        Its output folder.
+    """
+
+    cluster: str
+    kind: str
+    n_workers: int
+    slots: int
+    asked: bool
+    memory_limit: int | None
+    output: str
+
+    @property
+    def n_slots(self) -> int:
+        """Tasks at a time."""
+        return self.n_workers * self.slots
+
+
+@dataclass(frozen=True)
+class PlannedPass:
+    """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`).
+
+    Parameters
+    ----------
+    stage, name : str
+        Stage of the manifest that it is accounted to, and the pass.
+    where : {"workers", "client"}
+        What runs its tasks: the workers, or threads of the process in which the job was started.
+    repeats, repeats_most : int
+        Typical and largest number of times.
+    rows, partitions, tasks, bytes_read : int
+        Bytes as stored, before compression.
+    network_bytes : int
+        Bound of what goes from worker to worker and to the client: states of a tree reduction.
+    state_bytes, partition_bytes : int
+        A state, and a partition as stored.
+    projected_bytes : int
+        Upper bound of the memory of a process that runs its tasks, which a run is refused by.
+    rise_bytes : int or None
+        What the tasks of a process were measured to need, beside the process itself.
+    waiting_bytes : int
+        States that wait in a process for their siblings.
+    leaf_seconds, seconds : float or None
+        Of one leaf on one thread, and of the pass on all workers.
+    amplification : float
+        Bytes decoded per byte used.
+    held : bool
+        Whether the rows are in memory when it begins.
+    """
+
+    stage: str
+    name: str
+    where: str
+    repeats: int
+    repeats_most: int
+    rows: int
+    partitions: int
+    tasks: int
+    bytes_read: int
+    network_bytes: int
+    state_bytes: int
+    partition_bytes: int
+    projected_bytes: int
+    rise_bytes: int | None
+    waiting_bytes: int
+    leaf_seconds: float | None
+    seconds: float | None
+    amplification: float
+    held: bool
+
+
+def planned(one: Rehearsed, engine: Rehearsal, repeats: int, most: int, where: str) -> PlannedPass:
+    """Return a rehearsed pass with what it costs on so many workers."""
+    remote = engine.kind == "dask" and where == "workers"
+    elsewhere = 1 - 1 / engine.n_workers if remote else 0.0
+    network = int(one.moves * one.state_nbytes * elsewhere) + (one.state_nbytes if remote else 0)
+    leaf = seconds = None
+    if one.leaf_seconds is not None and one.read_seconds is not None:
+        slots = engine.n_slots
+        chain = one.n_partitions / one.n_leaves
+        leaf = chain * (one.leaf_seconds + one.read_seconds)
+        merge = (one.merge_seconds or 0.0) * one.moves / max(one.n_merges, 1)
+        # Leaves in waves of as many as there are slots; the tree's last levels have fewer merges than slots.
+        seconds = math.ceil(one.n_leaves / slots) * leaf + merge * max(one.n_merges / slots, min(one.n_merges, 1))
+        if remote:
+            seconds = max(seconds, TASK_SECONDS * one.n_tasks)
+    rise = None if one.peak_nbytes is None else engine.slots_per_process * one.peak_nbytes
+    return PlannedPass(
+        stage=one.stage,
+        name=one.name,
+        where=where,
+        repeats=repeats,
+        repeats_most=most,
+        rows=one.n_rows,
+        partitions=one.n_partitions,
+        tasks=one.n_tasks,
+        bytes_read=one.bytes_read,
+        network_bytes=network,
+        state_bytes=one.state_nbytes,
+        partition_bytes=one.partition_nbytes,
+        projected_bytes=one.projected.nbytes,
+        rise_bytes=rise,
+        waiting_bytes=one.waiting * one.state_nbytes // engine.n_workers,
+        leaf_seconds=leaf,
+        seconds=seconds,
+        amplification=one.amplification,
+        held=one.held,
+    )
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What a run of a job will do; see `plan_job`.
+
+    Parameters
+    ----------
+    source : dict
+        What the manifest says of the source.
+    method : str
+        Of selection.
+    place : Place
+        What it is planned for.
+    passes : tuple of PlannedPass
+        In their order.
+    idle_nbytes : int or None
+        A process that has loaded the libraries, measured.
+    client_nbytes : int
+        What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment.
+    select_seconds : float or None
+        What selecting took from the summaries of the first rows; it runs in one process.
+    calibration_seconds : float or None
+        What making the plan took.
+    notes, warnings : tuple of str
+        What was assumed; where the job will not scale.
+    """
+
+    source: dict[str, Any]
+    method: str
+    place: Place
+    passes: tuple[PlannedPass, ...]
+    idle_nbytes: int | None = None
+    client_nbytes: int = 0
+    select_seconds: float | None = None
+    calibration_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def total(self, name: str, most: bool = False) -> Any:
+        """Return the sum of one number over all passes and their repetitions; None where it was not measured."""
+        numbers = [getattr(one, name) for one in self.passes]
+        if any(number is None for number in numbers):
+            return None
+        times = [one.repeats_most if most else one.repeats for one in self.passes]
+        return sum(n * t for n, t in zip(numbers, times, strict=True))
+
+    @property
+    def projected_nbytes(self) -> int:
+        """Upper bound of the memory of a worker."""
+        return max((one.projected_bytes for one in self._on_workers()), default=0)
+
+    @property
+    def expected_nbytes(self) -> int | None:
+        """Memory of a worker as the calibration measured it, states that wait for others included; None without.
+
+        For a pass of which less than half a partition was run, the projection stands in.
+        """
+        if self.idle_nbytes is None:
+            return None
+        on_workers = self._on_workers()
+        rises = [
+            one.projected_bytes - PROCESS_NBYTES if one.rise_bytes is None else one.rise_bytes + one.waiting_bytes
+            for one in on_workers
+        ]
+        return self.idle_nbytes + max(rises, default=0)
+
+    @property
+    def limit_nbytes(self) -> int:
+        """The memory limit that a worker should be given: the projection, and what Dask leaves unused."""
+        if self.place.memory_limit is not None:
+            return self.place.memory_limit
+        return limit_for(self.projected_nbytes)
+
+    def _on_workers(self) -> list[PlannedPass]:
+        apart = self.place.kind == "dask"
+        return [one for one in self.passes if one.where == "workers" or not apart]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan for programs. Keys are only ever added; `format` says when one changes its meaning.
+
+        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``workers`` {kind, n, threads_each, given};
+        ``passes``, a list of {stage, name, where, repeats, repeats_most, rows, partitions, tasks, bytes_read,
+        network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds}, all of one time;
+        ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations, and
+        ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
+        idle_bytes_per_worker, limit_bytes_per_worker, held_by_client_bytes}; ``calibration`` {seconds, select_seconds}
+        or null; ``notes``; ``warnings``. Bytes and seconds; null where nothing was measured.
+        """
+        names = (
+            *("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks", "bytes_read"),
+            *("network_bytes", "state_bytes", "partition_bytes", "projected_bytes", "leaf_seconds", "seconds"),
+        )
+        summed = ("tasks", "bytes_read", "network_bytes", "seconds")
+
+        def totals(most: bool) -> dict[str, Any]:
+            times = sum(one.repeats_most if most else one.repeats for one in self.passes)
+            return {"passes": times, **{name: _rounded(self.total(name, most)) for name in summed}}
+
+        calibrated = self.calibration_seconds is not None
+        return {
+            "format": 1,
+            "source": self.source,
+            "method": self.method,
+            "workers": {
+                "kind": self.place.kind,
+                "n": self.place.n_workers,
+                "threads_each": self.place.slots,
+                "given": self.place.asked,
+            },
+            "passes": [{name: _rounded(getattr(one, name)) for name in names} for one in self.passes],
+            "totals": totals(False),
+            "most": totals(True),
+            "memory": {
+                "projected_bytes_per_worker": self.projected_nbytes,
+                "expected_bytes_per_worker": self.expected_nbytes,
+                "idle_bytes_per_worker": self.idle_nbytes,
+                "limit_bytes_per_worker": self.limit_nbytes,
+                "held_by_client_bytes": self.client_nbytes,
+            },
+            "calibration": {
+                "seconds": _rounded(self.calibration_seconds),
+                "select_seconds": _rounded(self.select_seconds),
+            }
+            if calibrated
+            else None,
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+    def kubernetes_patch(self) -> str:
+        """Return a JSON 6902 patch (YAML) of the DaskJob in ``deploy/kubernetes``: replicas, memory, resources."""
+        limit = rounded_up(self.limit_nbytes)
+        container = f"{rounded_up(limit * 9 // 8) >> 20}Mi"
+        memory = f"{limit >> 30}GiB" if limit % (1 << 30) == 0 else f"{limit >> 20}MiB"
+        worker = "/spec/cluster/spec/worker"
+        return (
+            f"# Printed by: sketchselect plan JOB.toml --workers {self.place.n_slots} --kubernetes\n"
+            f"- {{op: replace, path: {worker}/replicas, value: {self.place.n_slots}}}\n"
+            f"- {{op: replace, path: {worker}/spec/containers/0/env/0/value, value: {memory}}}\n"
+            f"- op: replace\n"
+            f"  path: {worker}/spec/containers/0/resources\n"
+            f"  value:\n"
+            f'    requests: {{cpu: "1", memory: {container}}}\n'
+            f"    limits: {{memory: {container}}}\n"
+        )
+
+    def text(self) -> str:
+        """Return the plan for people."""
+        rows, columns = self.source["shape"]
+        what = {"threads": "threads", "serial": "process"}.get(self.place.kind, "workers")
+        lines = [
+            f"{self.source['address']}: {rows} rows x {columns} columns, method {self.method}; "
+            f"{self.place.n_slots} {what}",
+            "",
+            f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",
+        ]
+        for one in self.passes:
+            times = f"{one.repeats}" if one.repeats == one.repeats_most else f"~{one.repeats}<={one.repeats_most}"
+            seconds = "" if one.seconds is None else f"{one.repeats * one.seconds:.1f}"
+            sizes = [format_bytes(one.repeats * n) for n in (one.bytes_read, one.network_bytes)]
+            name = one.name if one.where == "workers" else f"{one.name} (client)"
+            lines.append(
+                f"{name:<44.44} {times:>9} {one.partitions:>10} {one.repeats * one.tasks:>7} {sizes[0]:>10} "
+                f"{sizes[1]:>10} {seconds:>8}"
+            )
+        lines += ["", *self._sums()]
+        lines += [f"note: {text}" for text in self.notes]
+        lines += [f"warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+    def _sums(self) -> list[str]:
+        typical, most = self.total("bytes_read"), self.total("bytes_read", True)
+        again = f" (at most {format_bytes(most)})" if most > typical else ""
+        lines = [
+            f"to read: {format_bytes(typical)}{again}, decoded; between processes: about "
+            f"{format_bytes(self.total('network_bytes'))}; tasks: {self.total('tasks')}"
+        ]
+        seconds, longest = self.total("seconds"), self.total("seconds", True)
+        if seconds is not None:
+            upto = f", {_duration(longest)} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
+            chosen = "" if self.select_seconds is None else f" and {_duration(self.select_seconds)} for selecting"
+            lines.append(
+                f"time: about {_duration(seconds)}{upto}{chosen}; from a partition or so of every pass, on one thread "
+                f"of this machine ({_duration(self.calibration_seconds or 0.0)} for this plan)"
+            )
+        expected = self.expected_nbytes
+        usual = "" if expected is None else f", about {format_bytes(expected)} expected"
+        idle = "" if self.idle_nbytes is None else f" ({format_bytes(self.idle_nbytes)} of it the process itself)"
+        lines.append(
+            f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
+            f"give each worker {format_bytes(self.limit_nbytes)}"
+        )
+        if self.client_nbytes and self.place.kind == "dask":
+            lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} beside the process")
+        return lines
+
+
+def limit_for(projected_nbytes: int) -> int:
+    """Return the memory limit that a worker with this projection should be given."""
+    return max(LEAST_LIMIT_NBYTES, rounded_up(int(projected_nbytes / USABLE)))
+
+
+def rounded_up(nbytes: int) -> int:
+    """Return the next multiple of `STEP_NBYTES`."""
+    return -(-nbytes // STEP_NBYTES) * STEP_NBYTES
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,130 @@
+"""What a run found, and what it says of itself for programs: ``manifest.json``."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+from sketchselect.linalg.threads import blas_builds
+from sketchselect.report import ClusterCountRecord, TimelineRecord
+from sketchselect.selectors import Selection
+from sketchselect.summaries import Summary
+from sketchselect.workflow.output.folder import PUBLISHED
+from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.stages.clustering import Clustering, described
+from sketchselect.workflow.stages.evaluation import Evaluation
+from sketchselect.workflow.stages.model import Model
+from sketchselect.workflow.stages.session import Session
+
+PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distributed")
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What the stages of a job found.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of the rows: column statistics, usually a sketch, and what the method wanted.
+    selection : Selection
+        The selected columns.
+    model : Model or None
+        Of a method that learns from a target.
+    sample : dict or None
+        Rows and points of the 2-D view.
+    clustering : Clustering or None
+        The published one.
+    evaluation : Evaluation or None
+        What is known of it.
+    timeline : TimelineRecord or None
+        How the selection changed along the rows.
+    cluster_count : ClusterCountRecord or None
+        What is known of a range of numbers of clusters.
+    """
+
+    summary: Summary[Any]
+    selection: Selection
+    model: Model | None = None
+    sample: dict[str, Any] | None = None
+    clustering: Clustering | None = None
+    evaluation: Evaluation | None = None
+    timeline: TimelineRecord | None = None
+    cluster_count: ClusterCountRecord | None = None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that may matter to a result."""
+    from sketchselect._version import __version__
+
+    found = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    found.update({name: metadata.version(name) for name in PACKAGES})
+    found["blas"] = "; ".join(blas_builds())
+    return found
+
+
+def manifest(session: Session, found: Findings, peak_nbytes: int | None) -> dict[str, Any]:
+    """Return the content of ``manifest.json``; no credentials, no data values."""
+    config, selection, evaluation = session.config, found.selection, found.evaluation
+    job = config.model_dump(mode="json")
+    job["input"]["storage_options"] = sorted(config.input.storage_options)
+    content: dict[str, Any] = {
+        "format": 1,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "job": job,
+        "source": {**session.matrix.describe(), "identity": session.identity},
+        "prepare": list(session.prepare),
+        "prepared_columns": session.n_columns,
+        "selection": {
+            "method": selection.method,
+            "n_selected": len(selection.support),
+            "given": session.columns_given,
+            "parameters": {k: plain_value(v) for k, v in dict(selection.parameters).items()},
+        },
+        "seeds": {"random_state": config.cluster.random_state if config.cluster else 0},
+        "engine": session.engine_description,
+        "memory": {
+            "projected_bytes_per_process": session.projected_nbytes or None,
+            "peak_bytes_per_process": peak_nbytes,
+        },
+        "versions": versions(),
+        "notes": session.notes,
+        "stages": session.stages,
+    }
+    if selection.diagnostics:
+        content["selection"]["diagnostics"] = plain_value(selection.diagnostics)
+    if found.model is not None:
+        content["model"] = found.model.outline()
+    if found.clustering is not None:
+        content["clustering"] = described(found.clustering)
+    if found.cluster_count is not None:
+        content["range_of_clusters"] = {
+            "recommended": found.cluster_count.recommended,
+            "sentence": found.cluster_count.sentence,
+        }
+    if evaluation is not None:
+        content["objective"] = evaluation.objective
+        content["objective_all_columns"] = evaluation.objective_all_columns
+        content["compared"] = [asdict(one) for one in evaluation.compared]
+        content["certificates"] = [plain_value(c.to_dict()) for c in evaluation.certificates]
+        if evaluation.selection_bound is not None:
+            content["selection_bound"] = plain_value(evaluation.selection_bound.to_dict())
+        if evaluation.selected_certificate is not None:
+            content["certificate_selected_columns"] = plain_value(evaluation.selected_certificate.to_dict())
+        if evaluation.moved is not None:
+            content["reassigned"] = asdict(evaluation.moved)
+        if (agreement := evaluation.agreement) is not None:
+            content["agreement"] = {
+                "nmi": agreement.nmi,
+                "ari": agreement.ari,
+                "accuracy": agreement.accuracy,
+                "nmi_all_columns": agreement.nmi_all_columns,
+                "ari_all_columns": agreement.ari_all_columns,
+                "accuracy_all_columns": agreement.accuracy_all_columns,
+            }
+    wanted = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
+    content["files"] = [n for n in PUBLISHED if n in wanted or (session.folder.path / n).exists()]
+    return content

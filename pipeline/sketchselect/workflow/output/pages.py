@@ -1,0 +1,83 @@
+"""The report page of a run: its record kept as ``report.json``, drawn as ``report.html``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
+from sketchselect.report import (
+    CertificateRecord,
+    ClusterCountRecord,
+    ComparedRecord,
+    KnownLabels,
+    ModelRecord,
+    RunRecord,
+    StageRecord,
+    TimelineRecord,
+    render,
+)
+from sketchselect.workflow.output.folder import MARKER, OutputFolder, open_folder
+from sketchselect.workflow.output.tables import plain_value
+
+MAX_SPECTRUM = 512
+"""Singular values shown."""
+
+
+def publish_report(folder: OutputFolder, record: RunRecord) -> Path:
+    """Write ``report.json`` (what the page is made from) and ``report.html``."""
+    folder.write("report.json", json.dumps(plain_value(asdict(record)), allow_nan=False) + "\n")
+    return folder.write("report.html", render(record))
+
+
+def render_folder(path: Path) -> Path:
+    """Draw ``report.html`` of an output folder again, from its ``report.json``.
+
+    Raises
+    ------
+    NotOurFolder, SourceError, DamagedFile
+        If there is nothing to draw it from.
+    """
+    if not path.is_dir():
+        raise SourceError(f"{path}: no such folder")
+    if not (path / MARKER).is_file():
+        raise NotOurFolder(f"{path}: not an output folder of sketchselect")
+    source = path / "report.json"
+    try:
+        content = json.loads(source.read_text())
+        record = record_of(content)
+    except FileNotFoundError:
+        if (path / "manifest.json").is_file():
+            raise SourceError(f"{path}: the job had output.report = false; run it again with true") from None
+        raise SourceError(f"{path}: no report.json: the run did not finish; run the job again to resume it") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedFile(f"{source}: damaged ({type(error).__name__}); run the job again") from None
+    with open_folder(path) as folder:
+        return folder.write("report.html", render(record))
+
+
+def record_of(content: Mapping[str, Any]) -> RunRecord:
+    """Return the record that `publish_report` wrote as JSON."""
+    values = dict(content)
+    values["scores"] = np.array([math.nan if v is None else v for v in values["scores"]], dtype=np.float64)
+    values["stages"] = [StageRecord(**stage) for stage in values["stages"]]
+    values["certificates"] = [
+        CertificateRecord(**{**entry, "factor": math.inf if entry["factor"] is None else entry["factor"]})
+        for entry in values["certificates"]
+    ]
+    values["compared"] = [ComparedRecord(**entry) for entry in values.get("compared", ())]
+    if values.get("model") is not None:
+        values["model"] = ModelRecord(**values["model"])
+    if values.get("cluster_count") is not None:
+        values["cluster_count"] = ClusterCountRecord(**values["cluster_count"])
+    if values.get("timeline") is not None:
+        values["timeline"] = TimelineRecord(**values["timeline"])
+    if values["known_labels"] is not None:
+        values["known_labels"] = KnownLabels(**values["known_labels"])
+    return RunRecord(**values)

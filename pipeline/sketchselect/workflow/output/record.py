@@ -1,0 +1,90 @@
+"""What a run says of itself for people: the record that the report page is drawn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sketchselect.cluster import Certificate
+from sketchselect.job.load import job_toml
+from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.summaries import ColumnStats, pick
+from sketchselect.workflow.output.manifest import Findings
+from sketchselect.workflow.output.pages import MAX_SPECTRUM
+from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.stages.clustering import sizes
+from sketchselect.workflow.stages.columns import sketch_of, view_of
+from sketchselect.workflow.stages.session import Session
+
+GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+
+
+def certificate_record(found: Certificate) -> CertificateRecord:
+    """Return a certificate as the report page shows it."""
+    confidence = None if found.confidence == 1 else found.confidence
+    return CertificateRecord(
+        found.method, found.factor, found.lower_bound, found.objective, confidence, found.sentence()
+    )
+
+
+def run_record(session: Session, found: Findings, content: dict[str, Any]) -> RunRecord:
+    """Return all that the report page shows."""
+    summary, selection, clustering, evaluation = found.summary, found.selection, found.clustering, found.evaluation
+    sketch, view = sketch_of(summary), view_of(summary)
+    points, labels = None, None
+    if found.sample is not None and view is not None:
+        rows = np.asarray(found.sample["rows"], np.int64)
+        points = np.asarray(found.sample["points"], np.float64).reshape(-1, 2)
+        labels = None if clustering is None else clustering.labels[rows]
+    agreement = None if evaluation is None else evaluation.agreement
+    certificates = () if evaluation is None else evaluation.certificates
+    return RunRecord(
+        title=session.matrix.address,
+        n_rows=session.matrix.shape[0],
+        n_columns=session.n_columns,
+        n_dropped=session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows,
+        method=selection.method,
+        method_parameters=content["selection"]["parameters"],
+        prepare=[step.description for step in session.steps],
+        scores=selection.scores,
+        support=selection.support,
+        feature_names=selection.feature_names,
+        weights=selection.weights,
+        diagnostics=plain_value(selection.diagnostics),
+        model=None if found.model is None else found.model.record(),
+        timeline=found.timeline,
+        cluster_count=found.cluster_count,
+        singular_values=None if sketch is None else np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]),
+        shrinkage=0.0 if sketch is None else float(sketch.shrinkage),
+        squared_norm=None if sketch is None else float(sketch.centered_squared_norm),
+        cluster_weights=None if clustering is None else sizes(clustering),
+        points=points,
+        point_labels=labels,
+        centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
+        image_shape=session.config.output.image_shape,
+        certificates=[certificate_record(c) for c in certificates],
+        statements=[]
+        if evaluation is None
+        else [
+            one.sentence() for one in (evaluation.selection_bound, evaluation.selected_certificate) if one is not None
+        ],
+        known_labels=None
+        if agreement is None
+        else KnownLabels(
+            agreement.table,
+            agreement.classes,
+            agreement.nmi,
+            agreement.ari,
+            agreement.nmi_all_columns,
+            agreement.ari_all_columns,
+            agreement.accuracy,
+            agreement.accuracy_all_columns,
+        ),
+        compared=() if evaluation is None else evaluation.compared,
+        stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
+        versions=content["versions"],
+        settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
+        notes=session.notes,
+        job_text=(GIVEN if session.columns_given else "") + job_toml(session.config),
+    )

@@ -1,0 +1,184 @@
+"""How clusters agree with known labels, counted piece by piece: in a job, and for any two sources of labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import ConfigError, DamagedFile, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.kmeans.agreement import best_matching
+from sketchselect.readers import Vector, open_vector
+from sketchselect.summaries import Contingency
+from sketchselect.workflow.output.folder import MARKER
+from sketchselect.workflow.output.tables import disarmed, plain_value
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are no classes."""
+
+PIECE_ROWS = 1 << 18
+"""Rows whose labels are held at a time."""
+
+_SHOWN_CLASSES = 40
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Known labels against clusters.
+
+    Parameters
+    ----------
+    table : Contingency
+        Of the rows that have both.
+    n_unknown : int
+        Rows without a known label (NaN), which are left out.
+    n_dropped : int
+        Rows without a cluster (a negative number, or NaN), which are left out.
+    """
+
+    table: Contingency
+    n_unknown: int
+    n_dropped: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is known, as JSON can hold it."""
+        table = self.table
+        return {
+            "n_rows": table.n_rows,
+            "n_classes": len(table.classes),
+            "n_clusters": len(table.clusters),
+            "nmi": table.nmi,
+            "ari": table.ari,
+            "accuracy": table.accuracy,
+            "purity": table.purity,
+            "left_out": {"no_known_label": self.n_unknown, "no_cluster": self.n_dropped},
+            "matching": [[str(a), str(b)] for a, b in self._matched()],
+            "classes": plain_value(table.classes),
+            "clusters": plain_value(table.clusters),
+            "table": table.counts.tolist(),
+        }
+
+    def _matched(self) -> list[tuple[Any, Any]]:
+        first, second = best_matching(self.table.counts)
+        return list(zip(self.table.classes[first].tolist(), self.table.clusters[second].tolist(), strict=True))
+
+    def told(self) -> str:
+        """Return it for people: the measures, then each class with the cluster that is matched with it."""
+        table = self.table
+        lines = [
+            f"{table.n_rows:,} rows: {len(table.clusters)} clusters against {len(table.classes)} known labels",
+            f"NMI {table.nmi:.4f}   ARI {table.ari:.4f}   accuracy {table.accuracy:.4f}   purity {table.purity:.4f}",
+        ]
+        if self.n_unknown or self.n_dropped:
+            lines.append(
+                f"left out: {self.n_unknown:,} rows without a known label, {self.n_dropped:,} without a cluster"
+            )
+        matched = dict(self._matched())
+        place = {cluster: j for j, cluster in enumerate(table.clusters.tolist())}
+        lines.append(f"{'label':<32} {'rows':>10}  matched cluster")
+        for i, label in enumerate(table.classes.tolist()[:_SHOWN_CLASSES]):
+            rows = int(table.counts[i].sum())
+            end = "none"
+            if label in matched:
+                held = int(table.counts[i, place[matched[label]]])
+                if held:
+                    end = f"{disarmed(str(matched[label]))}, with {held:,} of them ({held / rows:.0%})"
+            lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
+        if len(table.classes) > _SHOWN_CLASSES:
+            lines.append(f"and {len(table.classes) - _SHOWN_CLASSES} more; --json has all")
+        return "\n".join(lines)
+
+
+def cross(known: Vector, found: Vector | Array) -> Crossed:
+    """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
+
+    Raises
+    ------
+    SourceError
+        If there is more than one label for a row, or not as many labels as clusters.
+    BadParameter
+        If there are too many different labels for a table.
+    """
+    n_rows = found.shape[0]
+    for vector in (known, found):
+        if len(vector.shape) > 1 and vector.shape[1:] != (1,):
+            raise SourceError(f"{_place(vector)}: has shape {vector.shape}; one label for each row is needed")
+    if known.n_rows != n_rows:
+        raise SourceError(
+            f"{known.address}: has {known.n_rows} labels, {_place(found)} has {n_rows}; both must be of the same rows"
+        )
+    table, n_unknown, n_dropped = Contingency.of([], []), 0, 0
+    for start in range(0, n_rows, PIECE_ROWS):
+        stop = min(start + PIECE_ROWS, n_rows)
+        classes = known.read(start, stop).reshape(-1)
+        clusters = (found[start:stop] if isinstance(found, np.ndarray) else found.read(start, stop)).reshape(-1)
+        unknown, dropped = _missing(classes), _missing(clusters)
+        if clusters.dtype.kind in "if":
+            # The mark of a dropped row, as in labels.zarr.
+            dropped |= clusters < 0
+        kept = ~(unknown | dropped)
+        table = table.merge(Contingency.of(classes[kept], clusters[kept]))
+        n_unknown += int(unknown.sum())
+        n_dropped += int(dropped.sum())
+    return Crossed(table, n_unknown, n_dropped)
+
+
+def evaluate_target(target: str, labels: str | None = None) -> Crossed:
+    """Return how clusters agree with known labels.
+
+    Parameters
+    ----------
+    target : str
+        The output folder of a run, or anybody's clusters: what `open_vector` opens.
+    labels : str, optional
+        The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's folder
+        also the name of an array in the store that the run read, and by default the labels of its job.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to compare.
+    SketchSelectError
+        If something cannot be read, or is not of the same rows.
+    """
+    path, beside = Path(target), None
+    if (path / MARKER).is_file():
+        given = _inputs(path)
+        labels, beside = labels or given.get("labels"), given["url"]
+        target = str(path / "labels.zarr")
+        if not Path(target).exists():
+            raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
+    if labels is None:
+        raise ConfigError("--labels: missing; say where the known labels are")
+    found = open_vector(target, None, name="clusters")
+    crossed = cross(open_vector(labels, None, matrix_address=beside, name="labels"), found)
+    if not crossed.table.n_rows:
+        raise ConfigError(f"{labels}: no row has both a known label and a cluster")
+    return crossed
+
+
+def _missing(labels: Array) -> Array:
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    # AnnData's categories read as text: an entry without one is "nan".
+    return labels == "nan" if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
+
+
+def _place(found: Vector | Array) -> str:
+    return "the clustering" if isinstance(found, np.ndarray) else found.address
+
+
+def _inputs(path: Path) -> dict[str, Any]:
+    """Return the section ``[input]`` of the job of a finished run."""
+    try:
+        section: dict[str, Any] = json.loads((path / "manifest.json").read_text())["job"]["input"]
+        section["url"]
+    except FileNotFoundError:
+        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+    return section

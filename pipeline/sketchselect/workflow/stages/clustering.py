@@ -1,0 +1,205 @@
+"""K-means on the selected columns as they are, multiplied by the weights of the selection, or both ways."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
+from sketchselect.cluster.kmeans.weighted import WeightedColumns
+from sketchselect.errors import ConfigError
+from sketchselect.execution import Source, summarize_source
+from sketchselect.linalg.arrays import Floats
+from sketchselect.readers import open_vector
+from sketchselect.selectors import Selection
+from sketchselect.summaries import CentroidSums
+from sketchselect.workflow.output import tables
+from sketchselect.workflow.output.folder import tree_digest
+from sketchselect.workflow.stages.engines import Sparing
+from sketchselect.workflow.stages.reuse import reusable, version
+from sketchselect.workflow.stages.session import Session
+
+Variant = Literal["unweighted", "weighted"]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What k-means found in the selected columns.
+
+    Parameters
+    ----------
+    labels : array of shape (n_rows,), int32
+        Cluster of each row; -1 where the row was dropped.
+    centers : array of shape (n_clusters, n_selected)
+        Means of the clusters in the prepared, selected columns (without weights).
+    inertia : float
+        Within-cluster sum of squares in these columns (without weights).
+    n_iter : int
+        Iterations of the best start.
+    variant : {"unweighted", "weighted"}
+        Whether the columns were multiplied by the selection's weights before clustering.
+    weighted_inertia : float or None
+        What k-means minimised where they were.
+    labels_file : str
+        Where the labels are published.
+    """
+
+    labels: NDArray[np.int32]
+    centers: Floats
+    inertia: float
+    n_iter: int
+    variant: Variant = "unweighted"
+    weighted_inertia: float | None = None
+    labels_file: str = "labels.zarr"
+
+
+def cluster(session: Session, features: Source | None, selection: Selection) -> list[Clustering]:
+    """Publish the clusterings that the job asks for: one as ``labels.zarr`` and ``centers.zarr``, two under own names.
+
+    What is to be reassigned is kept under a name of its own, too: a resumed job must find what k-means left.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to cluster.
+    """
+    settings = session.config.cluster
+    assert settings is not None
+    if features is None:
+        raise ConfigError(
+            f"cluster: {selection.method} selected no column, so there is nothing to cluster; ask for more "
+            "columns, or leave [cluster] out"
+        )
+    both = settings.weighted == "both"
+    apart = both or settings.reassign
+    session.folder.discard(() if apart else (*_names("weighted"), *_names("unweighted")))
+    variants: list[Variant] = ["unweighted"] if settings.weighted is False else ["weighted"]
+    if both:
+        variants = ["unweighted", "weighted"]
+    return [_cluster(session, features, selection, variant, apart) for variant in variants]
+
+
+def discard(session: Session) -> None:
+    """Delete the clusterings of earlier runs."""
+    session.folder.discard(("labels.zarr", "labels.csv", "centers.zarr", *_names("weighted"), *_names("unweighted")))
+
+
+def publish(session: Session, chosen: Clustering) -> Clustering:
+    """Publish the better of two clusterings as ``labels.zarr`` and ``centers.zarr``."""
+    tables.write_zarr(session.folder, "labels.zarr", chosen.labels, ("row",))
+    tables.write_zarr(session.folder, "centers.zarr", chosen.centers, ("cluster", "column"))
+    return replace(chosen, labels_file="labels.zarr")
+
+
+def name_rows(session: Session, found: Clustering) -> None:
+    """Publish ``labels.csv`` where the source names its rows."""
+    if session.matrix.row_names is None:
+        session.folder.discard(("labels.csv",))
+    else:
+        tables.write_labels_csv(session.folder, session.matrix.row_names, found.labels)
+
+
+def _names(variant: str) -> tuple[str, str]:
+    return f"labels-{variant}.zarr", f"centers-{variant}.zarr"
+
+
+def _cluster(session: Session, features: Source, selection: Selection, variant: Variant, apart: bool) -> Clustering:
+    folder, settings = session.folder, session.config.cluster
+    assert settings is not None
+    weights = selection.weights if variant == "weighted" else None
+    labels_file, centers_file = _names(variant) if apart else ("labels.zarr", "centers.zarr")
+    fingerprint = {
+        "version": version(),
+        "files": [labels_file, centers_file],
+        "features": tree_digest(folder.path / "features.zarr"),
+        "settings": settings.model_dump(exclude={"certificate", "compare_all_columns", "weighted", "reassign"}),
+        "weights": None if weights is None else [float(w).hex() for w in weights],
+    }
+    stage = "k-means" if weights is None else "k-means, weighted"
+    with session.stage(stage) as entry:
+        if reusable(session, stage, fingerprint, entry):
+            labels, centers = tables.read_zarr(folder, labels_file), tables.read_zarr(folder, centers_file)
+            found = Clustering(labels.astype(np.int32), centers, entry["inertia"], entry["n_iter"])
+            found = replace(found, weighted_inertia=entry.get("weighted_inertia"))
+        elif weights is None:
+            found = k_means(session, features)
+            tables.write_zarr(folder, labels_file, found.labels, ("row",))
+        else:
+            found = k_means(session, Source(WeightedColumns(features.matrix, weights)))
+            tables.write_zarr(folder, labels_file, found.labels, ("row",))
+            sums = sums_in_selected(session, features, labels_file, found.centers.shape[0])
+            found = replace(
+                found, centers=sums.cluster_means, inertia=float(sums.objective), weighted_inertia=found.inertia
+            )
+        if not entry["reused"]:
+            tables.write_zarr(folder, centers_file, found.centers, ("cluster", "column"))
+            entry.update(inertia=found.inertia, n_iter=found.n_iter)
+            if found.weighted_inertia is not None:
+                entry["weighted_inertia"] = found.weighted_inertia
+            folder.finish(stage, fingerprint, [labels_file, centers_file], entry)
+    return replace(found, variant=variant, labels_file=labels_file)
+
+
+def sums_in_selected(session: Session, features: Source, labels_file: str, n_clusters: int) -> CentroidSums:
+    """Return the sums of published clusters in the selected columns, without weights."""
+    labels = open_vector(str(session.folder.path / labels_file), features.n_rows, name="labels")
+    source = Source(features.matrix, labels)
+    options = {**session.pass_options, "engine": session.iterating_engine(8 * source.n_rows * (source.n_columns + 1))}
+    reduced = summarize_source(source, CentroidSums(n_clusters), stage="means of the clusters", **options)
+    return cast(CentroidSums, reduced.value)
+
+
+def k_means(session: Session, source: Source) -> Clustering:
+    """Run k-means with the job's settings on any source."""
+    settings = session.config.cluster
+    assert settings is not None
+    parameters = KMeansParameters(
+        n_clusters=settings.n_clusters,
+        init=settings.init,
+        n_init=settings.n_init,
+        max_iter=settings.max_iter,
+        tol=settings.tol,
+        random_state=settings.random_state,
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = fit_kmeans(
+            source,
+            parameters,
+            engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
+            progress=Sparing(session.progress),
+            checkpoint=session.checkpoint,
+            retries=session.config.execution.retries,
+            stall_timeout=session.config.execution.stall_timeout,
+        )
+    for warning in said:
+        if issubclass(warning.category, FewerClusters):
+            session.note(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return Clustering(np.asarray(result.labels, np.int32), np.asarray(result.centers), result.inertia, result.n_iter)
+
+
+def sizes(clustering: Clustering) -> list[int]:
+    """Return the number of rows in each cluster."""
+    there = clustering.labels[clustering.labels >= 0]
+    return [int(n) for n in np.bincount(there, minlength=clustering.centers.shape[0])]
+
+
+def described(clustering: Clustering) -> dict[str, Any]:
+    """Return what the manifest says of a clustering."""
+    content: dict[str, Any] = {
+        "n_clusters": int(clustering.centers.shape[0]),
+        "inertia_selected_columns": clustering.inertia,
+        "n_iter": clustering.n_iter,
+        "cluster_sizes": sizes(clustering),
+        "dropped_rows": int((clustering.labels < 0).sum()),
+        "weighted": clustering.variant == "weighted",
+    }
+    if clustering.weighted_inertia is not None:
+        content["inertia_weighted_columns"] = clustering.weighted_inertia
+    return content

@@ -1,0 +1,250 @@
+"""The stages up to the selected columns: each publishes its own files, and is skipped if they are there already."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import SketchSelectError
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.summarize import summary_key
+from sketchselect.readers import open_matrix, row_bands
+from sketchselect.selectors import BaseSelector, Selection
+from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
+from sketchselect.workflow.output import tables
+from sketchselect.workflow.output.folder import file_digest
+from sketchselect.workflow.stages import preparing
+from sketchselect.workflow.stages.features import View, feature_dtype, write_features
+from sketchselect.workflow.stages.method import column_partition_bytes, description, reads_columns, require_weights
+from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
+from sketchselect.workflow.stages.reuse import (
+    outdate,
+    partition_print,
+    require_same_names,
+    reusable,
+    source_print,
+    target_print,
+)
+from sketchselect.workflow.stages.session import Session
+
+
+def summarize(session: Session) -> Summary[Any]:
+    """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
+    folder = session.folder
+    wanted = description(session.config, session.selector, session.n_columns)
+    if session.config.input.target is not None and not session.selector.uses_target:
+        # No summary of these methods keeps a target: that must not look as if it had been used.
+        method = session.config.select.method
+        session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
+    fingerprint = source_print(session)
+    if fingerprint is not None:
+        fingerprint["summaries"] = summary_key(wanted)
+        fingerprint["target"] = target_print(session)
+    with session.stage("summarize") as entry:
+        if reusable(session, "summarize", fingerprint, entry):
+            return codec.load(folder.path / "summary.sks")
+        require_same_names(session)
+        added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
+        if added:
+            session.progress.note(
+                f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
+                "select.normalize = false turns that off"
+            )
+        _state_projection(session, wanted)
+        reduced = summarize_source(session.source, wanted, checkpoint=session.checkpoint, **session.pass_options)
+        session.account(entry, reduced.stats)
+        session.require_unchanged()
+        # Only now: a source that cannot be read takes nothing of the earlier run away.
+        outdate(session)
+        preparing.discard(session)
+        folder.write("summary.sks", codec.encode(reduced.value))
+        folder.finish("summarize", fingerprint, ["summary.sks"], entry)
+        return reduced.value
+
+
+def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
+    """Return what the method selects from: the summary of the rows, or what its own or further passes find.
+
+    Methods that read columns, some rows, or the source more than once, publish ``columns.sks``.
+    """
+    folder, selector = session.folder, session.selector
+    further = None
+    if not session.columns_given and not selector.has_own_passes:
+        further = selector.further_description(summary)
+    if session.columns_given or not (selector.has_own_passes or further is not None):
+        folder.discard(("columns.sks",))
+        return summary
+    fingerprint = source_print(session)
+    if fingerprint is not None:
+        fingerprint["method"] = selector.method
+        # What a stream of columns leaves does not depend on how many of them are wanted in the end.
+        parameters = selector.get_params()
+        if selector.axis == "columns":
+            del parameters["n_features_to_select"]
+        fingerprint["parameters"] = tables.plain_value(parameters)
+        fingerprint["target"] = target_print(session)
+        fingerprint["partition"] = partition_print(session)
+        fingerprint["further"] = None if further is None else summary_key(further)
+    with session.stage("collect") as entry:
+        if reusable(session, "collect", fingerprint, entry):
+            return codec.load(folder.path / "columns.sks")
+        options = session.pass_options
+        if reads_columns(selector):
+            options["partition_bytes"] = column_partition_bytes(session.config.execution.partition_bytes)
+        options |= {
+            "account": lambda stats: session.account(entry, stats),
+            "checkpoint": session.checkpoint,
+        }
+        found: Summary[Any]
+        if further is None:
+            found = selector.collect(session.source, **options)
+        else:
+            found = selector.complete(summary, session.source, **options)
+        session.require_unchanged()
+        folder.write("columns.sks", codec.encode(found))
+        folder.finish("collect", fingerprint, ["columns.sks"], entry)
+        return found
+
+
+def select(session: Session, summary: Summary[Any], given: Selection | None = None) -> tuple[Selection, Model | None]:
+    """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
+
+    The data are not read: everything comes from what `collect` returned, or from a given selection.
+    """
+    folder, chosen, model = session.folder, session.config.select, None
+    with session.stage("select") as entry:
+        if given is None:
+            fitted = _fitted(session, summary)
+            selection: Selection = fitted.selection_
+            model = model_of(fitted)
+        else:
+            selection = given
+        entry["n_selected"] = len(selection.support)
+        folder.write("selection.json", tables.selection_json(selection))
+        folder.write("scores.csv", tables.scores_csv(selection))
+        if model is None:
+            folder.discard(("model.json", "path.csv"))
+        else:
+            folder.write("model.json", model_json(model))
+            folder.write("path.csv", path_csv(model))
+    found = len(selection.support) if model is None else model.terms.size
+    if given is None and chosen.n_features is not None and found < chosen.n_features:
+        session.note(f"{chosen.method} selected {found} of the {chosen.n_features} columns asked for")
+    require_weights(session.config, selection)
+    return selection, model
+
+
+def _fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
+    """Return the fitted selector; what it warns of is a note of the run."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fitted = session.selector.fit_summary(summary)
+    for warning in said:
+        if issubclass(warning.category, UserWarning):
+            session.note(f"{session.selector.method}: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return fitted
+
+
+def write_selected(
+    session: Session, summary: Summary[Any], selection: Selection
+) -> tuple[Source | None, dict[str, Any] | None]:
+    """Publish ``features.zarr``, and return it as a source with the sample for the 2-D view."""
+    folder, seed = session.folder, _seed(session)
+    if not session.config.output.features or selection.support.size == 0:
+        folder.discard(("features.zarr",))
+        return None, None
+    fingerprint = source_print(session)
+    if fingerprint is not None:
+        fingerprint["support"] = [int(j) for j in selection.support]
+        fingerprint["dtype"] = str(feature_dtype(session.source))
+        fingerprint["seed"] = seed
+        fingerprint["summary"] = file_digest(folder.path / "summary.sks")
+    with session.stage("write features") as entry:
+        if not reusable(session, "write features", fingerprint, entry):
+            path = folder.staging("features.zarr")
+            if not session.engine.can_write(str(path.parent)):
+                raise SketchSelectError(
+                    f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
+                    "every worker share"
+                )
+            gaps = session.config.input.nonfinite == "missing"
+            source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
+            view = view_of(summary)
+            reduced = write_features(source, selection.support, path, view, seed, **session.pass_options)
+            session.account(entry, reduced.stats)
+            session.require_unchanged()
+            folder.publish("features.zarr")
+            entry["view"] = {"rows": reduced.value.rows.tolist(), "points": reduced.value.points.tolist()}
+            folder.finish("write features", fingerprint, ["features.zarr"], entry)
+        view_sample = entry.pop("view")
+    dropped = session.config.input.nonfinite
+    return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=dropped)), view_sample
+
+
+def view_of(summary: Summary[Any]) -> View | None:
+    """Return the plane of the sketch's two top directions through the mean, signs fixed; None without a sketch."""
+    sketch = sketch_of(summary)
+    if sketch is None:
+        return None
+    axes = np.zeros((2, sketch.n_features))
+    top = sketch.centered_directions.vectors[:2]
+    axes[: len(top)] = top
+    largest = np.abs(axes).argmax(axis=1)
+    signs = np.where(axes[np.arange(2), largest] < 0, -1.0, 1.0)
+    return View(np.asarray(sketch.mean), (axes * signs[:, None]).T.copy())
+
+
+def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
+    """Return the sketch in a job's summary, None where the job makes none."""
+    members = summary.values() if isinstance(summary, Bundle) else [summary]
+    if not any(member.kind == FrequentDirections.kind for member in members):
+        return None
+    sketch = pick(summary, FrequentDirections.kind)
+    assert isinstance(sketch, FrequentDirections)
+    return sketch
+
+
+def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
+    """Say, before the first pass starts, what it will need."""
+    from sketchselect.execution import make_plan, projection
+    from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, tiling
+
+    matrix, target = session.matrix, session.source.target
+    n_columns = session.n_columns
+    n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
+    part, held, passes, size = wanted, 0, 1, session.config.execution.partition_bytes
+    tiles = tiling(wanted, n_columns, n_targets)
+    if tiles is not None:
+        panels = [panel for member in tiles.wide.values() for panel in tiles.panels(member)]
+        part = max(panels, key=lambda panel: panel.projected_nbytes(n_columns, n_targets))
+        held = 8 * tiles.edges[-1] ** 2 * len(tiles.wide)
+        passes = len(panels) + (tiles.others is not None)
+        size = TILED_PARTITION_NBYTES if size is None else size
+    bands = row_bands(matrix, size)
+    if bands.read_amplification > 1:
+        session.note(
+            f"{matrix.address}: chunks are taller than a partition, every byte is decoded "
+            f"{bands.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
+        )
+    state = part.projected_nbytes(n_columns, n_targets)
+    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * matrix.shape[1] * 8, state)
+    working = part.working_nbytes(n_columns, n_targets)
+    projected = projection(
+        session.source,
+        bands,
+        plan,
+        state_nbytes=state,
+        working_nbytes=working,
+        engine=session.engine,
+        held_nbytes=held,
+    )
+    times = f"; {passes} passes, as there are so many columns" if passes > 1 else ""
+    session.progress.note(f"summarize: {projected.sentence()}{times}")
+
+
+def _seed(session: Session) -> int:
+    return session.config.cluster.random_state if session.config.cluster else 0

@@ -1,0 +1,210 @@
+"""How good the answer is: exact objective in all columns, certificates, and agreement with labels known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from sketchselect.cluster import Certificate, SelectionBound
+from sketchselect.errors import BadParameter
+from sketchselect.execution import Source, summarize_source
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.readers import Vector, open_vector
+from sketchselect.report import ComparedRecord
+from sketchselect.selectors import Selection
+from sketchselect.summaries import CentroidSums, Summary
+from sketchselect.workflow.stages.agreement import MAX_CLASSES, cross
+from sketchselect.workflow.stages.certificates import prove, reassigned
+from sketchselect.workflow.stages.clustering import Clustering, k_means, publish
+from sketchselect.workflow.stages.session import Session
+
+_TIE = 1e-9
+"""Objectives of one partition, summed in another order, differ by less."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How clusters agree with known labels.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Names of the classes, sorted.
+    table : array of shape (n_classes, n_clusters)
+        Rows of each class in each cluster.
+    nmi, ari, accuracy : float
+        Normalised mutual information (arithmetic), adjusted Rand index, and share of rows in their class's cluster
+        under the best matching; dropped rows are left out.
+    nmi_all_columns, ari_all_columns, accuracy_all_columns : float or None
+        The same for k-means on all columns, where the job asked for the comparison.
+    """
+
+    classes: tuple[str, ...]
+    table: Array
+    nmi: float
+    ari: float
+    accuracy: float
+    nmi_all_columns: float | None = None
+    ari_all_columns: float | None = None
+    accuracy_all_columns: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of a clustering.
+
+    Parameters
+    ----------
+    objective : float
+        Exact within-cluster sum of squares in all prepared columns.
+    means : array of shape (n_clusters, n_columns)
+        Mean of each cluster in all prepared columns.
+    certificates : tuple of Certificate
+        Bounds on objective / optimum; empty where the job wants none.
+    agreement : Agreement or None
+        With known labels.
+    objective_all_columns : float or None
+        Objective of k-means on all columns, where the job asked for the comparison.
+    compared : tuple of ComparedRecord
+        All clusterings that were made, where there are several.
+    selected_certificate : Certificate or None
+        Of k-means itself: of the clustering it found, in the columns that it worked on.
+    selection_bound : SelectionBound or None
+        What the selected columns promised for all columns before they were clustered.
+    moved : Moved or None
+        What one reassignment in all columns changed, where the job asked for it.
+    """
+
+    objective: float
+    means: Floats
+    certificates: tuple[Certificate, ...] = ()
+    agreement: Agreement | None = None
+    objective_all_columns: float | None = None
+    compared: tuple[ComparedRecord, ...] = ()
+    selected_certificate: Certificate | None = None
+    selection_bound: SelectionBound | None = None
+    moved: Moved | None = None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a reassignment changed.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows that went to another cluster.
+    objective_before : float
+        In all prepared columns, before.
+    """
+
+    n_rows: int
+    objective_before: float
+
+
+def evaluate(
+    session: Session, summary: Summary[Any], selection: Selection, features: Source, found: Sequence[Clustering]
+) -> tuple[Clustering, Evaluation]:
+    """Compute the exact objective of each clustering in one pass, then all that follows; return the better one first.
+
+    Of two clusterings (with the selection's weights and without) the one of the lower objective in all columns is
+    published as the job's; a tie goes to the first.
+    """
+    settings = session.config.cluster
+    assert settings is not None
+    sums = []
+    for one in found:
+        with session.stage("objective" if len(found) == 1 else f"objective, {one.variant}") as entry:
+            sums.append(cluster_sums(session, one, entry))
+    # Of equal partitions, which differ by rounding alone, the first.
+    best = next(i for i, one in enumerate(sums) if one.objective <= min(s.objective for s in sums) * (1 + _TIE))
+    clustering, objective, means = found[best], float(sums[best].objective), sums[best].cluster_means
+    moved: Moved | None = None
+    if settings.reassign:
+        clustering, after = reassigned(session, features, selection, clustering, sums[best])
+        moved = Moved(int(np.count_nonzero(after.labels != found[best].labels)), objective)
+        objective, means = float(after.objective), after.means
+    elif len(found) > 1:
+        clustering = publish(session, clustering)
+    proofs = prove(session, summary, selection, features, found[best], clustering, sums[best], objective)
+    on_all = None
+    if settings.compare_all_columns:
+        with session.stage("k-means on all columns") as entry:
+            on_all = k_means(session, Source(session.matrix, None, None, session.steps))
+            entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
+    known = session.vector("labels")
+    shown = [clustering if place == best else one for place, one in enumerate(found)]
+    all_found = [*shown, *([] if on_all is None else [on_all])]
+    agreements = [None if known is None else agree(known, one, on_all, session.note) for one in all_found]
+    compared = []
+    for place, (one, own) in enumerate(zip(all_found, agreements, strict=True)):
+        compared.append(
+            ComparedRecord(
+                "all columns" if one is on_all else _columns(one, moved is not None and place == best),
+                objective if place == best else float(sums[place].objective) if place < len(sums) else one.inertia,
+                None if own is None else own.nmi,
+                None if own is None else own.ari,
+                place == best,
+            )
+        )
+    evaluation = Evaluation(
+        objective,
+        means,
+        proofs.certificates,
+        agreements[best],
+        None if on_all is None else on_all.inertia,
+        tuple(compared) if len(compared) > 1 else (),
+        proofs.selected,
+        proofs.selection,
+        moved,
+    )
+    return clustering, evaluation
+
+
+def _columns(clustering: Clustering, was_reassigned: bool) -> str:
+    found = "selected columns, weighted" if clustering.variant == "weighted" else "selected columns"
+    return f"{found}, reassigned" if was_reassigned else found
+
+
+def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:
+    """Return the sums of a published clustering in all prepared columns: one fused pass."""
+    n_clusters = clustering.centers.shape[0]
+    labels = open_vector(str(session.folder.path / clustering.labels_file), session.matrix.shape[0], name="labels")
+    source = Source(session.matrix, labels, None, session.steps)
+    reduced = summarize_source(
+        source, CentroidSums(n_clusters), stage="objective", checkpoint=session.checkpoint, **session.pass_options
+    )
+    session.account(entry, reduced.stats)
+    session.require_unchanged()
+    return cast(CentroidSums, reduced.value)
+
+
+def agree(
+    known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
+) -> Agreement | None:
+    """Return the agreement with known labels, rows labelled NaN left out; None where they are no classes."""
+    try:
+        found = cross(known, clustering.labels)
+        count = str(len(found.table.classes))
+    except BadParameter:
+        found, count = None, f"more than {MAX_CLASSES}"
+    if found is not None and found.n_unknown:
+        note(f"labels: {found.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
+    if found is None or not 0 < len(found.table.classes) <= MAX_CLASSES:
+        note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
+        return None
+    own = found.table
+    table = np.zeros((len(own.classes), clustering.centers.shape[0]), dtype=np.int64)
+    table[:, own.clusters] = own.counts
+    other = None if on_all is None else cross(known, on_all.labels).table
+    return Agreement(
+        tuple(map(str, own.classes.tolist())),
+        table,
+        own.nmi,
+        own.ari,
+        own.accuracy,
+        *((None, None, None) if other is None else (other.nmi, other.ari, other.accuracy)),
+    )

@@ -1,0 +1,214 @@
+"""The pass that writes the prepared, selected columns, and takes a sample of all columns for the 2-D view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import SketchSelectError
+from sketchselect.execution import Block, Source, reduce_blocks
+from sketchselect.execution.reduce import Reduced
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_columns, take_rows
+from sketchselect.readers import row_bands
+from sketchselect.readers.partitions import even_bands
+
+SAMPLE_ROWS = 2000
+_HASH_PIECE = 1 << 20
+_SMALL_INTEGERS = 2
+_SINGLE = 4
+
+
+@dataclass(frozen=True)
+class View:
+    """A plane to look at the rows in: directions of the sketch, and where its origin is.
+
+    Parameters
+    ----------
+    mean : array of shape (n_columns,)
+        Mean of the rows.
+    axes : array of shape (n_columns, 2)
+        Two orthonormal directions.
+    """
+
+    mean: Floats
+    axes: Floats
+
+    def project(self, rows: Any) -> Floats:
+        """Return the coordinates of some rows, dense or CSR, in the plane, shape (n_rows, 2)."""
+        if is_csr(rows):
+            parts = [self.project(densify(take_rows(rows, a, b))) for a, b in row_pieces(rows)]
+            return np.concatenate([np.empty((0, 2)), *parts])
+        points: Floats = (rows.astype(np.float64) - self.mean) @ self.axes
+        return points
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The sampled rows of some blocks: global indices and coordinates in the view."""
+
+    rows: NDArray[np.int64]
+    points: Floats
+
+
+@dataclass(frozen=True)
+class WriteColumns:
+    """Leaf of the pass: write a block's chosen columns to their own chunks, and project its sampled rows.
+
+    Parameters
+    ----------
+    path : str
+        The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one.
+    columns : tuple of int
+        Chosen columns.
+    view : View or None
+        For the sample; None takes none.
+    sample : array of int
+        Sorted global indices of the sampled rows.
+    """
+
+    path: str
+    columns: tuple[int, ...]
+    view: View | None
+    sample: NDArray[np.int64]
+
+    def __call__(self, block: Block) -> Sampled:
+        """Write, and return the projected sample. Writing again writes the same."""
+        import zarr
+
+        array: Any = zarr.open_array(self.path, mode="r+")
+        chosen = _columns(block.values, self.columns).astype(array.dtype)
+        if block.kept is not None:
+            whole = np.full((block.stop - block.start, len(self.columns)), np.nan, dtype=array.dtype)
+            whole[block.kept - block.start] = chosen
+            chosen = whole
+        if block.stop > block.start:
+            array[block.start : block.stop] = chosen
+        if self.view is None:
+            return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
+        rows = np.arange(block.start, block.stop) if block.kept is None else np.asarray(block.kept)
+        here = np.flatnonzero(np.isin(rows, self.sample))
+        return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
+
+
+def _columns(rows: Any, columns: tuple[int, ...]) -> Array:
+    """Return the chosen columns of dense or CSR rows, dense."""
+    if is_csr(rows):
+        return densify(take_columns(rows, columns))
+    out: Array = rows[:, list(columns)]
+    return out
+
+
+def join_samples(left: Sampled, right: Sampled) -> Sampled:
+    """Return both samples, in row order."""
+    return Sampled(np.concatenate([left.rows, right.rows]), np.concatenate([left.points, right.points]))
+
+
+def sample_rows(n_rows: int, seed: int, size: int = SAMPLE_ROWS) -> NDArray[np.int64]:
+    """Return the `size` row indices with the smallest hashes, sorted: a uniform sample that depends on `seed` alone."""
+    if n_rows <= size:
+        return np.arange(n_rows, dtype=np.int64)
+    key = derive_seed(seed, "view sample")
+    rows, draws = np.empty(0, np.int64), np.empty(0)
+    for start in range(0, n_rows, _HASH_PIECE):
+        fresh = np.arange(start, min(start + _HASH_PIECE, n_rows), dtype=np.int64)
+        rows = np.concatenate([rows, fresh])
+        draws = np.concatenate([draws, uniforms(key, fresh.astype(np.uint64))])
+        if rows.size > size:
+            keep = np.argpartition(draws, size - 1)[:size]
+            rows, draws = rows[keep], draws[keep]
+    return np.sort(rows)
+
+
+def feature_dtype(source: Source) -> np.dtype[Any]:
+    """Return float32 where that holds every prepared value exactly, else float64."""
+    dtype = source.matrix.dtype
+    if dtype.kind == "f":
+        return np.dtype(np.float32 if dtype.itemsize <= _SINGLE else np.float64)
+    exact = dtype.itemsize <= _SMALL_INTEGERS and not source.prepare
+    return np.dtype(np.float32 if exact else np.float64)
+
+
+def write_features(
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, **options: Any
+) -> Reduced[Sampled]:
+    """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
+
+    Rows dropped for non-finite values are rows of NaN.
+
+    Parameters
+    ----------
+    source : Source
+        All columns.
+    support : array of int
+        Selected columns, ascending.
+    path : Path
+        Where nothing is yet.
+    view : View or None
+        What the sample is projected on; None takes no sample.
+    seed : int
+        Decides which rows are sampled.
+    **options
+        For `reduce_blocks`.
+
+    Raises
+    ------
+    SketchSelectError
+        If tasks wrote where this process cannot see it.
+    """
+    array, described = feature_pass(source, support, path, view, seed, options.pop("partition_bytes", None))
+    reduced: Reduced[Sampled] = reduce_blocks(**described, **options)
+    if array.nchunks_initialized < array.nchunks:
+        raise SketchSelectError(
+            f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
+            "output.dir must be a folder that this process and every worker share"
+        )
+    return reduced
+
+
+def feature_pass(
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, size: int | str | None
+) -> tuple[Any, dict[str, Any]]:
+    """Make the array that `write_features` fills; return it, and what `reduce_blocks` takes to fill it."""
+    source = replace(source, takes_sparse=True)
+    # Chunks are of one height, and begin where partitions do.
+    bands = even_bands(source.matrix, size, len(support)) if source.is_sparse else row_bands(source.matrix, size)
+    height = bands.edges[1] - bands.edges[0]
+    array = _create(path, source, support, height)
+    sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
+    return array, {
+        "source": source,
+        "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
+        "merge": join_samples,
+        "bands": bands,
+        "partition_bytes": size,
+        "stage": "write features",
+        "state_nbytes": 24 * SAMPLE_ROWS,
+        "working_nbytes": 3 * 8 * height * len(support),
+    }
+
+
+def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:
+    import zarr
+    from zarr.codecs import ZstdCodec
+
+    names = source.feature_names
+    attributes = {"columns": [int(j) for j in support], "prepare": list(source.prepare_labels)}
+    if names is not None:
+        attributes["feature_names"] = [names[j] for j in support]
+    return zarr.create_array(
+        str(path),
+        shape=(source.n_rows, len(support)),
+        chunks=(chunk_rows, len(support)),
+        dtype=feature_dtype(source),
+        compressors=ZstdCodec(level=1, checksum=True),
+        fill_value=float("nan"),
+        attributes=attributes,
+        dimension_names=("row", "column"),
+        config={"write_empty_chunks": True},
+    )

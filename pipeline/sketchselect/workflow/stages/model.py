@@ -1,0 +1,298 @@
+"""The model that a method with a target fitted: ``model.json``, ``path.csv``, and what the report shows of both."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.report import ModelRecord
+from sketchselect.selectors import BaseSelector
+from sketchselect.workflow.output.tables import plain_value
+
+MAX_LINES = 30
+"""Columns whose coefficients are followed along the path on the page."""
+
+MAX_LISTED = 100
+"""Coefficients listed on the page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A sparse linear model and the path it was chosen from.
+
+    Parameters
+    ----------
+    method, task : str
+        What fitted it, and whether to a number ("regression") or to classes ("classification").
+    terms : array of shape (k,)
+        Terms with a coefficient, ascending: columns, or with ``degree = 2`` also squares and products of them.
+    names : tuple of str or None
+        Names of all terms; None where the columns have none.
+    coefficients : array of shape (k, n_outputs)
+        In original units: an output is ``intercept + values of the terms @ coefficients`` for a prepared row.
+    intercepts : array of shape (n_outputs,)
+        Minus infinity for a class without rows.
+    standardized : array of shape (k, n_targets)
+        Of the terms scaled to standard deviation 1: comparable with one another.
+    classes : tuple or None
+        Labels of a classification. Two classes have one output, the log odds of the second; more have one each.
+    path : ModelPath
+        All models it was chosen from; see `sketchselect.selectors.supervised.model_path`.
+    chosen_by : str
+        What decided: the number of columns, a criterion, cross-validation.
+    rule : str
+        Which point of a cross-validation curve is taken: "min" or "1se".
+    n_rows : int
+        Rows it was fitted to.
+    prepare : tuple of str
+        Steps the rows went through first.
+    expansion : Expansion or None
+        How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.moments`.
+    """
+
+    method: str
+    task: str
+    terms: NDArray[np.int64]
+    names: tuple[str, ...] | None
+    coefficients: Floats
+    intercepts: Floats
+    standardized: Floats
+    classes: tuple[Any, ...] | None
+    path: Any
+    chosen_by: str
+    rule: str
+    n_rows: int
+    prepare: tuple[str, ...]
+    expansion: Any = None
+
+    def name_of(self, term: int) -> str:
+        """Return what a term is called."""
+        return f"column {term}" if self.names is None else self.names[term]
+
+    def columns_of(self, terms: NDArray[np.int64]) -> list[list[int]]:
+        """Return the columns that each term is the product of."""
+        if self.expansion is None:
+            return [[int(j)] for j in terms]
+        pairs = zip(*self.expansion.columns(terms), strict=True)
+        return [[int(i)] if j < 0 else [int(i), int(j)] for i, j in pairs]
+
+    @property
+    def explained(self) -> float | None:
+        """Share of the targets' variance that the chosen model explains on the rows it was fitted to."""
+        return self._share(float(self.path.residual_squares[self.path.chosen]))
+
+    @property
+    def explained_held_out(self) -> float | None:
+        """The same on held-out folds; None without cross-validation."""
+        errors = self.path.mean_cv_error
+        return None if errors is None else self._share(float(errors[self.path.chosen]))
+
+    def _share(self, error: float) -> float | None:
+        total = float(np.sum(self.path.target_squares))
+        return 1.0 - error / total if total > 0 else None
+
+    def sentence(self) -> str:
+        """Return the model in one line for the terminal."""
+        k, path = self.terms.size, self.path
+        value = f"alpha {path.values[path.chosen]:.6g}, " if path.parameter == "alpha" else ""
+        text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
+        if self.task == "regression":
+            shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
+            said = [f"{share:.4f} {where}" for share, where in shares if share is not None]
+            text += f"; R2 {', '.join(said)}" if said else ""
+        return text
+
+    @property
+    def _word(self) -> str:
+        return "column" if self.expansion is None else "term"
+
+    def outline(self) -> dict[str, Any]:
+        """Return what manifest and ``model.json`` say of the model, without its coefficients."""
+        path, i = self.path, self.path.chosen
+        content: dict[str, Any] = {
+            "method": self.method,
+            "task": self.task,
+            "classes": None if self.classes is None else list(self.classes),
+            "n_rows": self.n_rows,
+            "n_terms": int(self.terms.size),
+            "chosen_by": self.chosen_by,
+            "path_parameter": path.parameter,
+            "path_value": float(path.values[i]),
+            "path_length": len(path),
+            "mean_squared_residual": float(path.residual_squares[i]),
+            "r2": self.explained,
+            "criteria": {name: float(values[i]) for name, values in path.criteria.items()},
+            "cv": None,
+        }
+        if path.cv_errors is not None:
+            content["cv"] = {
+                "n_folds": int(path.cv_errors.shape[1]),
+                "rule": self.rule,
+                "mean_squared_error": float(path.mean_cv_error[i]),
+                "standard_error": _standard_error(path.cv_errors[i]),
+                "r2": self.explained_held_out,
+            }
+        return content
+
+    def record(self) -> ModelRecord:
+        """Return what the page shows of it."""
+        path = self.path
+        strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
+        followed, lines = _lines(path)
+        return ModelRecord(
+            task=self.task,
+            outputs=_outputs(self.classes, self.coefficients.shape[1]),
+            terms=[self.name_of(int(self.terms[j])) for j in strongest],
+            coefficients=self.coefficients[strongest],
+            strengths=self._signed()[strongest],
+            intercepts=self.intercepts,
+            n_terms=int(self.terms.size),
+            chosen_by=self.chosen_by,
+            explained=self.explained,
+            explained_held_out=self.explained_held_out,
+            parameter=path.parameter,
+            values=path.values,
+            sizes=path.n_nonzero,
+            chosen=int(path.chosen),
+            path_terms=[self.name_of(int(j)) for j in followed],
+            path_lines=lines,
+            criteria={name: np.asarray(values) for name, values in path.criteria.items()},
+            cv_mean=path.mean_cv_error,
+            cv_error=None
+            if path.cv_errors is None
+            else np.array([_standard_error(row) or 0.0 for row in path.cv_errors]),
+            cv_folds=0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
+            cv_rule=self.rule,
+            expanded=self.expansion is not None,
+        )
+
+    def _signed(self) -> Floats:
+        """Return one number per column: its standardised coefficient, or the norm of several targets'."""
+        if self.standardized.shape[1] == 1:
+            return self.standardized[:, 0]
+        norms: Floats = np.linalg.norm(self.standardized, axis=1)
+        return norms
+
+
+def model_of(fitted: BaseSelector) -> Model | None:
+    """Return the model of a fitted selector; None where it fits none."""
+    path = getattr(fitted, "path_", None)
+    if path is None:
+        return None
+    terms = np.asarray(path.model.support, dtype=np.int64)
+    coefficients = np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)).T[terms]
+    classes = getattr(fitted, "classes_", None)
+    task = str(getattr(fitted, "task", "regression"))
+    return Model(
+        method=fitted.method,
+        task=task,
+        terms=terms,
+        names=getattr(fitted, "_term_names", None),
+        coefficients=coefficients,
+        intercepts=np.atleast_1d(np.asarray(fitted.intercept_, dtype=np.float64)),
+        standardized=path.model.coef,
+        classes=None if classes is None or task != "classification" else tuple(np.asarray(classes).tolist()),
+        path=path,
+        chosen_by=_chosen_by(fitted, path),
+        rule=str(getattr(fitted, "cv_rule", "min")),
+        n_rows=int(fitted.summary_.n_rows),
+        prepare=fitted.selection_.prepare,
+        expansion=getattr(fitted, "_expansion", None),
+    )
+
+
+def model_json(model: Model) -> str:
+    """Return the content of ``model.json``: enough to compute every output, and what speaks for the model."""
+    content = {
+        "format": 1,
+        **model.outline(),
+        "prepare": list(model.prepare),
+        "outputs": _outputs(model.classes, model.coefficients.shape[1]),
+        "intercepts": model.intercepts,
+        "terms": model.columns_of(model.terms),
+        "term_names": None if model.names is None else [model.names[int(j)] for j in model.terms],
+        "coefficients": model.coefficients,
+        "standardized_coefficients": model.standardized,
+        "scaling": _scaling(model),
+    }
+    return json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n"
+
+
+def _scaling(model: Model) -> dict[str, Any] | None:
+    """Return the means and scales that columns are standardised by before they are multiplied; None where none are."""
+    if model.expansion is None:
+        return None
+    used = sorted({j for columns in model.columns_of(model.terms) for j in columns})
+    return {"columns": used, "mean": model.expansion.mean[used], "scale": model.expansion.scale[used]}
+
+
+def path_csv(model: Model) -> str:
+    """Return one line per model of the path: value, columns, fit, criteria, cross-validation, and which was chosen."""
+    path = model.path
+    stream = io.StringIO()
+    rows = csv.writer(stream, lineterminator="\n")
+    criteria = sorted(path.criteria)
+    fit = ("n_terms", "mean_squared_residual", *criteria)
+    rows.writerow([path.parameter, *fit, "cv_error", "cv_standard_error", "chosen", "terms"])
+    residuals, sizes = path.residual_squares, path.n_nonzero
+    for i, candidate in enumerate(path.candidates):
+        errors = ["", ""]
+        if path.cv_errors is not None:
+            spread = _standard_error(path.cv_errors[i])
+            errors = [repr(float(path.mean_cv_error[i])), "" if spread is None else repr(spread)]
+        value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
+        scores = [repr(float(path.criteria[name][i])) for name in criteria]
+        used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))
+        rows.writerow([value, int(sizes[i]), repr(float(residuals[i])), *scores, *errors, int(i == path.chosen), used])
+    return stream.getvalue()
+
+
+def _chosen_by(fitted: BaseSelector, path: Any) -> str:
+    """Return in words what decided for the model."""
+    if getattr(fitted, "n_features_to_select", None) is not None:
+        return "the number of columns asked for"
+    if getattr(fitted, "alpha", None) is not None and path.parameter == "alpha":
+        return "the alpha asked for"
+    errors = path.cv_errors
+    if errors is not None:
+        within = " within one standard error" if getattr(fitted, "cv_rule", "min") == "1se" else ""
+        return f"{errors.shape[1]}-fold cross-validation{within}"
+    criterion = getattr(fitted, "criterion", None)
+    return "the default, half of the columns" if criterion is None else str(criterion).upper()
+
+
+def _standard_error(errors: Floats) -> float | None:
+    """Return the standard error of the mean over folds; None for a single fold."""
+    return float(errors.std(ddof=1) / np.sqrt(errors.size)) if errors.size > 1 else None
+
+
+def _lines(path: Any) -> tuple[NDArray[np.int64], Floats]:
+    """Return the columns that are strongest anywhere on the path, and their standardised coefficients along it."""
+    strongest: dict[int, float] = {}
+    for candidate in path.candidates:
+        for j, size in zip(candidate.support, np.linalg.norm(candidate.coef, axis=1), strict=True):
+            strongest[int(j)] = max(strongest.get(int(j), 0.0), float(size))
+    followed = sorted(strongest, key=lambda j: (-strongest[j], j))[:MAX_LINES]
+    place = {j: i for i, j in enumerate(followed)}
+    lines = np.zeros((len(path.candidates), len(followed)))
+    for i, candidate in enumerate(path.candidates):
+        for j, row in zip(candidate.support, candidate.coef, strict=True):
+            if int(j) in place:
+                lines[i, place[int(j)]] = row[0] if row.size == 1 else np.linalg.norm(row)
+    return np.array(followed, dtype=np.int64), lines
+
+
+def _outputs(classes: tuple[Any, ...] | None, n_outputs: int) -> list[str]:
+    """Return what each output is."""
+    if classes is None:
+        return ["target"] if n_outputs == 1 else [f"target {i}" for i in range(n_outputs)]
+    if n_outputs == 1:
+        return [f"log odds of {classes[-1]} against {classes[0]}"]
+    return [f"score of {label}" for label in classes]

@@ -1,0 +1,106 @@
+"""The stage before the first pass: what prepare steps need to know of all rows, published as ``prepare.sks``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.summaries import StepStatistics, Summary, codec
+from sketchselect.workflow.stages.reuse import outdate, reusable, source_print
+from sketchselect.workflow.stages.session import Session
+
+FILE = "prepare.sks"
+"""Name of the file of statistics in an output folder."""
+
+
+def use_given(session: Session) -> None:
+    """Fit the steps with the file of ``[prepare] fitted``, where the job names one; the source is not read.
+
+    Raises
+    ------
+    SketchSelectError
+        If there is no such file, or it holds statistics of other steps or columns.
+    """
+    given = session.config.prepare.fitted
+    if given is None:
+        return
+    try:
+        session.use_fitted(*_fitted(session, codec.load(given)))
+    except SketchSelectError as error:
+        said = str(error).removeprefix(f"{given}: ")
+        raise type(error)(f"prepare.fitted: {given}: {said}") from None
+
+
+def _fitted(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
+    from sketchselect.execution import SerialEngine, fit_steps
+
+    fitted = fit_steps(session.source, statistics=statistics, engine=SerialEngine())
+    return fitted.steps, fitted.statistics
+
+
+def prepare(session: Session) -> None:
+    """Fit the steps that need statistics of all rows, one pass each, and publish what they were fitted from.
+
+    Nothing is done where no step needs any. What an earlier run of the same steps on the same source published is used
+    again; so is the file of ``[prepare] fitted``, which makes appended rows cost only themselves.
+    """
+    if session.statistics is not None:
+        _publish_given(session)
+    elif any(not step.is_fitted for step in session.steps):
+        _fit(session)
+    for step in session.steps:
+        for text in step.notes():
+            session.note(text)
+
+
+def _publish_given(session: Session) -> None:
+    """Keep a copy of the statistics given beside what is made with them."""
+    assert session.statistics is not None
+    raw, path = codec.encode(session.statistics), session.folder.path / FILE
+    if not path.exists() or path.read_bytes() != raw:
+        outdate(session)
+        session.folder.write(FILE, raw)
+    session.progress.note(f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read")
+
+
+def _fit(session: Session) -> None:
+    from sketchselect.execution import fit_steps
+
+    fingerprint = source_print(session)
+    with session.stage("prepare") as entry:
+        if reusable(session, "prepare", fingerprint, entry):
+            session.use_fitted(*_fitted(session, codec.load(session.folder.path / FILE)))
+            return
+        fitted = fit_steps(
+            session.source,
+            account=lambda stats: session.account(entry, stats),
+            checkpoint=session.checkpoint,
+            **session.pass_options,
+        )
+        assert fitted.statistics is not None
+        session.require_unchanged()
+        outdate(session)
+        session.folder.write(FILE, codec.encode(fitted.statistics))
+        session.folder.finish("prepare", fingerprint, [FILE], entry)
+        session.use_fitted(fitted.steps, fitted.statistics)
+
+
+def discard(session: Session) -> None:
+    """Delete the statistics of an earlier job, where this one's steps need none."""
+    if session.statistics is None:
+        session.folder.discard((FILE,))
+
+
+def check_steps(session: Session) -> None:
+    """Raise `ConfigError` where a step and something else in the job cannot both be meant."""
+    changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    if changing and session.config.output.image_shape is not None:
+        raise ConfigError(
+            f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"
+        )
+
+
+def beside(selection_folder: Any, labels: Any) -> str | None:
+    """Return the file of statistics beside a selection whose rows were prepared with fitted steps; None without."""
+    path = selection_folder / FILE
+    return str(path) if path.exists() and any("#" in label for label in labels) else None

@@ -1,0 +1,285 @@
+"""What the stages of a job share: source, output folder, an engine that starts when first needed, and a diary."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged, Terminated
+from sketchselect.job.schema import JobConfig
+from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.workflow.output.folder import OutputFolder, open_folder
+from sketchselect.workflow.stages.engines import engine_for, iterating_engine, library_logs
+
+if TYPE_CHECKING:
+    from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+    from sketchselect.prepare import Step
+    from sketchselect.selectors import BaseSelector
+    from sketchselect.summaries import StepStatistics
+
+
+@dataclass
+class Session:
+    """A job being worked on.
+
+    Parameters
+    ----------
+    config : JobConfig
+        The job.
+    folder : OutputFolder
+        Its output, locked.
+    progress : Progress
+        What is told how far it is.
+    client : object
+        What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`.
+    """
+
+    config: JobConfig
+    folder: OutputFolder
+    progress: Progress
+    client: Any = None
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    engine_description: dict[str, Any] | None = None
+    projected_nbytes: int = 0
+    columns_given: bool = False
+    statistics: StepStatistics | None = None
+    _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _engine: Any = None
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The source, opened and screened."""
+        given = self.config.input
+        return open_matrix(
+            given.url,
+            key=given.key,
+            storage_options=given.storage_options or None,
+            missing_chunks=given.missing_chunks,
+            nonfinite=given.nonfinite,
+        )
+
+    @cached_property
+    def identity(self) -> str | None:
+        """Fingerprint of the source's content when the job began; None if it cannot be told."""
+        return self.matrix.identity(0, self.matrix.shape[0])
+
+    @cached_property
+    def selector(self) -> BaseSelector:
+        """The unfitted estimator of the job's method, which has seen which classes its target holds."""
+        from sketchselect.workflow.stages.method import estimator
+
+        return estimator(self.config, self.vector("target"))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Prepare steps: the job's, and then the method's own that are not among them; fitted by the first stage."""
+        from sketchselect.prepare import resolve
+
+        steps = resolve(self.config.prepare.entries)
+        names = {step.name for step in steps}
+        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+
+    def use_fitted(self, steps: tuple[Step, ...], statistics: StepStatistics | None) -> None:
+        """Take steps as they are after fitting, and what they were fitted from."""
+        self.steps, self.statistics = steps, statistics
+
+    @property
+    def prepare(self) -> tuple[str, ...]:
+        """Labels of the prepare steps."""
+        return tuple(step.label for step in self.steps)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the prepared rows."""
+        from sketchselect.prepare import columns_after
+
+        return columns_after(self.steps, self.matrix.shape[1])
+
+    @property
+    def source(self) -> Source:
+        """The prepared rows, all columns, and the target of a method that learns from one."""
+        from sketchselect.execution import Source
+
+        target = self.vector("target") if self.selector.uses_target else None
+        return Source(self.matrix, target, None, self.steps)
+
+    def vector(self, name: str) -> Vector | None:
+        """Open ``[input] target`` or ``labels``."""
+        address = getattr(self.config.input, name)
+        if address is None:
+            return None
+        return open_vector(
+            address,
+            self.matrix.shape[0],
+            matrix_address=self.matrix.address,
+            storage_options=self.config.input.storage_options or None,
+            missing_chunks=self.config.input.missing_chunks,
+            name=name,
+        )
+
+    def partition(self) -> Vector | None:
+        """Open the labels that ``[select] partition`` names; None where it names no file."""
+        address = self.config.select.parameters.get("partition")
+        if not isinstance(address, str) or address == "kmeans++":
+            return None
+        return open_vector(address, self.matrix.shape[0], matrix_address=self.matrix.address, name="partition")
+
+    @property
+    def engine(self) -> Engine:
+        """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
+        if self._engine is None:
+            self._engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+            described = self.engine_description = self._engine.describe()
+            own = self.client is None and self.config.execution.cluster == "local"
+            if described.get("encrypted") is False and not own:
+                self.note(
+                    "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
+                    "can run code there; use tls:// outside a private network"
+                )
+        engine: Engine = self._engine
+        return engine
+
+    def iterating_engine(self, nbytes: int) -> Engine:
+        """Return what to iterate on over data of this size; see `engines.iterating_engine`."""
+        own = self.client is None and self.config.execution.cluster == "local"
+        return iterating_engine(self.engine, nbytes) if own else self.engine
+
+    def close_engine(self, error: BaseException | None = None) -> None:
+        """Close what was opened for the engine, without waiting for its tasks if an error ended the job."""
+        self._engine = None
+        resources, self._resources = self._resources, contextlib.ExitStack()
+        resources.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def pass_options(self) -> dict[str, Any]:
+        """What every pass is given alike."""
+        execution = self.config.execution
+        return {
+            "engine": self.engine,
+            "partition_bytes": execution.partition_bytes,
+            "progress": self.progress,
+            "retries": execution.retries,
+            "stall_timeout": execution.stall_timeout,
+        }
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where finished parts of a pass are kept."""
+        from sketchselect.execution import Checkpoint
+
+        execution = self.config.execution
+        wanted = execution.checkpoint
+        if wanted is False:
+            return None
+        place = self.folder.checkpoints / "nodes" if wanted == "auto" else wanted
+        return Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+
+    def note(self, text: str) -> None:
+        """Tell the user something now, and again in manifest and report."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.progress.note(f"note: {text}")
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` if the source is not what it was when the job began."""
+        if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
+            raise SourceChanged(
+                f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
+                "run again when nobody writes to it"
+            )
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Time a stage; what is put into the yielded mapping goes into its entry of the manifest."""
+        entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
+        began = time.perf_counter()
+        yield entry
+        entry["seconds"] = round(time.perf_counter() - began, 3)
+        self.stages.append(entry)
+
+    def account(self, entry: dict[str, Any], stats: PassStats) -> None:
+        """Add a pass's account to its stage's entry: what several passes read and did is summed."""
+        from dataclasses import asdict
+
+        for name, value in asdict(stats).items():
+            if name == "projected_nbytes":
+                entry[name] = max(entry.get(name, 0), value)
+            elif name != "seconds":
+                entry[name] = entry.get(name, 0) + value
+        self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        if stats.worker_deaths:
+            self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+
+
+@contextlib.contextmanager
+def open_session(
+    config: JobConfig, client: Any = None, *, fresh: bool = False, progress: Any = False
+) -> Iterator[Session]:
+    """Open source, folder and diary of a job, checked against each other, and close everything at the end.
+
+    Parameters
+    ----------
+    config : JobConfig
+        The job.
+    client : object, optional
+        Instead of the job's ``[execution] cluster``: whatever `sketchselect.summarize` takes as its `client`.
+    fresh : bool
+        Discard what earlier runs left in the output folder.
+    progress : bool or Progress
+        Whether, or to what, progress is reported.
+
+    Raises
+    ------
+    ConfigError, SourceError, NotOurFolder, RunInProgress
+        Before anything is started.
+    """
+    from sketchselect.execution import make_progress
+    from sketchselect.workflow.stages import preparing, timeline
+    from sketchselect.workflow.stages.method import check_against_source, check_method
+
+    # The source is looked at first: a job that cannot run leaves no folder behind.
+    probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
+    preparing.use_given(probe)
+    preparing.check_steps(probe)
+    check_against_source(config, probe.matrix, probe.n_columns)
+    for name in ("target", "labels"):
+        probe.vector(name)
+    probe.partition()
+    check_method(probe.selector, probe.source, config.execution.partition_bytes)
+    timeline.check(config, probe.selector)
+    with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
+        session = Session(config, folder, probe.progress, client)
+        session.__dict__.update(matrix=probe.matrix, selector=probe.selector, steps=probe.steps)
+        session.statistics = probe.statistics
+        for text in probe.matrix.notes:
+            session.note(text)
+        try:
+            yield session
+        except BaseException as error:
+            session.close_engine(error)
+            if isinstance(error, (KeyboardInterrupt, Interrupted)):
+                raise _interrupted(session, error) from None
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise SketchSelectError(
+                    f"{error.filename or folder.path}: cannot be written ({error.strerror}); make room and run the "
+                    "same command again: what was finished is kept"
+                ) from error
+            raise
+        session.close_engine()
+
+
+def _interrupted(session: Session, error: BaseException) -> Interrupted:
+    done = ", ".join(entry["name"] for entry in session.stages) or "none"
+    stopped = Interrupted(
+        f"interrupted; finished stages ({done}) and checkpoints are kept in {session.folder.path}: "
+        "run the same command again to resume"
+    )
+    stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
+    return stopped

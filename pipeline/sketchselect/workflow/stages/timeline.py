@@ -1,0 +1,126 @@
+"""The stage that follows the importance of columns along the rows: ``timeline.csv``, and the figure in the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, ConfigError
+from sketchselect.report import TimelineRecord
+from sketchselect.workflow.output import tables
+from sketchselect.workflow.stages.method import estimator
+from sketchselect.workflow.stages.reuse import reusable, source_print, target_print
+from sketchselect.workflow.stages.session import Session
+
+if TYPE_CHECKING:
+    from sketchselect.job.schema import JobConfig
+    from sketchselect.selectors.streams.timeline import Timeline
+
+FILE = "timeline.csv"
+MAX_LISTED = 2000
+"""Columns in the table."""
+
+MAX_SHOWN = 5
+"""Columns that rose, and as many that fell, in the figure."""
+
+
+def check(config: JobConfig, selector: Any) -> None:
+    """Raise `ConfigError` where the job wants a timeline and its method cannot give one."""
+    from sketchselect.selectors.streams.timeline import require_one_summary
+
+    if config.timeline is None:
+        return
+    try:
+        require_one_summary(selector)
+    except BadParameter as error:
+        raise ConfigError(str(error)) from None
+
+
+def timeline(session: Session) -> TimelineRecord | None:
+    """Publish ``timeline.csv``; return what the report shows of it, None where the job asks for no timeline.
+
+    One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
+    """
+    folder, settings = session.folder, session.config.timeline
+    if settings is None or session.columns_given:
+        folder.discard((FILE,))
+        return None
+    from sketchselect.selectors.streams.timeline import timeline_of, window_of
+
+    # A fresh one: that of the session has been fitted, and tasks carry the selector.
+    selector = estimator(session.config, session.vector("target"))
+    window = window_of(selector, settings.window)
+    fingerprint = source_print(session)
+    if fingerprint is not None:
+        fingerprint["method"] = selector.method
+        fingerprint["parameters"] = tables.plain_value(selector.get_params())
+        fingerprint["timeline"] = settings.model_dump(mode="json")
+        fingerprint["target"] = target_print(session)
+    with session.stage("timeline") as entry:
+        if not reusable(session, "timeline", fingerprint, entry):
+            found = timeline_of(
+                session.source,
+                selector,
+                window=window,
+                points=settings.points,
+                account=lambda stats: session.account(entry, stats),
+                checkpoint=session.checkpoint,
+                **session.pass_options,
+            )
+            session.require_unchanged()
+            record = record_of(found, window, getattr(selector, "half_life", None))
+            entry["n_points"] = len(found.rows)
+            entry["record"] = tables.plain_value(asdict(record))
+            folder.write(FILE, timeline_csv(found))
+            folder.finish("timeline", fingerprint, [FILE], entry)
+        return TimelineRecord(**entry.pop("record"))
+
+
+def timeline_csv(timeline: Timeline) -> str:
+    """Return columns that were ever selected, at every point, as CSV: rows, column, name, score, rank, selected.
+
+    Where more than `MAX_LISTED` columns were, those are listed whose rank changed most. Names that a spreadsheet would
+    run are disarmed.
+    """
+    stream = io.StringIO()
+    lines = csv.writer(stream, lineterminator="\n")
+    lines.writerow(["first_row", "end_row", "column", "name", "score", "rank", "selected"])
+    names, columns = timeline.feature_names, listed(timeline).tolist()
+    for t, (start, stop) in enumerate(zip(timeline.starts.tolist(), timeline.rows.tolist(), strict=True)):
+        for j in columns:
+            name = "" if names is None else tables.disarmed(names[j])
+            score = float(timeline.scores[t, j])
+            known = ["", ""] if np.isnan(score) else [repr(score), int(timeline.ranks[t, j])]
+            lines.writerow([start, stop, j, name, *known, int(timeline.selected[t, j])])
+    return stream.getvalue()
+
+
+def listed(timeline: Timeline) -> NDArray[np.int64]:
+    """Return the columns of the table, ascending."""
+    ever = np.flatnonzero(timeline.selected.any(axis=0))
+    farthest = np.argsort(-np.abs(timeline.rises[ever]), kind="stable")[:MAX_LISTED]
+    return np.sort(ever[farthest])
+
+
+def record_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> TimelineRecord:
+    """Return what the report shows: the columns that rose and fell the most."""
+    risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
+    shown = np.concatenate([risen, fallen])
+    unknown: NDArray[np.bool_] = np.asarray(np.isnan(timeline.scores).all(axis=1))
+    names = timeline.feature_names
+    return TimelineRecord(
+        rows=timeline.rows,
+        n_selected=[support.size for support in timeline.supports],
+        n_ever=int(timeline.selected.any(axis=0).sum()),
+        n_always=int(timeline.selected.all(axis=0).sum()),
+        names=[f"column {j}" if names is None else names[j] for j in shown.tolist()],
+        n_risen=len(risen),
+        ranks=np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
+        window=window,
+        half_life=half_life,
+    )
