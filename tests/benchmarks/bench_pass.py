@@ -19,7 +19,7 @@ from timing import seconds
 
 import sketchselect as sks
 from sketchselect.execution import ThreadEngine
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
 
 SIZE, THREADS = 64, 2
 
@@ -33,9 +33,9 @@ def summarize(path: str) -> None:
 def read_only(path: str) -> None:
     """Read and decode every partition with the same threads, and throw it away."""
     matrix = sks.open_matrix(path)
-    bands = row_bands(matrix, DEFAULT_PARTITION_BYTES)
+    partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES)
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda i: matrix.read_rows(*bands[i]).shape, range(len(bands))))
+        list(pool.map(lambda i: matrix.read_rows(*partitions[i]).shape, range(len(partitions))))
 
 
 def products_only(n_rows: int) -> None:

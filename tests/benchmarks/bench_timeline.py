@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 import sketchselect as sks
 from sketchselect.execution import Source
-from sketchselect.execution.reduce import source_bands
+from sketchselect.execution.reduce import source_partitions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
 from sketchselect.selectors.streams.timeline import ScoreAt
@@ -48,7 +48,7 @@ def sequential(X: sp.csr_array | np.ndarray, selector: sks.BaseSelector, ends: s
     source = Source(open_matrix(X), prepare=("l2",))
     description = selector.summary_description(X.shape[1])
     source = replace(source, takes_sparse=description.accepts_sparse)
-    score, edges = ScoreAt(selector, source.prepare_labels, None), source_bands(source, partition).edges
+    score, edges = ScoreAt(selector, source.prepare_labels, None), source_partitions(source, partition).edges
     state, found = None, []
     with one_blas_thread():
         for a, b in pairwise(edges):

@@ -7,8 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from sketchselect.cluster import Certificate, bounded_certificate, certify, certify_labels, kmeans_objective
-from sketchselect.cluster.certificates import dropped_columns as drop_certificate
+from sketchselect.cluster import (
+    Certificate,
+    bounded_certificate,
+    certify,
+    certify_labels,
+    dropped_columns_certificate,
+    kmeans_objective,
+)
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 
@@ -97,7 +103,7 @@ def test_drop_bound_holds_and_says_so():
     support = [0, 1, 2]
     selected = kmeans_objective(X[:, support], labels, 2)
     full = kmeans_objective(X, labels, 2)
-    found = drop_certificate(moments, selected, support, 2)
+    found = dropped_columns_certificate(moments, selected, support, 2)
     dropped = ((X[:, 3:] - X[:, 3:].mean(axis=0)) ** 2).sum()
     assert found.objective == pytest.approx(selected + dropped, rel=1e-12)
     assert found.objective >= full
@@ -106,7 +112,7 @@ def test_drop_bound_holds_and_says_so():
     assert "at most" in found.sentence()
     for wrong in ([0, 0], [6], [-1], [0.5], [[0]]):
         with pytest.raises(BadParameter, match="support"):
-            drop_certificate(moments, selected, wrong, 2)
+            dropped_columns_certificate(moments, selected, wrong, 2)
 
 
 def test_nothing_to_say_and_everything_to_say():

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchselect.cluster import certify_selection
-from sketchselect.cluster.certificates import dropped_columns as drop_certificate
+from sketchselect.cluster import certify_selection, dropped_columns_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.selectors.kmeans_columns.certificate import certify_selection as weighted_certificate
 from sketchselect.selectors.kmeans_columns.subspace import column_subspace
@@ -120,7 +119,9 @@ def test_no_upper_bound_is_below_what_it_bounds(batch: int) -> None:
             for labels in (partition_there, one.partition, other):
                 value, there = cost(one.X, labels), cost(chosen, labels)
                 if there >= spectral_bound(summary, one.k)[0]:
-                    assert drop_certificate(summary, there, one.support, one.k).objective >= value - one.slack, number
+                    assert (
+                        dropped_columns_certificate(summary, there, one.support, one.k).objective >= value - one.slack
+                    ), number
                 if best_there > one.slack and one.best > one.slack:
                     gamma = max(there / best_there, 1.0)
                     assert promise.factor(gamma) * one.best >= value - one.slack * (1 + gamma), number

@@ -117,7 +117,8 @@ def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
 
 SCRIPT = """
 import sys, time
-from sketchselect.cluster import fit_kmeans, iterations, passes
+from sketchselect.cluster import fit_kmeans
+from sketchselect.cluster.kmeans import iterations
 from sketchselect.execution import Checkpoint, SerialEngine, Source
 from sketchselect.readers import open_matrix
 iterations.KEEP_SECONDS = 0.0

@@ -11,8 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import sketchselect as sks
-from sketchselect.cluster import certify_selection
-from sketchselect.cluster.certificates import dropped_columns as drop_certificate
+from sketchselect.cluster import certify_selection, dropped_columns_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
@@ -86,7 +85,9 @@ def test_no_lower_bound_is_above_the_weighted_optimum(batch: int, monkeypatch: p
             support = np.sort(rng.choice(X.shape[1], int(rng.integers(1, X.shape[1] + 1)), replace=False))
             there = cost(X[:, support], partition, w)
             if there >= spectral_bound(summary, k)[0]:
-                assert drop_certificate(summary, there, support, k).objective >= cost(X, partition, w) - slack, number
+                assert (
+                    dropped_columns_certificate(summary, there, support, k).objective >= cost(X, partition, w) - slack
+                ), number
             best_there = solved(X[:, support], k, w)[0]
             if best_there > slack and best > slack:
                 promise = certify_selection(summary, support, k).factor(max(there / best_there, 1.0))

@@ -19,6 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import sketchselect as sks
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "deploy" / "docker"
 
@@ -87,7 +89,7 @@ def test_constraints_pin_everything_and_agree_with_the_project() -> None:
 
 
 def test_tag_in_the_texts_is_the_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    version = sks.__version__
     for text in (DOCKER / "Dockerfile", ROOT / "deploy" / "README.md"):
         tags = set(re.findall(r"sketchselect:(\d[\w.]*)", text.read_text(encoding="utf-8")))
         assert tags == {version}, text

@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import SerialEngine, Source, ThreadEngine, make_plan, make_progress, projection, summarize
 from sketchselect.execution.memory import PROCESS_NBYTES, require_fit
 from sketchselect.execution.progress import Bar, Lines, Silent, human_seconds
-from sketchselect.readers import open_matrix, row_bands
+from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 
 
@@ -79,9 +79,9 @@ def test_times_for_people(seconds, text):
 
 def project(matrix, engine, partition_bytes, state=0, working=0, **source):
     source = Source(matrix, **source)
-    bands = row_bands(matrix, partition_bytes)
-    plan = make_plan(len(bands), partition_bytes, state)
-    return projection(source, bands, plan, state_nbytes=state, working_nbytes=working, engine=engine)
+    partitions = row_partitions(matrix, partition_bytes)
+    plan = make_plan(len(partitions), partition_bytes, state)
+    return projection(source, partitions, plan, state_nbytes=state, working_nbytes=working, engine=engine)
 
 
 def test_the_parts_of_a_projection(tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from sketchselect.errors import BadParameter, SketchSelectError, SourceChanged
 from sketchselect.execution import Checkpoint, Plan, SerialEngine, Source, ThreadEngine, local_cluster
 from sketchselect.execution.nodefiles import list_nodes, read_node
-from sketchselect.execution.scan import LEAST_POINTS, point_spans, scan_bands, scan_source
+from sketchselect.execution.scan import LEAST_POINTS, point_spans, scan_partitions, scan_source
 from sketchselect.execution.scan_points import cover
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, Moments
 
 
@@ -66,26 +66,26 @@ def test_the_nodes_of_a_cover_are_nodes_of_the_tree(n):
 
 
 def test_points_and_windows_in_partitions():
-    bands = Bands((0, 10, 20, 30, 40, 45))
-    assert point_spans(bands, None, None) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
-    assert point_spans(bands, 2, None) == [(0, 3), (0, 5)]
-    assert point_spans(bands, 1, None) == [(0, 5)]
-    assert point_spans(bands, 99, None) == point_spans(bands, None, None)
+    partitions = Partitions((0, 10, 20, 30, 40, 45))
+    assert point_spans(partitions, None, None) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert point_spans(partitions, 2, None) == [(0, 3), (0, 5)]
+    assert point_spans(partitions, 1, None) == [(0, 5)]
+    assert point_spans(partitions, 99, None) == point_spans(partitions, None, None)
     # The window holds at least what was asked for: whole partitions.
-    assert point_spans(bands, None, 10) == [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5)]
-    assert point_spans(bands, None, 21) == [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5)]
+    assert point_spans(partitions, None, 10) == [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5)]
+    assert point_spans(partitions, None, 21) == [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5)]
 
 
 def test_partitions_are_fine_enough_for_the_points_and_the_window_unless_their_size_is_given():
     source = Source(open_matrix(rows(330)))
-    assert len(scan_bands(source, "32MiB", 20, None)) == 1
-    assert LEAST_POINTS <= len(scan_bands(source, None, None, None)) < 3 * LEAST_POINTS
-    assert 20 <= len(scan_bands(source, None, 20, None)) < 60
-    fine = scan_bands(source, None, 2, 15)
+    assert len(scan_partitions(source, "32MiB", 20, None)) == 1
+    assert LEAST_POINTS <= len(scan_partitions(source, None, None, None)) < 3 * LEAST_POINTS
+    assert 20 <= len(scan_partitions(source, None, 20, None)) < 60
+    fine = scan_partitions(source, None, 2, 15)
     assert np.diff(fine.edges).max() <= 15
-    assert len(scan_bands(source, None, 4000, None)) == 330, "one row is the least"
-    before = scan_bands(source, None, 20, None).edges
-    longer = scan_bands(Source(open_matrix(rows(350))), None, 20, None).edges
+    assert len(scan_partitions(source, None, 4000, None)) == 330, "one row is the least"
+    before = scan_partitions(source, None, 20, None).edges
+    longer = scan_partitions(Source(open_matrix(rows(350))), None, 20, None).edges
     assert longer[: len(before) - 1] == before[:-1], "appended rows moved an edge"
 
 

@@ -16,10 +16,10 @@ from sketchselect.execution import Source, as_engine, summarize_source
 from sketchselect.execution.engines import ThreadEngine
 from sketchselect.execution.memory import projection
 from sketchselect.execution.plan import make_plan
-from sketchselect.execution.reduce import source_bands
+from sketchselect.execution.reduce import source_partitions
 from sketchselect.linalg.sparse.csr import as_csr, is_csr
-from sketchselect.readers import open_matrix, row_bands
-from sketchselect.readers.partitions import even_bands
+from sketchselect.readers import open_matrix, row_partitions
+from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
 from sketchselect.workflow.stages.features import View, write_features
 
@@ -54,17 +54,17 @@ def test_bands_hold_what_they_may_and_stay_where_they_are_when_rows_are_appended
     matrix, longer = open_matrix(X), open_matrix(sp.vstack([X, X[:333]], format="csr"))
     per_row = np.diff(X.indptr)
     for size in (16 * 60, 16 * 400):
-        bands = row_bands(matrix, size, sparse=True)
-        assert bands.edges[0] == 0
-        assert bands.edges[-1] == 900
-        for a, b in (bands[i] for i in range(len(bands))):
+        partitions = row_partitions(matrix, size, sparse=True)
+        assert partitions.edges[0] == 0
+        assert partitions.edges[-1] == 900
+        for a, b in (partitions[i] for i in range(len(partitions))):
             held = int(per_row[a:b].sum())
             assert held * 16 <= size or b == a + 1, "too much in a partition"
             assert b == 900 or (held + per_row[b]) * 16 > size, "a partition could have had one more row"
-        assert row_bands(longer, size, sparse=True).edges[: len(bands)] == bands.edges[:-1]
-    assert np.diff(row_bands(matrix, 16 * 400, sparse=True, dense_columns=100).edges).max() <= 8
-    assert row_bands(matrix, 16 * 400).edges[1] == 16 * 400 // (8 * 150), "dense blocks are cut by rows x columns"
-    even = even_bands(matrix, 16 * 400, 10)
+        assert row_partitions(longer, size, sparse=True).edges[: len(partitions)] == partitions.edges[:-1]
+    assert np.diff(row_partitions(matrix, 16 * 400, sparse=True, dense_columns=100).edges).max() <= 8
+    assert row_partitions(matrix, 16 * 400).edges[1] == 16 * 400 // (8 * 150), "dense blocks are cut by rows x columns"
+    even = even_partitions(matrix, 16 * 400, 10)
     assert len(set(np.diff(even.edges)[:-1])) == 1
     assert max(int(per_row[a:b].sum()) for a, b in (even[i] for i in range(len(even)))) * 16 <= 16 * 400
 
@@ -82,7 +82,7 @@ def test_bands_hold_what_they_may_and_stay_where_they_are_when_rows_are_appended
 def test_what_takes_no_sparse_rows_gets_dense_partitions(X, description, sparse):
     assert description.accepts_sparse == sparse
     source = Source(open_matrix(X), takes_sparse=description.accepts_sparse)
-    edges = source_bands(source, 8 * 150 * 40).edges
+    edges = source_partitions(source, 8 * 150 * 40).edges
     assert (np.diff(edges).max() == 40) == (not sparse)
 
 
@@ -189,10 +189,10 @@ def test_the_projection_counts_entries_and_not_columns():
     source = Source(open_matrix(wide), takes_sparse=True)
     with as_engine("serial") as engine:
         for size in (2**18, 2**22):
-            bands = source_bands(source, size)
-            plan = make_plan(len(bands), size, 10)
-            reading = projection(source, bands, plan, state_nbytes=10, working_nbytes=10, engine=engine).reading
-            entries = max(np.diff(wide.indptr[list(bands.edges)]))
+            partitions = source_partitions(source, size)
+            plan = make_plan(len(partitions), size, 10)
+            reading = projection(source, partitions, plan, state_nbytes=10, working_nbytes=10, engine=engine).reading
+            entries = max(np.diff(wide.indptr[list(partitions.edges)]))
             assert 2.5 * 16 * entries <= reading <= 10 * 16 * entries
     limited = ThreadEngine(n_threads=1, memory_limit=2**20)
     with pytest.raises(WillNotFit):

@@ -135,7 +135,7 @@ def test_sparing_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.Mon
     now = [0.0]
     monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])
     diary = Diary()
-    progress = engines.Sparing(diary, every=5.0)
+    progress = engines.ThrottledProgress(diary, every=5.0)
     for seconds in (1.0, 1.0, 1.0, 10.0, 10.0, 1.0):
         progress.start(f"at {now[0]:g}", 1, 1)
         progress.advance(1)

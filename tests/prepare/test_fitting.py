@@ -220,17 +220,17 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 
 def test_projection_counts_what_steps_hold_and_copy(counts):
     from sketchselect.execution import make_plan, projection
-    from sketchselect.readers import row_bands
+    from sketchselect.readers import row_partitions
 
     matrix = sks.open_matrix(counts.astype(float))
-    bands = row_bands(matrix, 48_000)
-    rows = bands.edges[1]
+    partitions = row_partitions(matrix, 48_000)
+    rows = partitions.edges[1]
 
     def bytes_of(*entries):
         steps = sks.fit_prepare(counts, entries).steps
-        plan = make_plan(len(bands), 48_000)
+        plan = make_plan(len(partitions), 48_000)
         source = Source(matrix, prepare=steps)
-        found = projection(source, bands, plan, state_nbytes=0, working_nbytes=0, engine=SerialEngine())
+        found = projection(source, partitions, plan, state_nbytes=0, working_nbytes=0, engine=SerialEngine())
         return found.reading + found.working
 
     plain = bytes_of()

@@ -12,7 +12,7 @@ from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, NotFinite
 from sketchselect.execution import Checkpoint, Source, as_engine, local_cluster
 from sketchselect.execution.summarize import summarize_source
-from sketchselect.readers import row_bands, transposed
+from sketchselect.readers import row_partitions, transposed
 from sketchselect.testing.readers import MatrixConformance
 
 FINE = {
@@ -61,13 +61,13 @@ def test_wide_chunks_are_refused_and_the_message_mends_it(tmp_path, write):
     path = write(values, chunks=(100, 64))
     turned = transposed(open_matrix(path))
     with pytest.raises(BadParameter, match=r"chunks are 64 columns wide .* --chunks \d+x\d+") as caught:
-        row_bands(turned, 4000 * 8 * 4)
+        row_partitions(turned, 4000 * 8 * 4)
     shape = str(caught.value).split("--chunks ")[1].split(",")[0]
     sks.convert(path, tmp_path / "b.zarr", chunks=tuple(map(int, shape.split("x"))))
     mended = open_matrix(tmp_path / "b.zarr")
-    assert row_bands(transposed(mended), 4000 * 8 * 4).read_amplification <= 4
-    assert row_bands(mended, 4000 * 8 * 4).read_amplification <= 4
-    assert row_bands(turned, 4000 * 8 * 16).read_amplification == 4
+    assert row_partitions(transposed(mended), 4000 * 8 * 4).read_amplification <= 4
+    assert row_partitions(mended, 4000 * 8 * 4).read_amplification <= 4
+    assert row_partitions(turned, 4000 * 8 * 16).read_amplification == 4
 
 
 def test_wide_dask_chunks_and_files_in_c_order_are_refused(tmp_path):
@@ -75,12 +75,12 @@ def test_wide_dask_chunks_and_files_in_c_order_are_refused(tmp_path):
 
     x = da.zeros((4000, 64), chunks=(100, 64))
     with pytest.raises(BadParameter, match=r"x\.rechunk\(\(-1, 4\)\)"):
-        row_bands(transposed(open_matrix(x)), 4000 * 8 * 4)
+        row_partitions(transposed(open_matrix(x)), 4000 * 8 * 4)
     np.save(tmp_path / "c.npy", np.zeros((4000, 64)))
     np.save(tmp_path / "f.npy", np.asfortranarray(np.zeros((4000, 64))))
     with pytest.raises(BadParameter, match="64 columns wide"):
-        row_bands(transposed(open_matrix(tmp_path / "c.npy")), 4000 * 8 * 4)
-    assert len(row_bands(transposed(open_matrix(tmp_path / "f.npy")), 4000 * 8 * 4)) == 16
+        row_partitions(transposed(open_matrix(tmp_path / "c.npy")), 4000 * 8 * 4)
+    assert len(row_partitions(transposed(open_matrix(tmp_path / "f.npy")), 4000 * 8 * 4)) == 16
 
 
 def test_dropping_rows_is_refused():

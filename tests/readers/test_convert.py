@@ -50,7 +50,7 @@ def test_chunks_and_names(write, values, tmp_path, chunks):
 
 
 def test_default_chunks_fit_the_default_partition(tmp_path):
-    from sketchselect.readers import row_bands
+    from sketchselect.readers import row_partitions
 
     for dtype, shape in (("f8", (70000, 40)), ("u1", (70000, 784)), ("f4", (3, 3_000_000))):
         out = convert(np.zeros((2, 2)), tmp_path / "x.zarr")
@@ -59,7 +59,7 @@ def test_default_chunks_fit_the_default_partition(tmp_path):
         chunk = np.prod(matrix.describe()["chunks"])
         assert chunk <= 2 << 20
         assert chunk > 1 << 20 or shape[0] < 10
-        assert row_bands(matrix).read_amplification == 1
+        assert row_partitions(matrix).read_amplification == 1
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", ">f8"])

@@ -13,7 +13,7 @@ import pytest
 
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, SourceChanged, SourceError
-from sketchselect.readers import open_vector, row_bands
+from sketchselect.readers import open_vector, row_partitions
 from sketchselect.testing.readers import MatrixConformance
 
 
@@ -89,11 +89,11 @@ def test_a_new_file_in_the_folder_leaves_the_others_as_they_are(tmp_path, table)
     whole = table.select(["a", "b"])
     pq.write_table(whole[:40], folder / "day1.parquet", row_group_size=20)
     before = open_matrix(folder)
-    bands = row_bands(before, 8 * 2 * 20)
+    partitions = row_partitions(before, 8 * 2 * 20)
     pq.write_table(whole[40:], folder / "day2.parquet", row_group_size=20)
     after = open_matrix(folder)
     assert after.shape == (100, 2)
-    assert [after.identity(*bands[i]) for i in range(2)] == [before.identity(*bands[i]) for i in range(2)]
+    assert [after.identity(*partitions[i]) for i in range(2)] == [before.identity(*partitions[i]) for i in range(2)]
     assert np.array_equal(after.read_rows(0, 100), numbers(table, "a", "b"))
 
 

@@ -15,7 +15,7 @@ import zarr
 
 from sketchselect import convert, open_matrix
 from sketchselect.errors import BadParameter, MissingChunks, SourceError
-from sketchselect.readers import open_vector, row_bands
+from sketchselect.readers import open_vector, row_partitions
 from sketchselect.testing.readers import MatrixConformance
 
 
@@ -137,18 +137,18 @@ def test_appended_rows_leave_the_identity_of_whole_chunks_alone(tmp_path):
         arrays[name] = group.create_array(name, shape=part.shape, chunks=(500,), dtype=part.dtype)
         arrays[name][:] = part
     before = open_matrix(path)
-    bands = row_bands(before, 16 * 1000, sparse=True)
-    names = [before.identity(*bands[i]) for i in range(len(bands))]
+    partitions = row_partitions(before, 16 * 1000, sparse=True)
+    names = [before.identity(*partitions[i]) for i in range(len(partitions))]
     arrays["data"].append(values.data[first:last])
     arrays["indices"].append(values.indices[first:last])
     arrays["indptr"].append(values.indptr[601:])
     group.attrs["shape"] = [1000, 30]
     after = open_matrix(path)
-    longer = row_bands(after, 16 * 1000, sparse=True)
-    assert longer.edges[: len(bands)] == bands.edges[:-1]
+    longer = row_partitions(after, 16 * 1000, sparse=True)
+    assert longer.edges[: len(partitions)] == partitions.edges[:-1]
     # The last band of the shorter matrix, and the one whose last chunk was written on, have changed.
-    assert [after.identity(*longer[i]) for i in range(len(bands) - 2)] == names[:-2]
-    assert after.identity(*bands[len(bands) - 1]) != names[-1]
+    assert [after.identity(*longer[i]) for i in range(len(partitions) - 2)] == names[:-2]
+    assert after.identity(*partitions[len(partitions) - 1]) != names[-1]
     assert np.array_equal(after.read_rows(0, 1000).toarray(), values.toarray())
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from tests.summaries.law_checks import (
+from tests.summaries.oracles import (
     check_bound,
     check_bundle,
     check_centroids,

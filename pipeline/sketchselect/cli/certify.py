@@ -54,7 +54,7 @@ def certify(
     with plain_errors(debug):
         import json
 
-        from sketchselect.workflow.commands.certify import certify_target, told
+        from sketchselect.workflow.commands.certify import certify_target, to_text
         from sketchselect.workflow.output.tables import plain_value
 
         found = certify_target(
@@ -75,4 +75,4 @@ def certify(
             execution={"cluster": cluster, "n_workers": workers},
             progress=not as_json,
         )
-        typer.echo(json.dumps(plain_value(found.to_dict()), indent=1) if as_json else told(found))
+        typer.echo(json.dumps(plain_value(found.to_dict()), indent=1) if as_json else to_text(found))

@@ -27,4 +27,4 @@ def evaluate(
         from sketchselect.workflow.stages.agreement import evaluate_target
 
         found = evaluate_target(target, labels)
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found.told())
+        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found.to_text())

@@ -69,12 +69,12 @@ def summarize(
 ) -> None:
     """Read a matrix once and keep its summary: column statistics, a sketch, and moments, in one small file."""
     with plain_errors(debug):
-        from sketchselect.workflow.commands.summaries import Wanted, summarize_to_file
+        from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
 
         text = summarize_to_file(
             source,
             output,
-            Wanted(
+            SummarizeOptions(
                 size,
                 sketch,
                 moments,

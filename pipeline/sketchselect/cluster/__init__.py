@@ -7,7 +7,7 @@ from sketchselect.cluster.certificates.dropped_columns import (
     SelectionBound,
     bounded_certificate,
     certify_selection,
-    drop_certificate,
+    dropped_columns_certificate,
 )
 from sketchselect.cluster.certificates.labels import certify_labels
 from sketchselect.cluster.kmeans.estimator import KMeans
@@ -31,7 +31,7 @@ __all__ = [
     "certify_labels",
     "certify_selection",
     "cluster_range",
-    "drop_certificate",
+    "dropped_columns_certificate",
     "fit_kmeans",
     "kmeans_objective",
     "objective_source",

@@ -12,7 +12,7 @@ from sketchselect.execution.fingerprint import VectorIdentity, digest
 from sketchselect.execution.nodefiles import is_url, list_nodes, read_node
 from sketchselect.execution.plan import Node, Plan
 from sketchselect.execution.tasks import Part, SaveOrder
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Ledger:
         self,
         checkpoint: Checkpoint,
         source: Source,
-        bands: Bands,
+        partitions: Partitions,
         plan: Plan,
         *,
         leaf_key: str,
@@ -83,7 +83,7 @@ class Ledger:
     ) -> None:
         self._checkpoint = checkpoint
         self._source = source
-        self._bands = bands
+        self._bands = partitions
         self._plan = plan
         self._common = digest(
             leaf_key,

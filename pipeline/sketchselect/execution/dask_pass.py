@@ -54,7 +54,7 @@ class DaskPass(Generic[T]):
         # Rows that wait on workers cost memory; addresses do not. Where blocks stay on workers each has its own, so a
         # few leaves at a time would keep only some of the workers busy, and the others would fetch their blocks.
         if isinstance(work.recipe.source, WorkerSource):
-            self.window = len(work.bands)
+            self.window = len(work.partitions)
         else:
             self.window = engine.n_slots * (SENT_AHEAD if self.sender.carries else 16)
 
@@ -130,7 +130,7 @@ class DaskPass(Generic[T]):
         """Tell the progress of a partition, once however often it was computed."""
         if partition not in self.counted:
             self.counted.add(partition)
-            start, stop = self.work.bands[partition]
+            start, stop = self.work.partitions[partition]
             matrix = self.work.recipe.source.matrix
             self.work.progress.advance((stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
 

@@ -10,7 +10,7 @@ from sketchselect.execution.plan import Node, Plan
 from sketchselect.execution.progress import Progress
 from sketchselect.execution.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 
 if TYPE_CHECKING:
     from sketchselect.execution.memory import Projection
@@ -31,7 +31,7 @@ class Work(Generic[T]):
     ----------
     plan : Plan
         The tree.
-    bands : Bands
+    bands : Partitions
         The rows of each partition.
     recipe : Recipe
         What a task does.
@@ -50,7 +50,7 @@ class Work(Generic[T]):
     """
 
     plan: Plan
-    bands: Bands
+    partitions: Partitions
     recipe: Recipe[T]
     progress: Progress
     done: Mapping[Node, Part[T]] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class Work(Generic[T]):
     def rows(self, node: Node) -> tuple[int, int]:
         """Return the rows below a node."""
         below = self.plan.partitions(node)
-        return self.bands.edges[below.start], self.bands.edges[below.stop]
+        return self.partitions.edges[below.start], self.partitions.edges[below.stop]
 
     def spans(self, node: Node) -> list[tuple[int, int]]:
         """Return the rows of each partition below a node."""
-        return [self.bands[i] for i in self.plan.partitions(node)]
+        return [self.partitions[i] for i in self.plan.partitions(node)]
 
     def run_leaf(self, node: Node, tick: Callable[[int], None]) -> Part[T]:
         """Compute a leaf here."""

@@ -18,7 +18,7 @@ from sketchselect.execution.checkpoint import Checkpoint, as_checkpoint
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.engines import as_engine
 from sketchselect.execution.progress import Progress, Silent, make_progress
-from sketchselect.execution.reduce import PassStats, Reduced, source_bands
+from sketchselect.execution.reduce import PassStats, Reduced, source_partitions
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix
@@ -182,7 +182,7 @@ def _pass(
     view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
     rows = f"{source.n_rows} rows"
     if need.first_partition:
-        n_rows = source_bands(replace(view, takes_sparse=description.accepts_sparse), partition_bytes).edges[1]
+        n_rows = source_partitions(replace(view, takes_sparse=description.accepts_sparse), partition_bytes).edges[1]
         rows = f"the first {n_rows} rows"
         first = None if weight is None else readers.open_vector(weight.read(0, n_rows), n_rows, name="sample_weight")
         view = replace(view, matrix=FirstRows(source.matrix, n_rows), weight=first)

@@ -11,7 +11,7 @@ from sketchselect.errors import WillNotFit
 from sketchselect.execution.block import Source
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.plan import Plan
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.partitions import ENTRY_NBYTES
 
@@ -70,7 +70,7 @@ class Projection:
 
 def projection(
     source: Source,
-    bands: Bands,
+    partitions: Partitions,
     plan: Plan,
     *,
     state_nbytes: int,
@@ -83,13 +83,13 @@ def projection(
     if source.is_sparse:
         return Projection(
             process=PROCESS_NBYTES,
-            reading=int(engine.slots_per_process * _sparse_reading(source, bands, plan, engine)),
+            reading=int(engine.slots_per_process * _sparse_reading(source, partitions, plan, engine)),
             states=_states(plan, engine, state_nbytes),
             working=int(engine.slots_per_process * working_nbytes) + _held_by_steps(source),
             held=held_nbytes if engine.kind != "dask" else 0,
         )
     n_columns = matrix.shape[1]
-    rows = max(stop - start for start, stop in zip(bands.edges, bands.edges[1:], strict=False))
+    rows = max(stop - start for start, stop in zip(partitions.edges, partitions.edges[1:], strict=False))
     # Whole chunks are decoded, whatever part of them a partition uses.
     decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
     if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
@@ -126,12 +126,12 @@ def _held_by_steps(source: Source) -> int:
     return sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
 
 
-def _sparse_reading(source: Source, bands: Bands, plan: Plan, engine: Engine) -> float:
+def _sparse_reading(source: Source, partitions: Partitions, plan: Plan, engine: Engine) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     offsets = source.matrix.entry_offsets
     assert offsets is not None
-    entries = int(np.diff(offsets[list(bands.edges)]).max())
-    rows = int(np.diff(bands.edges).max())
+    entries = int(np.diff(offsets[list(partitions.edges)]).max())
+    rows = int(np.diff(partitions.edges).max())
     # As read and decoded, prepared, and taken apart by column (`linalg.sparse_columns`).
     nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
     if source.columns is not None:

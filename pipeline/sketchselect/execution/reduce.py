@@ -15,7 +15,7 @@ from sketchselect.execution.memory import projection, require_fit
 from sketchselect.execution.plan import Node, make_plan
 from sketchselect.execution.progress import Progress, Silent
 from sketchselect.execution.tasks import Part, Recipe, kept
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Bands, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 from sketchselect.readers.byte_sizes import parse_bytes
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def reduce_blocks(
     *,
     engine: Engine,
     partition_bytes: int | str | None = None,
-    bands: Bands | None = None,
+    partitions: Partitions | None = None,
     stage: str = "pass",
     state_nbytes: int = 0,
     working_nbytes: int = 0,
@@ -95,7 +95,7 @@ def reduce_blocks(
         What runs the tasks.
     partition_bytes : int or text, optional
         Size of a partition (rows x columns x 8 bytes; entries x 16 where blocks are sparse); 32 MiB by default.
-    bands : Bands, optional
+    bands : Partitions, optional
         The partitions themselves, where the caller has a reason of its own to cut them, or to begin at a later row.
     stage : str
         Name of the pass, for progress and messages.
@@ -126,16 +126,16 @@ def reduce_blocks(
         raise EmptyInput(f"{matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
     progress = progress or Silent()
     wanted = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
-    if bands is None:
-        bands = source_bands(source, wanted)
+    if partitions is None:
+        partitions = source_partitions(source, wanted)
     # Sparse partitions differ in height, and the plan must not depend on which of them is the first.
     # The first one may be cut where the pass begins at a later row.
-    whole = 1 if bands.edges[0] and len(bands) > 1 else 0
-    full = wanted if source.is_sparse else (bands.edges[whole + 1] - bands.edges[whole]) * n_features * 8
-    plan = make_plan(len(bands), full, state_nbytes)
+    whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
+    full = wanted if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
+    plan = make_plan(len(partitions), full, state_nbytes)
     projected = projection(
         source,
-        bands,
+        partitions,
         plan,
         state_nbytes=state_nbytes,
         working_nbytes=working_nbytes,
@@ -154,7 +154,7 @@ def reduce_blocks(
             progress.note(f"{matrix.address}: no checkpoints, the content of this source has no identity")
         else:
             ledger = Ledger(
-                checkpoint, source, bands, plan, leaf_key=leaf_key, build=engine.build(), state_nbytes=state_nbytes
+                checkpoint, source, partitions, plan, leaf_key=leaf_key, build=engine.build(), state_nbytes=state_nbytes
             )
             done = cast(dict[Node, Part[T]], ledger.resume())
             shared = engine.can_write(checkpoint.directory)
@@ -169,14 +169,14 @@ def reduce_blocks(
                 progress.note(note)
 
     recipe = Recipe(source, leaf, merge, retries)
-    work = Work(plan, bands, recipe, progress, done, order, stage, stall_timeout, projected)
-    spans = [(bands.edges[p.start], bands.edges[p.stop]) for p in map(plan.partitions, done)]
+    work = Work(plan, partitions, recipe, progress, done, order, stage, stall_timeout, projected)
+    spans = [(partitions.edges[p.start], partitions.edges[p.stop]) for p in map(plan.partitions, done)]
     resumed = sum(stop - start for start, stop in spans)
-    to_read = matrix.stored_nbytes(bands.edges[0], n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
+    to_read = matrix.stored_nbytes(partitions.edges[0], n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
     if done:
-        counted = n_rows - bands.edges[0]
+        counted = n_rows - partitions.edges[0]
         progress.note(f"{stage}: resuming, {resumed} of {counted} {matrix.axes[0]}s are in checkpoints")
-    progress.start(stage, to_read, len(bands))
+    progress.start(stage, to_read, len(partitions))
     try:
         ran = engine.run(work)
     except KeyboardInterrupt as error:
@@ -196,7 +196,7 @@ def reduce_blocks(
         rows_dropped=root.dropped,
         bytes_read=root.nbytes,
         seconds=time.perf_counter() - began,
-        n_partitions=len(bands),
+        n_partitions=len(partitions),
         n_tasks=ran.n_tasks,
         n_resumed=len(done),
         n_saved=root.n_saved,
@@ -206,15 +206,17 @@ def reduce_blocks(
     return Reduced(root.value, stats)
 
 
-def source_bands(source: Source, partition_bytes: int | str | None = None) -> Bands:
+def source_partitions(source: Source, partition_bytes: int | str | None = None) -> Partitions:
     """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
     n_chosen = 1 if source.columns is None else len(source.columns)
-    return row_bands(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
+    return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
 
 
-def bands_from(bands: Bands, first_row: int) -> Bands:
+def partitions_from(partitions: Partitions, first_row: int) -> Partitions:
     """Return the partitions of the rows from `first_row` on."""
-    return Bands((first_row, *(edge for edge in bands.edges if edge > first_row)), bands.read_amplification)
+    return Partitions(
+        (first_row, *(edge for edge in partitions.edges if edge > first_row)), partitions.read_amplification
+    )
 
 
 def source_identities(source: Source) -> list[tuple[str, str | None]]:

@@ -144,26 +144,26 @@ class Rehearsal:
     def run(self, work: Work[T]) -> Ran[T]:
         """Write the pass down, and return the state of its first rows as if it were that of all."""
         assert work.projected is not None  # whoever makes a pass says what it needs
-        source, plan, bands = work.recipe.source, work.plan, work.bands
+        source, plan, partitions = work.recipe.source, work.plan, work.partitions
         nodes = list(plan.post_order())
         below = [len(plan.children(node)) for node in nodes]
         matrix = source.matrix
-        nbytes = matrix.stored_nbytes(bands.edges[0], bands.edges[-1])
+        nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         tried = _Tried(self, work)
         value = tried.value()
         self.passes.append(
             Rehearsed(
                 stage=self.stage or work.stage,
                 name=work.stage,
-                n_rows=bands.edges[-1] - bands.edges[0],
-                n_partitions=len(bands),
+                n_rows=partitions.edges[-1] - partitions.edges[0],
+                n_partitions=len(partitions),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),
                 moves=sum(n - 1 for n in below if n),
                 waiting=min(plan.n_leaves, plan.depth * (plan.fan_in - 1)),
                 bytes_read=0 if isinstance(source, HeldSource) else nbytes,
-                amplification=bands.read_amplification,
-                partition_nbytes=max(matrix.stored_nbytes(*bands[i]) for i in range(len(bands))),
+                amplification=partitions.read_amplification,
+                partition_nbytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
                 projected=work.projected,
                 state_nbytes=_nbytes(value),
                 read_seconds=tried.read,
@@ -175,7 +175,7 @@ class Rehearsal:
         )
         self.spent += tried.spent
         self.last_rows = tried.rows
-        return Ran(Part(value, bands.edges[-1], 0, nbytes), len(nodes))
+        return Ran(Part(value, partitions.edges[-1], 0, nbytes), len(nodes))
 
 
 class _Tried:
@@ -194,7 +194,7 @@ class _Tried:
         """Run it, and return the state."""
         began = time.perf_counter()
         source = self.work.recipe.source
-        first, last = self.work.bands[0]
+        first, last = self.work.partitions[0]
         if self.engine.most_rows is not None:
             last = min(last, self.engine.most_rows)
         few = min(first + self.engine.rows, last)
@@ -235,7 +235,7 @@ class _Tried:
             value, self.merge = timed(lambda: recipe.merge(value, more))
         peak = peak_nbytes()
         rows, self.rows = stop - start, stop - first
-        full = self.work.bands[0][1] - self.work.bands[0][0]
+        full = self.work.partitions[0][1] - self.work.partitions[0][0]
         if can_reset() and rows >= FEWEST_MEASURED * full:
             self.peak = int(max(0, peak - before) * min(full / rows, 1 / FEWEST_MEASURED))
         self.leaf = seconds * self._scale(rows)
@@ -246,7 +246,7 @@ class _Tried:
         return read_block(self.work.recipe.source, start, stop, self.work.recipe.retries)
 
     def _scale(self, rows: int) -> float:
-        first, last = self.work.bands[0]
+        first, last = self.work.partitions[0]
         return (last - first) / max(rows, 1)
 
     def _decoded(self, start: int, stop: int) -> int:

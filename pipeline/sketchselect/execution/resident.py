@@ -11,7 +11,7 @@ from sketchselect.execution.block import Source
 from sketchselect.execution.held import HeldMatrix, WorkerSource, hold_block, join_held
 from sketchselect.execution.sending import pack
 from sketchselect.execution.tasks import Recipe
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 
 if TYPE_CHECKING:
     from sketchselect.execution.dask_engine import DaskEngine
@@ -25,7 +25,7 @@ def can_reside(source: Source) -> bool:
     return not source.matrix.in_memory
 
 
-def load_onto_workers(source: Source, bands: Bands, engine: DaskEngine, *, retries: int = 2) -> WorkerSource:
+def load_onto_workers(source: Source, partitions: Partitions, engine: DaskEngine, *, retries: int = 2) -> WorkerSource:
     """Return the source with its blocks on the workers: neighbouring partitions on one worker, evenly by threads.
 
     Blocks are results of tasks that carry addresses only. What a worker loses is read again wherever there is room;
@@ -36,7 +36,7 @@ def load_onto_workers(source: Source, bands: Bands, engine: DaskEngine, *, retri
     ----------
     source : Source
         One that `can_reside`.
-    bands : Bands
+    bands : Partitions
         The partitions.
     engine : DaskEngine
         Whose workers.
@@ -45,14 +45,14 @@ def load_onto_workers(source: Source, bands: Bands, engine: DaskEngine, *, retri
     """
     client = engine.client
     run = uuid4().hex
-    places = _places(engine, len(bands))
+    places = _places(engine, len(partitions))
     carries, lives = shipping.carries_data(source), shipping.lives_on_cluster(source.matrix)
     known = shipping.without_rows(source) if carries else source
     packed = pack(Recipe(known, hold_block, join_held, retries))
     recipe = client.submit(shipping.hold, packed, key=f"sketchselect-recipe-{run}", pure=False, priority=2)
     futures = {}
-    for index in range(len(bands)):
-        start, stop = bands[index]
+    for index in range(len(partitions)):
+        start, stop = partitions[index]
         piece, values = None, None
         if carries:
             whole = source

@@ -22,12 +22,12 @@ from sketchselect.execution.memory import projection, require_fit
 from sketchselect.execution.plan import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, Node, Plan
 from sketchselect.execution.process_memory import available_nbytes
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.reduce import PassStats, source_bands, source_identities
+from sketchselect.execution.reduce import PassStats, source_identities, source_partitions
 from sketchselect.execution.scan_nodes import NodeStore, node_store
 from sketchselect.execution.scan_points import BEGUN, Begun, Branch, BranchMatrix, LookAt, branches_of, join
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
 from sketchselect.execution.tasks import Recipe
-from sketchselect.readers.base import Bands
+from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
 from sketchselect.summaries import Summary
 from sketchselect.summaries.base import require_positive
@@ -99,7 +99,7 @@ def scan_source(
         Folder or URL where the states of partitions and nodes are kept, whatever their size, so that a later scan reads
         only partitions that are new; by default they are held in memory, or in a temporary folder.
     partition_bytes : int or text, optional
-        As in `reduce_blocks`; by default small enough for the points and the window (`scan_bands`).
+        As in `reduce_blocks`; by default small enough for the points and the window (`scan_partitions`).
     progress, stage, retries, stall_timeout
         As in `reduce_blocks`.
 
@@ -131,7 +131,7 @@ def scan_source(
         retries=retries,
         stall_timeout=stall_timeout,
     )
-    source, bands, projected = work.recipe.source, work.bands, work.projected
+    source, partitions, projected = work.recipe.source, work.partitions, work.projected
     assert projected is not None
     require_fit(projected, engine.memory_limit, matrix.address)
     needed = {node for branch in branches for nodes in branch.nodes for node in nodes}
@@ -158,14 +158,14 @@ def scan_source(
         rows_dropped=made.root.dropped,
         bytes_read=made.root.nbytes,
         seconds=time.perf_counter() - began,
-        n_partitions=len(bands),
+        n_partitions=len(partitions),
         n_tasks=made.n_tasks + looked.n_tasks,
         n_resumed=n_resumed,
         n_saved=made.root.n_saved,
         worker_deaths=made.worker_deaths + looked.worker_deaths,
         projected_nbytes=projected.nbytes,
     )
-    return Scanned(looked.root.value, [(bands.edges[a], bands.edges[b]) for a, b in spans], stats)
+    return Scanned(looked.root.value, [(partitions.edges[a], partitions.edges[b]) for a, b in spans], stats)
 
 
 def work_of_scan(
@@ -187,14 +187,14 @@ def work_of_scan(
     state = description.projected_nbytes(source.n_columns, n_targets)
     working = description.working_nbytes(source.n_columns, n_targets)
     points, window = _positive("points", points), _positive("window", window)
-    bands = scan_bands(source, partition_bytes, points, window)
-    plan = Plan(len(bands), fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN)
-    spans = point_spans(bands, points, window)
+    partitions = scan_partitions(source, partition_bytes, points, window)
+    plan = Plan(len(partitions), fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN)
+    spans = point_spans(partitions, points, window)
     branches = branches_of(plan, spans, onward=window is None)
-    projected = projection(source, bands, plan, state_nbytes=state, working_nbytes=working, engine=engine)
+    projected = projection(source, partitions, plan, state_nbytes=state, working_nbytes=working, engine=engine)
     recipe = Recipe(source, SummariseBlock(description), merge_handed_on, retries)
     told = progress or Silent()
-    work = Work(plan, bands, recipe, told, stage=stage, stall_timeout=stall_timeout, projected=projected)
+    work = Work(plan, partitions, recipe, told, stage=stage, stall_timeout=stall_timeout, projected=projected)
     return work, spans, branches
 
 
@@ -212,33 +212,35 @@ def _n_targets(target: Any) -> int:
     return 0 if target is None else 1 if len(target.shape) == 1 else int(target.shape[1])
 
 
-def scan_bands(source: Source, partition_bytes: int | str | None, points: int | None, window: int | None) -> Bands:
+def scan_partitions(
+    source: Source, partition_bytes: int | str | None, points: int | None, window: int | None
+) -> Partitions:
     """Return how the rows are cut: where no size is asked for, fine enough for the points and the window.
 
     The usual size is halved until it is, so that appended rows move an earlier edge only when they double the source;
     not beyond where chunks would be decoded again and again, or a window would cost a thousand states.
     """
-    bands = source_bands(source, partition_bytes)
+    partitions = source_partitions(source, partition_bytes)
     size, wanted = DEFAULT_PARTITION_BYTES, points or LEAST_POINTS
-    while partition_bytes is None and size > 1 and len(bands) < source.n_rows:
-        tallest = int(np.diff(bands.edges).max())
-        if len(bands) >= wanted and (window is None or tallest <= window or len(bands) >= _MOST_PARTITIONS):
+    while partition_bytes is None and size > 1 and len(partitions) < source.n_rows:
+        tallest = int(np.diff(partitions.edges).max())
+        if len(partitions) >= wanted and (window is None or tallest <= window or len(partitions) >= _MOST_PARTITIONS):
             break
         size //= 2
         try:
-            bands = source_bands(source, size)
+            partitions = source_partitions(source, size)
         except BadParameter:
             break
-    return bands
+    return partitions
 
 
-def point_spans(bands: Bands, points: int | None, window: int | None) -> list[tuple[int, int]]:
+def point_spans(partitions: Partitions, points: int | None, window: int | None) -> list[tuple[int, int]]:
     """Return for every point the partitions that count there, ``(first, stop)``, in order."""
-    n = len(bands)
+    n = len(partitions)
     stops = range(1, n + 1) if points is None else sorted({-(-n * i // points) for i in range(1, points + 1)})
     if window is None:
         return [(0, stop) for stop in stops]
-    edges = np.asarray(bands.edges)
+    edges = np.asarray(partitions.edges)
     firsts = [int(np.searchsorted(edges, max(edges[stop] - window, 0), side="right")) - 1 for stop in stops]
     return list(zip(firsts, stops, strict=True))
 
@@ -273,7 +275,7 @@ def _look(
     source = Source(BranchMatrix(n, work.recipe.source.matrix.address))
     looking = Work(
         Plan(n),
-        Bands(tuple(range(n + 1))),
+        Partitions(tuple(range(n + 1))),
         Recipe(source, LookAt(found, finish, read, begun), join, work.recipe.retries),
         work.progress,
         stage=f"{work.stage}, points",

@@ -132,7 +132,7 @@ def node_store(
         # Whatever its size, a node that is not kept would have to be read again.
         _keeping_all(checkpoint),
         work.recipe.source,
-        work.bands,
+        work.partitions,
         work.plan,
         leaf_key=leaf_key,
         build=engine.build(),

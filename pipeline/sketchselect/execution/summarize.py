@@ -18,7 +18,7 @@ from sketchselect.execution.fingerprint import digest
 from sketchselect.execution.memory import Projection, projection
 from sketchselect.execution.plan import make_plan
 from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.reduce import Reduced, bands_from, reduce_blocks, source_bands
+from sketchselect.execution.reduce import Reduced, partitions_from, reduce_blocks, source_partitions
 from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
 from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.summaries import Bundle, Summary
@@ -85,7 +85,7 @@ def summarize_source(
     plan = tiling(description, source.n_columns, n_targets)
     if plan is not None and partition_bytes is None:
         partition_bytes = TILED_PARTITION_NBYTES
-    bands = bands_from(source_bands(source, partition_bytes), first_row) if first_row else None
+    partitions = partitions_from(source_partitions(source, partition_bytes), first_row) if first_row else None
 
     def run(description: Summary[Any], part: str = "", held: int = 0) -> Reduced[Any]:
         return reduce_blocks(
@@ -94,7 +94,7 @@ def summarize_source(
             merge_summaries,
             engine=engine,
             partition_bytes=partition_bytes,
-            bands=bands,
+            partitions=partitions,
             stage=f"{stage}, {part}" if part else stage,
             state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
             working_nbytes=description.working_nbytes(source.n_columns, n_targets),
@@ -117,12 +117,12 @@ def summary_projection(
     """Return what a process will need at most for a pass that makes this summary, one that is not made in panels."""
     source = replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
     wanted = readers.DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
-    bands, n_targets = source_bands(source, wanted), _n_targets(source)
+    partitions, n_targets = source_partitions(source, wanted), _n_targets(source)
     state = description.projected_nbytes(source.n_columns, n_targets)
     return projection(
         source,
-        bands,
-        make_plan(len(bands), wanted, state),
+        partitions,
+        make_plan(len(partitions), wanted, state),
         state_nbytes=state,
         working_nbytes=description.working_nbytes(source.n_columns, n_targets),
         engine=engine,

@@ -1,23 +1,23 @@
 """Where blocks come from: arrays in memory, files, Zarr stores and Dask arrays, all read as runs of rows."""
 
-from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.readers.columns import in_double, transposed
 from sketchselect.readers.conversion.convert import convert
 from sketchselect.readers.opening import open_matrix
-from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_bands
+from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.readers.vector import Vector, open_vector
 
 __all__ = [
     "DEFAULT_PARTITION_BYTES",
-    "Bands",
     "Matrix",
+    "Partitions",
     "Vector",
     "convert",
     "in_double",
     "open_matrix",
     "open_vector",
     "parse_bytes",
-    "row_bands",
+    "row_partitions",
     "transposed",
 ]

@@ -20,7 +20,7 @@ Nonfinite = Literal["error", "drop_rows", "missing"]
 
 
 @dataclass(frozen=True)
-class Bands:
+class Partitions:
     """How the rows of a matrix are cut into partitions.
 
     Parameters

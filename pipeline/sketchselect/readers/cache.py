@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Keeper:
+class LRUCache:
     """The last values that were asked for, by name.
 
     Parameters
@@ -47,8 +47,8 @@ class Keeper:
             self._values.clear()
 
 
-PARTS = Keeper(16)
+PARTS = LRUCache(16)
 """Vectors, and where the rows of sparse matrices end."""
 
-MATRICES = Keeper(4)
+MATRICES = LRUCache(4)
 """Whole matrices of files that can only be loaded whole."""

@@ -15,15 +15,15 @@ from sketchselect.readers.checks import check_range, finish
 def transposed(matrix: Matrix) -> Matrix:
     """Return the matrix whose rows are the columns of `matrix`: row i is column i, all rows of it.
 
-    Bands, engines, checkpoints and summaries work on it as on any matrix; a block then holds a band of columns, and its
-    `start` is the global index of the first one. A band has an identity of its own, so that columns appended behind
-    whole chunks leave the checkpoints of the others valid. Messages speak of columns where they are meant.
+    Partitions, engines, checkpoints and summaries work on it as on any matrix; a block then holds a run of columns, and
+    its `start` is the index of the first one. A run of columns has an identity of its own, so that columns appended
+    behind whole chunks leave the checkpoints of the others valid. Messages speak of columns where they are meant.
 
     Parameters
     ----------
     matrix : Matrix
         From `open_matrix`. Zarr stores are read chunk by chunk in any chunking; bands narrower than the chunks decode
-        some values more than once, and `row_bands` refuses more than four times.
+        some values more than once, and `row_partitions` refuses more than four times.
 
     Raises
     ------

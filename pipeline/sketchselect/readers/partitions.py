@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.base import Bands, Matrix
+from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 DEFAULT_PARTITION_BYTES = 32 << 20
@@ -22,9 +22,9 @@ ENTRY_NBYTES = 16
 """Bytes that a stored entry of a sparse matrix counts as: a value and an index, both of 8."""
 
 
-def row_bands(
+def row_partitions(
     matrix: Matrix, partition_bytes: int | str | None = None, *, sparse: bool = False, dense_columns: int = 1
-) -> Bands:
+) -> Partitions:
     """Cut the rows of a matrix into partitions of at most `partition_bytes`, each a run of whole chunks.
 
     All partitions have the same number of rows except the last; where chunks differ in height (Dask arrays) every
@@ -45,7 +45,7 @@ def row_bands(
 
     Returns
     -------
-    Bands
+    Partitions
         With `read_amplification` > 1 where one row of chunks is larger than a partition and had to be split.
 
     Raises
@@ -56,24 +56,26 @@ def row_bands(
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     n_rows, n_columns = matrix.shape
     if sparse and matrix.entry_offsets is not None:
-        return Bands(_greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns)))))
+        return Partitions(
+            _greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
+        )
     fitting = max(1, size // (8 * max(1, n_columns)))
-    bands = (
+    partitions = (
         _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
     )
-    if bands.read_amplification > MAX_READ_AMPLIFICATION:
+    if partitions.read_amplification > MAX_READ_AMPLIFICATION:
         needed = matrix.chunk_rows * n_columns * 8
         rows, height = ("rows", "high") if matrix.axes[0] == "row" else ("columns", "wide")
         raise BadParameter(
             f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
             f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
-            f"{bands.read_amplification:.1f} times; {_mend(matrix, fitting, size)}, or set partition_bytes to "
+            f"{partitions.read_amplification:.1f} times; {_mend(matrix, fitting, size)}, or set partition_bytes to "
             f"{format_bytes(needed)}"
         )
-    return bands
+    return partitions
 
 
-def even_bands(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Bands:
+def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Partitions:
     """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array beside it need.
 
     The height is the largest that fits by `dense_columns` numbers a row, halved until the entries of every partition
@@ -86,7 +88,7 @@ def even_bands(matrix: Matrix, partition_bytes: int | str | None, dense_columns:
     step = min(n_rows, max(1, size // (8 * max(1, dense_columns))))
     while step > 1 and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES:
         step = -(-step // 2)
-    return Bands((*range(0, n_rows, step), n_rows))
+    return Partitions((*range(0, n_rows, step), n_rows))
 
 
 def _greedy(offsets: NDArray[np.int64], entries: int, rows: int) -> tuple[int, ...]:
@@ -115,7 +117,7 @@ def _mend(matrix: Matrix, fitting: int, size: int) -> str:
     return f"rewrite it with: sketchselect convert IN OUT.zarr --chunks {height}x{width}"
 
 
-def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Bands:
+def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Partitions:
     if chunk_rows <= fitting:
         step = fitting // chunk_rows * chunk_rows
     else:
@@ -124,7 +126,7 @@ def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Bands:
         candidates = {even, -(-chunk_rows // n_pieces), fitting}
         step = min(sorted(candidates, reverse=True), key=lambda rows: _amplification(n_rows, chunk_rows, rows))
     edges = (*range(0, n_rows, step), n_rows)
-    return Bands(edges, _amplification(n_rows, chunk_rows, step))
+    return Partitions(edges, _amplification(n_rows, chunk_rows, step))
 
 
 def _amplification(n_rows: int, chunk_rows: int, step: int) -> float:
@@ -138,7 +140,7 @@ def _amplification(n_rows: int, chunk_rows: int, step: int) -> float:
     return decoded / n_rows
 
 
-def _irregular(edges: tuple[int, ...], fitting: int) -> Bands:
+def _irregular(edges: tuple[int, ...], fitting: int) -> Partitions:
     """Group whole chunks greedily; a chunk taller than a partition is split evenly."""
     cuts = [0]
     decoded = 0
@@ -156,4 +158,4 @@ def _irregular(edges: tuple[int, ...], fitting: int) -> Bands:
                 cuts.append(first)
     if cuts[-1] != edges[-1]:
         cuts.append(edges[-1])
-    return Bands(tuple(cuts), decoded / edges[-1])
+    return Partitions(tuple(cuts), decoded / edges[-1])

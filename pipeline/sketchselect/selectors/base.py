@@ -19,7 +19,7 @@ from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
 from sketchselect.linalg.sparse.csr import take_columns
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
 from sketchselect.readers.base import Nonfinite
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
@@ -72,7 +72,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
 
-    def look_at_target(self, y: Vector) -> None:
+    def inspect_target(self, y: Vector) -> None:
         """Learn from the whole target what the description of the summary depends on, such as the classes.
 
         Called before `summary_description`, by `fit` and by the job.
@@ -147,7 +147,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)
         if target is not None:
-            self.look_at_target(target)
+            self.inspect_target(target)
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
@@ -185,14 +185,14 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             summary = before
             _require_names(before.feature_names, matrix)
         weights = None if sample_weight is None else np.asarray(sample_weight)
-        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
+        partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
                 prepare.apply(steps, matrix.read_rows(a, b)),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )
-            for a, b in zip(bands.edges, bands.edges[1:], strict=False)
+            for a, b in zip(partitions.edges, partitions.edges[1:], strict=False)
         )
         summary = self._updated(summary, batches)
         # A batch that is refused leaves the stream as it was, so that it can be given again.
@@ -217,7 +217,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if classes is not None:
             raise BadParameter(f"{type(self).__name__} knows no classes; leave the argument out")
         if target is not None:
-            self.look_at_target(target)
+            self.inspect_target(target)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
@@ -319,8 +319,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self._require_width(X.shape[-1])
             return X[:, self.support_]
         matrix = self._open(X, reset=False)
-        bands = row_bands(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse)
-        blocks = (matrix.read_rows(a, b) for a, b in zip(bands.edges, bands.edges[1:], strict=False))
+        partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse)
+        blocks = (matrix.read_rows(a, b) for a, b in zip(partitions.edges, partitions.edges[1:], strict=False))
         if matrix.is_sparse:
             return vstack([take_columns(rows, self.support_) for rows in blocks], format="csr")
         return np.concatenate([rows[:, self.support_] for rows in blocks])

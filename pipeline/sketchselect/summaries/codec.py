@@ -32,7 +32,7 @@ from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.containers.bundle import Bundle, BundleRecord
-from sketchselect.summaries.containers.partitioned import Parts, PartsRecord
+from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
 from sketchselect.summaries.registry import KINDS
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
@@ -165,7 +165,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
         )
     names = header["feature_names"]
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
-    if issubclass(cls, (Bundle, Parts)):
+    if issubclass(cls, (Bundle, PartitionedSummary)):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, as_block
 from sketchselect.linalg.sparse.csr import arrays_of, as_csr, densify, is_csr
-from sketchselect.readers import Matrix, row_bands
+from sketchselect.readers import Matrix, row_partitions
 
 
 class MatrixConformance:
@@ -47,7 +47,7 @@ class MatrixConformance:
             self.rows(self.matrix, start, stop)
             self.rows(self.matrix.part(start, stop), start, stop)
         self.outside()
-        self.bands()
+        self.partitions()
         self.pickles()
         self.identities()
 
@@ -98,14 +98,16 @@ class MatrixConformance:
                 continue
             raise AssertionError(f"rows {start} to {stop} do not exist and were not refused")
 
-    def bands(self) -> None:
+    def partitions(self) -> None:
         """Row bands cover every row once, whatever their size."""
         row_bytes = 8 * self.expected.shape[1]
         for size in (self.matrix.chunk_rows * row_bytes, 3 * self.matrix.chunk_rows * row_bytes + 1, None):
-            bands = row_bands(self.matrix, size)
-            assert bands.edges[0] == 0 and bands.edges[-1] == self.expected.shape[0], "bands reach from end to end"
-            assert all(a < b for a, b in (bands[i] for i in range(len(bands)))), "bands are not empty"
-            parts = [self.matrix.read_rows(*bands[i]) for i in range(len(bands))]
+            partitions = row_partitions(self.matrix, size)
+            assert partitions.edges[0] == 0 and partitions.edges[-1] == self.expected.shape[0], (
+                "bands reach from end to end"
+            )
+            assert all(a < b for a, b in (partitions[i] for i in range(len(partitions)))), "bands are not empty"
+            parts = [self.matrix.read_rows(*partitions[i]) for i in range(len(partitions))]
             whole = np.concatenate([densify(part) if is_csr(part) else part for part in parts])
             assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "bands together are the data"
 

@@ -18,7 +18,7 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
-from sketchselect.workflow.output.manifest import Findings, manifest
+from sketchselect.workflow.output.manifest import JobResults, manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
 from sketchselect.workflow.output.tables import plain_value
@@ -191,10 +191,12 @@ def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, p
             clustering.name_rows(session, found)
         else:
             clustering.discard(session)
-        return _publish(session, Findings(summary, selection, model, sample, found, evaluation, along, counted), began)
+        return _publish(
+            session, JobResults(summary, selection, model, sample, found, evaluation, along, counted), began
+        )
 
 
-def _publish(session: Session, found: Findings, began: float) -> RunResult:
+def _publish(session: Session, found: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
     peak = peak_process_nbytes(session.engine) if session.engine_description else None
     session.close_engine()

@@ -130,7 +130,9 @@ def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> Selec
     return SelectionBound(excess, dropped, lower, method, n_clusters, n_selected, summary.n_features)
 
 
-def drop_certificate(source: Any, selected_objective: float, support: ArrayLike, n_clusters: int) -> Certificate:
+def dropped_columns_certificate(
+    source: Any, selected_objective: float, support: ArrayLike, n_clusters: int
+) -> Certificate:
     """Return a certificate for all columns from the objective in the selected ones, without another pass.
 
     The objective in all columns is at most that in the columns S plus the scatter of the others:

@@ -29,7 +29,7 @@ from sketchselect.cluster.kmeans.passes import open_passes, partition_nbytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.block import Source
 from sketchselect.execution.engines import as_engine
-from sketchselect.execution.reduce import source_bands
+from sketchselect.execution.reduce import source_partitions
 from sketchselect.linalg.arrays import Floats, as_weights
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.readers.base import Matrix
@@ -185,9 +185,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
                 f"n_clusters is {self.n_clusters}, but this stream was begun with {stream.n_clusters}; use another "
                 "KMeans for another number"
             )
-        bands = source_bands(source)
-        for index in range(len(bands)):
-            block = source.block(*bands[index])
+        partitions = source_partitions(source)
+        for index in range(len(partitions)):
+            block = source.block(*partitions[index])
             stream = stream.add(block.values, as_weights(block.weight, block.values.shape[0]))
         self._forget()
         self._stream = stream

@@ -14,7 +14,7 @@ from sketchselect.cluster.kmeans.passes import Passes, assign_block
 from sketchselect.errors import BadParameter
 from sketchselect.execution.block import Block, Source
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.reduce import reduce_blocks, source_bands
+from sketchselect.execution.reduce import reduce_blocks, source_partitions
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
@@ -98,16 +98,16 @@ def write_labels(
         raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
     description = CentroidSums(centers=centers)
     width = source.n_columns
-    bands = source_bands(source, partition_bytes)
+    partitions = source_partitions(source, partition_bytes)
     options: dict[str, Any] = {
         "engine": engine,
-        "bands": bands,
+        "bands": partitions,
         "stage": "k-means: labels",
         "state_nbytes": description.projected_nbytes(width),
         "working_nbytes": description.working_nbytes(width),
     }
-    height = bands.edges[1]
-    regular = all(edge % height == 0 for edge in bands.edges[:-1])
+    height = partitions.edges[1]
+    regular = all(edge % height == 0 for edge in partitions.edges[:-1])
     with put_in_place(path.absolute()) as temporary:
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
         leaf = LabelBlock(description)

@@ -15,7 +15,7 @@ from sketchselect.execution.engine import Engine
 from sketchselect.execution.held import HeldBlock, WorkerSource, hold_block, hold_source, join_held
 from sketchselect.execution.process_memory import available_nbytes
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.reduce import reduce_blocks, source_bands
+from sketchselect.execution.reduce import reduce_blocks, source_partitions
 from sketchselect.execution.shipping import lives_on_cluster
 from sketchselect.execution.summarize import merge_summaries, summary_key
 from sketchselect.execution.threads_engine import ThreadEngine
@@ -60,7 +60,7 @@ class Passes:
     engine : Engine
         What runs the passes.
     partition_bytes : int
-        Size of a partition in the measure of `row_bands`.
+        Size of a partition in the measure of `row_partitions`.
     checkpoint : Checkpoint or None
         Where finished nodes are kept; None where the blocks are held.
     progress : Progress
@@ -193,9 +193,9 @@ def open_passes(
     if place == "workers":
         from sketchselect.execution.resident import load_onto_workers
 
-        bands = source_bands(source, partition)
-        resident = load_onto_workers(source, bands, cast("DaskEngine", engine), retries=retries)
-        told.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(bands)} blocks")
+        partitions = source_partitions(source, partition)
+        resident = load_onto_workers(source, partitions, cast("DaskEngine", engine), retries=retries)
+        told.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(partitions)} blocks")
         return Passes(resident, engine, partition, None, told, retries, stall_timeout)
     return Passes(source, engine, partition, checkpoint, told, retries, stall_timeout)
 
@@ -221,7 +221,7 @@ def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
 
 
 def partition_nbytes(source: Source, n_clusters: int) -> int:
-    """Return the partition size for iterating over the chosen columns, in the measure of `row_bands` (all columns).
+    """Return the partition size for iterating over the chosen columns, in the measure of `row_partitions`.
 
     A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 16 to 128 MiB of
     chosen data, never less than a chunk is high, and large against the centres. Of sparse rows, their stored entries.

@@ -111,7 +111,7 @@ def convert(
             return target
         array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
         done = 0
-        for block in _aligned(rows.bands(step), step):
+        for block in _aligned(rows.partitions(step), step):
             array[done : done + block.shape[0]] = block.astype(dtype, copy=False)
             done += block.shape[0]
             if progress is not None:
@@ -132,7 +132,7 @@ class MatrixRows:
         self.folder = folder
         self.matrix = matrix
 
-    def bands(self, n_rows: int) -> Iterator[Array]:
+    def partitions(self, n_rows: int) -> Iterator[Array]:
         """Yield blocks of `n_rows` rows, in order; the last may be shorter."""
         for start in range(0, self.n_rows, n_rows):
             block = self.matrix.read_rows(start, min(start + n_rows, self.n_rows))

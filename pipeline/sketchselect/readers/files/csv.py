@@ -60,7 +60,7 @@ class CsvRows:
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
 
-    def bands(self, n_lines: int) -> Iterator[Array]:
+    def partitions(self, n_lines: int) -> Iterator[Array]:
         """Yield blocks of at most `n_lines` rows, in order.
 
         Raises

@@ -111,7 +111,7 @@ class HighlyVariableGenes(BaseSelector):
         if isinstance(span, bool) or not isinstance(span, (int, float, np.number)) or not 0 < span <= 1:
             raise BadParameter(f"span must be a number above 0, at most 1, got {span!r:.40}")
 
-    def look_at_target(self, y: Vector) -> None:
+    def inspect_target(self, y: Vector) -> None:
         """Learn the batches."""
         self._seen_batches = supervised_target.classes_of(y)
 

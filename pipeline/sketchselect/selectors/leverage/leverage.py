@@ -142,7 +142,7 @@ class LeverageSelector(BaseSelector):
         self.check_parameters()
         if self.read == "rows":
             return super().collect(source, engine, account=account, **options)
-        bands = column_source(source, self.method)
+        partitions = column_source(source, self.method)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:
             raise BadParameter(
@@ -151,7 +151,7 @@ class LeverageSelector(BaseSelector):
             )
         options.pop("stage", None)
         # In float64: what is left of AA' beside its largest eigenvalues counts, down to a ridge of 1e-12 of them.
-        wide = replace(bands, matrix=in_double(bands.matrix))
+        wide = replace(partitions, matrix=in_double(partitions.matrix))
         first = summarize_source(wide, Moments(), engine=engine, stage="columns", **options)
         with one_blas_thread():
             scatter = first.value.gram()  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ class LeverageSelector(BaseSelector):
             else:
                 ridge = floored(float(self.ridge), norm)
             description = LeverageScores(ridge_factor(scatter, ridge), ridge)
-        second = summarize_source(bands, description, engine=engine, stage="scores", **options)
+        second = summarize_source(partitions, description, engine=engine, stage="scores", **options)
         for stats in (first.stats, second.stats):
             if account is not None:
                 account(stats)

@@ -15,7 +15,7 @@ from sketchselect.execution import Engine, PassStats, Source, summarize_source
 from sketchselect.execution.memory import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_bands, transposed
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
 from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.leverage.column_streams import (
@@ -133,13 +133,13 @@ class OnlineLeverageSelector(BaseSelector):
         self._sketch: FrequentDirections | None = None
         n_rows, n_columns = source.matrix.shape
         by_rows = n_rows > EXACT_COLUMNS >= n_columns
-        bands = column_source(source, self.method)
+        partitions = column_source(source, self.method)
         _require_memory(self._sample(), n_rows, n_columns, engine, source.matrix.address)
         description: Summary[Any] = self._sample()
         if not by_rows:
             description = Bundle(sample=description, sketch=_sketch(n_rows))
         stage = options.pop("stage", "columns")
-        reduced = summarize_source(bands, description, engine=engine, stage=stage, **options)
+        reduced = summarize_source(partitions, description, engine=engine, stage=stage, **options)
         passes = [reduced.stats]
         sample = cast(LeverageSample, pick(reduced.value, LeverageSample.kind))
         if by_rows:
@@ -192,7 +192,7 @@ class OnlineLeverageSelector(BaseSelector):
             self._require_stream(sample, n_rows, matrix.address)
             seen = sample.n_rows
             names = None if seen and sample.feature_names is None else self._new_names(matrix)
-            for a, b in pairwise(row_bands(transposed(matrix), DEFAULT_PARTITION_BYTES).edges):
+            for a, b in pairwise(row_partitions(transposed(matrix), DEFAULT_PARTITION_BYTES).edges):
                 columns = Source(transposed(matrix)).block(a, b).values
                 sample = sample.update(columns, start=seen + a)
                 sketch = None if sketch is None else sketch.update(columns)

@@ -178,7 +178,7 @@ def timeline(
         if y is None:
             raise BadParameter(f"timeline: {chosen.method} learns from a target; give y")
         target = open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
-        chosen.look_at_target(target)
+        chosen.inspect_target(target)
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
     names = {step.name for step in given}

@@ -62,7 +62,7 @@ class SupervisedSelector(ModelFitter):
                 raise BadParameter("half_life goes with degree=1 and missing=None only")
         self._check_forgetting()
 
-    def look_at_target(self, y: Vector) -> None:
+    def inspect_target(self, y: Vector) -> None:
         """Learn the classes, or check that the target is numbers."""
         if self.task == "classification":
             self._seen_classes = supervised_target.classes_of(y)

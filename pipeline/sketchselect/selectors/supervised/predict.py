@@ -15,7 +15,7 @@ from sketchselect import prepare
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, require_finite
 from sketchselect.linalg.sparse.csr import densify, is_csr
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_vector, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_vector, row_partitions
 from sketchselect.selectors.streams.forgetting import ForgettingSelector
 from sketchselect.selectors.supervised.moments import Expansion
 
@@ -77,8 +77,8 @@ class LinearPredictor(ForgettingSelector):
         """Return ``x'coef + intercept``, shape (n_rows, n_outputs)."""
         terms = self._check_fitted()
         coef = np.atleast_2d(self.coef_)[:, terms].T
-        bands = [self._columns(rows) @ coef for rows in self._bands(X)]
-        out: Floats = np.concatenate(bands) + self.intercept_
+        partitions = [self._columns(rows) @ coef for rows in self._bands(X)]
+        out: Floats = np.concatenate(partitions) + self.intercept_
         return out
 
     def _check_fitted(self) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ class LinearPredictor(ForgettingSelector):
         """Yield the prepared rows, band after band."""
         matrix = self._open(X, reset=False)
         steps = self._steps()
-        edges = row_bands(matrix, DEFAULT_PARTITION_BYTES).edges
+        edges = row_partitions(matrix, DEFAULT_PARTITION_BYTES).edges
         for a, b in pairwise(edges):
             rows = matrix.read_rows(a, b)
             rows = densify(rows) if is_csr(rows) else rows

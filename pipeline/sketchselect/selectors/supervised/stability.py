@@ -117,10 +117,10 @@ class StabilitySelector(BaseSelector):
             base.set_params(alpha=None)
         return base
 
-    def look_at_target(self, y: Vector) -> None:
+    def inspect_target(self, y: Vector) -> None:
         """Learn the classes, or check that the target is numbers, as the estimator does."""
         base = self._base()
-        base.look_at_target(y)
+        base.inspect_target(y)
         self._seen_classes = getattr(base, "_seen_classes", None)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:

@@ -11,12 +11,12 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.summaries.base import Summary, require_positive
-from sketchselect.summaries.containers.partitioned import Parts, PartsRecord
+from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
 from sketchselect.summaries.registry import register
 
 
 @register
-class Folds(Parts):
+class Folds(PartitionedSummary):
     """One summary for each of n random folds of the rows; a row's fold depends on its global index and the seed alone.
 
     ``folds[i]`` is the summary of fold i, `total` that of all rows, and ``complement(i)`` that of all other folds (what

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.summaries.base import Summary
-from sketchselect.summaries.containers.partitioned import Parts, PartsRecord
+from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
 from sketchselect.summaries.moments.classes import as_classes
 from sketchselect.summaries.registry import register
 
 
 @register
-class Groups(Parts):
+class Groups(PartitionedSummary):
     """One summary for each group of rows; the target holds the group of each row.
 
     ``groups[i]`` is the summary of the rows labelled ``labels[i]`` and `total` that of all rows: exact wherever the

@@ -14,14 +14,14 @@ from sketchselect.summaries.base import Summary
 
 @dataclass(frozen=True)
 class PartsRecord:
-    """State of `Parts`: the summary of each part, named by its number."""
+    """State of `PartitionedSummary`: the summary of each part, named by its number."""
 
     n_rows: int
     n_features: int
     members: Mapping[str, Summary[Any]]
 
 
-class Parts(Summary[PartsRecord]):
+class PartitionedSummary(Summary[PartsRecord]):
     """Base of the summaries that deal the rows to parts and keep the same inner summary of each.
 
     A subclass says how many parts there are (`__len__`) and which row goes where (`_summarise`).
@@ -39,8 +39,12 @@ class Parts(Summary[PartsRecord]):
         """Return the description of an inner summary, refusing what cannot be one."""
         if not isinstance(summary, Summary):
             raise BadParameter(f"{holder} needs the description of a summary, got {type(summary).__name__}")
-        if isinstance(summary, Parts) or summary.kind.startswith("decayed-"):
-            reason = "one level is enough" if isinstance(summary, Parts) else "their rows are told apart by time"
+        if isinstance(summary, PartitionedSummary) or summary.kind.startswith("decayed-"):
+            reason = (
+                "one level is enough"
+                if isinstance(summary, PartitionedSummary)
+                else "their rows are told apart by time"
+            )
             raise BadParameter(f"{holder} cannot hold {summary.kind}: {reason}")
         return summary.describe()
 

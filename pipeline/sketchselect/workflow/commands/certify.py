@@ -102,7 +102,7 @@ def certify_target(
         return certify(matrix, objective, clusters, **common)
 
 
-def told(certificate: Certificate) -> str:
+def to_text(certificate: Certificate) -> str:
     """Return a certificate for people: the sentence, and what it cost."""
     read = f", {certificate.rows_read:,} rows ({size(certificate.bytes_read)}) read" if certificate.rows_read else ""
     return f"{certificate.sentence()}\ncost: {duration(certificate.cost)}{read}"

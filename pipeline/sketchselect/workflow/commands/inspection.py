@@ -134,7 +134,7 @@ def _folder_lines(path: Path) -> Iterator[str]:
 
 
 def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
-    from sketchselect.readers import open_matrix, row_bands
+    from sketchselect.readers import open_matrix, row_partitions
     from sketchselect.readers.byte_sizes import format_bytes
 
     matrix = open_matrix(target, key=key)
@@ -147,9 +147,13 @@ def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
     else:
         yield f"  {format_bytes(nbytes)} decoded, read {matrix.chunk_rows} rows at a time at least"
     if min(matrix.shape):
-        bands = row_bands(matrix, sparse=matrix.is_sparse)
-        again = f", every byte decoded {bands.read_amplification:.1f} times" if bands.read_amplification > 1 else ""
-        yield f"  {len(bands)} partition{'s' * (len(bands) > 1)} of {bands.edges[1]} rows{again}"
+        partitions = row_partitions(matrix, sparse=matrix.is_sparse)
+        again = (
+            f", every byte decoded {partitions.read_amplification:.1f} times"
+            if partitions.read_amplification > 1
+            else ""
+        )
+        yield f"  {len(partitions)} partition{'s' * (len(partitions) > 1)} of {partitions.edges[1]} rows{again}"
     yield from (f"  note: {text}" for text in matrix.notes)
     names = matrix.feature_names
     if names is not None:

@@ -24,7 +24,7 @@ MAGIC = b"\x89SKS"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SummarizeOptions:
     """Which summaries `summarize_to_file` makes.
 
     Parameters
@@ -132,7 +132,7 @@ class Wanted:
 def summarize_to_file(
     source: str,
     output: Path,
-    wanted: Wanted,
+    wanted: SummarizeOptions,
     *,
     prepare: Sequence[str],
     fitted: str | None,

@@ -32,7 +32,7 @@ from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
-from sketchselect.workflow.forecast.report import JobPlan, Place, PlannedPass, limit_for, planned
+from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, PlannedPass, limit_for, planned
 from sketchselect.workflow.forecast.warnings import warnings_of
 from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
@@ -309,7 +309,7 @@ class _Walk:
         idle: int | None = None
         if self.calibrate:
             idle = idle_worker_nbytes() if self.engine.kind == "dask" else self.base_nbytes
-        place = Place(
+        place = ClusterSpec(
             cluster=execution.cluster,
             kind=self.engine.kind,
             n_workers=self.engine.n_workers,

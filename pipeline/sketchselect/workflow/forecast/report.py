@@ -25,7 +25,7 @@ LEAST_LIMIT_NBYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Place:
+class ClusterSpec:
     """What a job is planned for.
 
     Parameters
@@ -158,7 +158,7 @@ class JobPlan:
         What the manifest says of the source.
     method : str
         Of selection.
-    place : Place
+    place : ClusterSpec
         What it is planned for.
     passes : tuple of PlannedPass
         In their order.
@@ -176,7 +176,7 @@ class JobPlan:
 
     source: dict[str, Any]
     method: str
-    place: Place
+    place: ClusterSpec
     passes: tuple[PlannedPass, ...]
     idle_nbytes: int | None = None
     client_nbytes: int = 0

@@ -23,7 +23,7 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class JobResults:
     """What the stages of a job found.
 
     Parameters
@@ -66,7 +66,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def manifest(session: Session, found: Findings, peak_nbytes: int | None) -> dict[str, Any]:
+def manifest(session: Session, found: JobResults, peak_nbytes: int | None) -> dict[str, Any]:
     """Return the content of ``manifest.json``; no credentials, no data values."""
     config, selection, evaluation = session.config, found.selection, found.evaluation
     job = config.model_dump(mode="json")

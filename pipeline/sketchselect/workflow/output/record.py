@@ -10,7 +10,7 @@ from sketchselect.cluster import Certificate
 from sketchselect.job.load import job_toml
 from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord
 from sketchselect.summaries import ColumnStats, pick
-from sketchselect.workflow.output.manifest import Findings
+from sketchselect.workflow.output.manifest import JobResults
 from sketchselect.workflow.output.pages import MAX_SPECTRUM
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import sizes
@@ -28,7 +28,7 @@ def certificate_record(found: Certificate) -> CertificateRecord:
     )
 
 
-def run_record(session: Session, found: Findings, content: dict[str, Any]) -> RunRecord:
+def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> RunRecord:
     """Return all that the report page shows."""
     summary, selection, clustering, evaluation = found.summary, found.selection, found.clustering, found.evaluation
     sketch, view = sketch_of(summary), view_of(summary)

@@ -66,7 +66,7 @@ class Crossed:
         first, second = best_matching(self.table.counts)
         return list(zip(self.table.classes[first].tolist(), self.table.clusters[second].tolist(), strict=True))
 
-    def told(self) -> str:
+    def to_text(self) -> str:
         """Return it for people: the measures, then each class with the cluster that is matched with it."""
         table = self.table
         lines = [

@@ -14,7 +14,7 @@ from sketchselect.cluster import (
     bounded_certificate,
     certify,
     certify_selection,
-    drop_certificate,
+    dropped_columns_certificate,
     reassign_source,
 )
 from sketchselect.cluster.certificates.block import BlockOptions, block_pass
@@ -32,7 +32,7 @@ from sketchselect.workflow.stages.session import Session
 
 
 @dataclass(frozen=True)
-class Proofs:
+class Certificates:
     """What is proved of a clustering.
 
     Parameters
@@ -59,7 +59,7 @@ def prove(
     published: Clustering,
     sums: CentroidSums,
     objective: float,
-) -> Proofs:
+) -> Certificates:
     """Return every certificate that the job asks for.
 
     Parameters
@@ -83,7 +83,7 @@ def prove(
     assert settings is not None
     wanted = settings.certificate_settings
     if wanted is None:
-        return Proofs()
+        return Certificates()
     # Where fewer clusters were found than wanted, the bound is still that of the number wanted: the lower one.
     k = settings.n_clusters
     certificates = [certify(summary, objective, k, method="spectral")]
@@ -93,7 +93,7 @@ def prove(
         bound = from_blocks(session, source, wanted, k, objective, settings.random_state, "block certificate", sums)
         certificates.append(bound)
         selected = _of_selected(session, features, selection, found, wanted)
-    certificates.append(drop_certificate(summary, published.inertia, selection.support, k))
+    certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     own = getattr(session.selector, "certificate_", None)
     if own is not None and published.weighted_inertia is not None and own.n_clusters == k:
         bound, began = own.bound(published.weighted_inertia), time.perf_counter()
@@ -107,7 +107,7 @@ def prove(
         if one.method == "blocks" and one.confidence == 1 and one.lower_bound > promise.lower_bound:
             excess = promise.dropped_scatter / one.lower_bound
             promise = replace(promise, excess=excess, lower_bound=one.lower_bound, method="blocks")
-    return Proofs(tuple(certificates), selected, promise)
+    return Certificates(tuple(certificates), selected, promise)
 
 
 def from_blocks(

@@ -19,7 +19,7 @@ from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.engines import Sparing
+from sketchselect.workflow.stages.engines import ThrottledProgress
 from sketchselect.workflow.stages.reuse import reusable, version
 from sketchselect.workflow.stages.session import Session
 
@@ -171,7 +171,7 @@ def k_means(session: Session, source: Source) -> Clustering:
             source,
             parameters,
             engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
-            progress=Sparing(session.progress),
+            progress=ThrottledProgress(session.progress),
             checkpoint=session.checkpoint,
             retries=session.config.execution.retries,
             stall_timeout=session.config.execution.stall_timeout,

@@ -10,7 +10,7 @@ import numpy as np
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key
-from sketchselect.readers import open_matrix, row_bands
+from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow.output import tables
@@ -20,12 +20,12 @@ from sketchselect.workflow.stages.features import View, feature_dtype, write_fea
 from sketchselect.workflow.stages.method import column_partition_bytes, description, reads_columns, require_weights
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 from sketchselect.workflow.stages.reuse import (
-    outdate,
-    partition_print,
+    invalidate_results,
+    labels_fingerprint,
     require_same_names,
     reusable,
-    source_print,
-    target_print,
+    source_fingerprint,
+    target_fingerprint,
 )
 from sketchselect.workflow.stages.session import Session
 
@@ -38,10 +38,10 @@ def summarize(session: Session) -> Summary[Any]:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = source_print(session)
+    fingerprint = source_fingerprint(session)
     if fingerprint is not None:
         fingerprint["summaries"] = summary_key(wanted)
-        fingerprint["target"] = target_print(session)
+        fingerprint["target"] = target_fingerprint(session)
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
             return codec.load(folder.path / "summary.sks")
@@ -57,7 +57,7 @@ def summarize(session: Session) -> Summary[Any]:
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
-        outdate(session)
+        invalidate_results(session)
         preparing.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
@@ -76,7 +76,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     if session.columns_given or not (selector.has_own_passes or further is not None):
         folder.discard(("columns.sks",))
         return summary
-    fingerprint = source_print(session)
+    fingerprint = source_fingerprint(session)
     if fingerprint is not None:
         fingerprint["method"] = selector.method
         # What a stream of columns leaves does not depend on how many of them are wanted in the end.
@@ -84,8 +84,8 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         if selector.axis == "columns":
             del parameters["n_features_to_select"]
         fingerprint["parameters"] = tables.plain_value(parameters)
-        fingerprint["target"] = target_print(session)
-        fingerprint["partition"] = partition_print(session)
+        fingerprint["target"] = target_fingerprint(session)
+        fingerprint["partition"] = labels_fingerprint(session)
         fingerprint["further"] = None if further is None else summary_key(further)
     with session.stage("collect") as entry:
         if reusable(session, "collect", fingerprint, entry):
@@ -157,7 +157,7 @@ def write_selected(
     if not session.config.output.features or selection.support.size == 0:
         folder.discard(("features.zarr",))
         return None, None
-    fingerprint = source_print(session)
+    fingerprint = source_fingerprint(session)
     if fingerprint is not None:
         fingerprint["support"] = [int(j) for j in selection.support]
         fingerprint["dtype"] = str(feature_dtype(session.source))
@@ -224,18 +224,18 @@ def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
         held = 8 * tiles.edges[-1] ** 2 * len(tiles.wide)
         passes = len(panels) + (tiles.others is not None)
         size = TILED_PARTITION_NBYTES if size is None else size
-    bands = row_bands(matrix, size)
-    if bands.read_amplification > 1:
+    partitions = row_partitions(matrix, size)
+    if partitions.read_amplification > 1:
         session.note(
             f"{matrix.address}: chunks are taller than a partition, every byte is decoded "
-            f"{bands.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
+            f"{partitions.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
         )
     state = part.projected_nbytes(n_columns, n_targets)
-    plan = make_plan(len(bands), (bands.edges[1] - bands.edges[0]) * matrix.shape[1] * 8, state)
+    plan = make_plan(len(partitions), (partitions.edges[1] - partitions.edges[0]) * matrix.shape[1] * 8, state)
     working = part.working_nbytes(n_columns, n_targets)
     projected = projection(
         session.source,
-        bands,
+        partitions,
         plan,
         state_nbytes=state,
         working_nbytes=working,

@@ -80,7 +80,7 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     return ThreadEngine(engine.n_slots, memory_limit=memory) if nbytes <= HELD_SHARE * memory else engine
 
 
-class Sparing:
+class ThrottledProgress:
     """Passes on what it is told of a pass, unless the last one it passed on began just before.
 
     Iterations over small data would otherwise fill the screen; slow ones are all shown.

@@ -74,7 +74,7 @@ class Evaluation:
         Of k-means itself: of the clustering it found, in the columns that it worked on.
     selection_bound : SelectionBound or None
         What the selected columns promised for all columns before they were clustered.
-    moved : Moved or None
+    moved : Reassignment or None
         What one reassignment in all columns changed, where the job asked for it.
     """
 
@@ -86,11 +86,11 @@ class Evaluation:
     compared: tuple[ComparedRecord, ...] = ()
     selected_certificate: Certificate | None = None
     selection_bound: SelectionBound | None = None
-    moved: Moved | None = None
+    moved: Reassignment | None = None
 
 
 @dataclass(frozen=True)
-class Moved:
+class Reassignment:
     """What a reassignment changed.
 
     Parameters
@@ -122,10 +122,10 @@ def evaluate(
     # Of equal partitions, which differ by rounding alone, the first.
     best = next(i for i, one in enumerate(sums) if one.objective <= min(s.objective for s in sums) * (1 + _TIE))
     clustering, objective, means = found[best], float(sums[best].objective), sums[best].cluster_means
-    moved: Moved | None = None
+    moved: Reassignment | None = None
     if settings.reassign:
         clustering, after = reassigned(session, features, selection, clustering, sums[best])
-        moved = Moved(int(np.count_nonzero(after.labels != found[best].labels)), objective)
+        moved = Reassignment(int(np.count_nonzero(after.labels != found[best].labels)), objective)
         objective, means = float(after.objective), after.means
     elif len(found) > 1:
         clustering = publish(session, clustering)

@@ -15,8 +15,8 @@ from sketchselect.execution.reduce import Reduced
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_columns, take_rows
-from sketchselect.readers import row_bands
-from sketchselect.readers.partitions import even_bands
+from sketchselect.readers import row_partitions
+from sketchselect.readers.partitions import even_partitions
 
 SAMPLE_ROWS = 2000
 _HASH_PIECE = 1 << 20
@@ -177,15 +177,17 @@ def feature_pass(
     """Make the array that `write_features` fills; return it, and what `reduce_blocks` takes to fill it."""
     source = replace(source, takes_sparse=True)
     # Chunks are of one height, and begin where partitions do.
-    bands = even_bands(source.matrix, size, len(support)) if source.is_sparse else row_bands(source.matrix, size)
-    height = bands.edges[1] - bands.edges[0]
+    partitions = (
+        even_partitions(source.matrix, size, len(support)) if source.is_sparse else row_partitions(source.matrix, size)
+    )
+    height = partitions.edges[1] - partitions.edges[0]
     array = _create(path, source, support, height)
     sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
     return array, {
         "source": source,
         "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
         "merge": join_samples,
-        "bands": bands,
+        "bands": partitions,
         "partition_bytes": size,
         "stage": "write features",
         "state_nbytes": 24 * SAMPLE_ROWS,

@@ -23,7 +23,7 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
     try:
         selector = make_selector(chosen.method, chosen.n_features, with_clusters(config))
         if target is not None and selector.uses_target:
-            selector.look_at_target(target)
+            selector.inspect_target(target)
     except (BadParameter, TypeError) as error:
         raise ConfigError(f"select: {_in_words_of_job(error)}") from None
     return selector
@@ -101,10 +101,10 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
         where = f"{matrix.address} has {source.n_columns} columns"
         raise ConfigError(f"select: {_in_words_of_job(error)} ({where})") from None
     if reads_columns(selector):
-        from sketchselect.readers import row_bands
+        from sketchselect.readers import row_partitions
         from sketchselect.selectors.leverage.column_streams import column_source
 
-        row_bands(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
+        row_partitions(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
 
 
 def reads_columns(selector: BaseSelector) -> bool:

@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import ClusterCountRecord
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.engines import Sparing
+from sketchselect.workflow.stages.engines import ThrottledProgress
 from sketchselect.workflow.stages.reuse import reusable, version
 from sketchselect.workflow.stages.session import Session
 
@@ -60,7 +60,7 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
                     ks,
                     random_state=settings.random_state,
                     checkpoint=session.checkpoint,
-                    **{**session.pass_options, "progress": Sparing(session.progress)},
+                    **{**session.pass_options, "progress": ThrottledProgress(session.progress)},
                 )
             except BadParameter as error:
                 raise ConfigError(f"cluster.range: {error}") from None

@@ -6,7 +6,7 @@ from typing import Any
 
 from sketchselect.errors import ConfigError, SketchSelectError
 from sketchselect.summaries import StepStatistics, Summary, codec
-from sketchselect.workflow.stages.reuse import outdate, reusable, source_print
+from sketchselect.workflow.stages.reuse import invalidate_results, reusable, source_fingerprint
 from sketchselect.workflow.stages.session import Session
 
 FILE = "prepare.sks"
@@ -58,7 +58,7 @@ def _publish_given(session: Session) -> None:
     assert session.statistics is not None
     raw, path = codec.encode(session.statistics), session.folder.path / FILE
     if not path.exists() or path.read_bytes() != raw:
-        outdate(session)
+        invalidate_results(session)
         session.folder.write(FILE, raw)
     session.progress.note(f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read")
 
@@ -66,7 +66,7 @@ def _publish_given(session: Session) -> None:
 def _fit(session: Session) -> None:
     from sketchselect.execution import fit_steps
 
-    fingerprint = source_print(session)
+    fingerprint = source_fingerprint(session)
     with session.stage("prepare") as entry:
         if reusable(session, "prepare", fingerprint, entry):
             session.use_fitted(*_fitted(session, codec.load(session.folder.path / FILE)))
@@ -79,7 +79,7 @@ def _fit(session: Session) -> None:
         )
         assert fitted.statistics is not None
         session.require_unchanged()
-        outdate(session)
+        invalidate_results(session)
         session.folder.write(FILE, codec.encode(fitted.statistics))
         session.folder.finish("prepare", fingerprint, [FILE], entry)
         session.use_fitted(fitted.steps, fitted.statistics)

@@ -20,19 +20,19 @@ def reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, e
         if changed:
             session.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
         if stage not in ("prepare", "summarize"):
-            outdate(session)
+            invalidate_results(session)
         return False
     entry.update(found, reused=True)
     session.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
     return True
 
 
-def outdate(session: Session) -> None:
+def invalidate_results(session: Session) -> None:
     """Discard what says that the folder is whole, before anything that it speaks of changes."""
     session.folder.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
 
-def source_print(session: Session) -> dict[str, Any] | None:
+def source_fingerprint(session: Session) -> dict[str, Any] | None:
     """Return what identifies the prepared rows, or None where the source cannot be identified."""
     if session.identity is None:
         return None
@@ -58,7 +58,7 @@ def names_digest(names: Sequence[str] | None) -> str | None:
 def require_same_names(session: Session) -> None:
     """Raise `Incompatible` where rows were appended to a source whose columns have other names than before.
 
-    Parts of an earlier run would be merged with parts whose columns stand for something else.
+    PartitionedSummary of an earlier run would be merged with parts whose columns stand for something else.
     """
     before = session.folder.fingerprint("summarize")
     names = session.matrix.feature_names
@@ -79,13 +79,13 @@ def require_same_names(session: Session) -> None:
             )
 
 
-def target_print(session: Session) -> str | None:
+def target_fingerprint(session: Session) -> str | None:
     """Return what identifies the target, None where there is none."""
     target = session.vector("target")
     return None if target is None else target.identity()
 
 
-def partition_print(session: Session) -> str | None:
+def labels_fingerprint(session: Session) -> str | None:
     """Return what identifies the labels that a method was given as a file, None where it was given none."""
     labels = session.partition()
     return None if labels is None else labels.identity()

@@ -14,7 +14,7 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import TimelineRecord
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.stages.method import estimator
-from sketchselect.workflow.stages.reuse import reusable, source_print, target_print
+from sketchselect.workflow.stages.reuse import reusable, source_fingerprint, target_fingerprint
 from sketchselect.workflow.stages.session import Session
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def timeline(session: Session) -> TimelineRecord | None:
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.vector("target"))
     window = window_of(selector, settings.window)
-    fingerprint = source_print(session)
+    fingerprint = source_fingerprint(session)
     if fingerprint is not None:
         fingerprint["method"] = selector.method
         fingerprint["parameters"] = tables.plain_value(selector.get_params())
         fingerprint["timeline"] = settings.model_dump(mode="json")
-        fingerprint["target"] = target_print(session)
+        fingerprint["target"] = target_fingerprint(session)
     with session.stage("timeline") as entry:
         if not reusable(session, "timeline", fingerprint, entry):
             found = timeline_of(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_bands
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
 
 
 class Shape(Matrix):
@@ -30,11 +30,13 @@ class Shape(Matrix):
         return None
 
 
-def decoded(matrix, bands):
+def decoded(matrix, partitions):
     """Rows decoded when every band decodes each chunk it touches, by counting."""
     edges = matrix.chunk_edges or [*range(0, matrix.shape[0], matrix.chunk_rows), matrix.shape[0]]
     chunks = list(pairwise(edges))
-    return sum(b - a for i in range(len(bands)) for a, b in chunks if a < bands[i][1] and bands[i][0] < b)
+    return sum(
+        b - a for i in range(len(partitions)) for a, b in chunks if a < partitions[i][1] and partitions[i][0] < b
+    )
 
 
 @settings(deadline=None)
@@ -42,23 +44,23 @@ def decoded(matrix, bands):
 def test_regular_chunks(n_rows, n_columns, chunk_rows, size):
     matrix = Shape(n_rows, n_columns, chunk_rows)
     try:
-        bands = row_bands(matrix, size)
+        partitions = row_partitions(matrix, size)
     except BadParameter:
         fitting = max(1, size // (8 * n_columns))
         assert chunk_rows > fitting
         assert chunk_rows > 2 * fitting, "refused although two reads of each chunk would do"
         return
-    heights = np.diff(bands.edges)
-    assert bands.edges[0] == 0
-    assert bands.edges[-1] == n_rows
+    heights = np.diff(partitions.edges)
+    assert partitions.edges[0] == 0
+    assert partitions.edges[-1] == n_rows
     assert (heights[:-1] == heights[0]).all()
     assert 0 < heights[-1] <= heights[0]
     assert heights[0] * n_columns * 8 <= max(size, 8 * n_columns)
-    assert bands.read_amplification == pytest.approx(decoded(matrix, bands) / n_rows)
-    assert bands.read_amplification <= 4
+    assert partitions.read_amplification == pytest.approx(decoded(matrix, partitions) / n_rows)
+    assert partitions.read_amplification <= 4
     if chunk_rows * n_columns * 8 <= size:
-        assert bands.read_amplification == 1
-        assert 2 * heights[0] * n_columns * 8 > min(size, n_rows * n_columns * 8) or len(bands) == 1
+        assert partitions.read_amplification == 1
+        assert 2 * heights[0] * n_columns * 8 > min(size, n_rows * n_columns * 8) or len(partitions) == 1
 
 
 @settings(deadline=None)
@@ -67,48 +69,48 @@ def test_chunks_of_many_heights(heights, fitting):
     edges = (0, *np.cumsum(heights).tolist())
     matrix = Shape(edges[-1], 2, max(heights), edges)
     try:
-        bands = row_bands(matrix, 16 * fitting)
+        partitions = row_partitions(matrix, 16 * fitting)
     except BadParameter:
         assert max(heights) > 4 * fitting
         return
-    assert bands.edges[0] == 0
-    assert bands.edges[-1] == edges[-1]
-    assert (np.diff(bands.edges) > 0).all()
-    assert (np.diff(bands.edges) <= fitting).all()
-    assert bands.read_amplification == pytest.approx(decoded(matrix, bands) / edges[-1])
+    assert partitions.edges[0] == 0
+    assert partitions.edges[-1] == edges[-1]
+    assert (np.diff(partitions.edges) > 0).all()
+    assert (np.diff(partitions.edges) <= fitting).all()
+    assert partitions.read_amplification == pytest.approx(decoded(matrix, partitions) / edges[-1])
     if max(heights) <= fitting:
-        assert set(bands.edges) <= set(edges)
+        assert set(partitions.edges) <= set(edges)
 
 
 def test_appended_rows_keep_the_bands_before_them():
     for n_rows in (1000, 1001, 5000):
-        short, long = row_bands(Shape(n_rows, 10, 30), 8000), row_bands(Shape(2 * n_rows, 10, 30), 8000)
+        short, long = row_partitions(Shape(n_rows, 10, 30), 8000), row_partitions(Shape(2 * n_rows, 10, 30), 8000)
         assert long.edges[: len(short)] == short.edges[:-1]
 
 
 def test_the_default_size():
     assert DEFAULT_PARTITION_BYTES == 32 * 2**20
-    assert row_bands(Shape(10**6, 1000)).edges[1] == DEFAULT_PARTITION_BYTES // 8000
-    assert row_bands(Shape(10**6, 1000), "8MB").edges[1] == 1000
+    assert row_partitions(Shape(10**6, 1000)).edges[1] == DEFAULT_PARTITION_BYTES // 8000
+    assert row_partitions(Shape(10**6, 1000), "8MB").edges[1] == 1000
 
 
 def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path):
     with pytest.raises(BadParameter) as caught:
-        row_bands(open_matrix(write(values, chunks=(100, 6))), 17 * 8 * 10)
+        row_partitions(open_matrix(write(values, chunks=(100, 6))), 17 * 8 * 10)
     message = str(caught.value)
     assert "a.zarr: chunks are 100 rows high" in message
     assert "sketchselect convert IN OUT.zarr --chunks 10x17" in message
     assert "partition_bytes to 13.3 KiB" in message
-    mended = row_bands(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
+    mended = row_partitions(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
     assert mended.read_amplification == 1
     with pytest.raises(BadParameter, match=r"x\.rechunk\(\(10, -1\)\)"):
-        row_bands(open_matrix(da.from_array(values, chunks=(100, 6))), 17 * 8 * 10)
+        row_partitions(open_matrix(da.from_array(values, chunks=(100, 6))), 17 * 8 * 10)
 
 
 def test_split_chunks_are_counted(write, values):
-    bands = row_bands(open_matrix(write(values[:100], chunks=(50, 17))), 17 * 8 * 25)
-    assert bands.edges == (0, 25, 50, 75, 100)
-    assert bands.read_amplification == 2
+    partitions = row_partitions(open_matrix(write(values[:100], chunks=(50, 17))), 17 * 8 * 25)
+    assert partitions.edges == (0, 25, 50, 75, 100)
+    assert partitions.read_amplification == 2
 
 
 def test_dask_chunks(values):
@@ -117,4 +119,4 @@ def test_dask_chunks(values):
     assert even.chunk_rows == 25
     uneven = open_matrix(da.from_array(values, chunks=((1, 50, 2, 50), 17)))
     assert uneven.chunk_edges == (0, 1, 51, 53, 103)
-    assert row_bands(uneven, 52 * 17 * 8).edges == (0, 51, 103)
+    assert row_partitions(uneven, 52 * 17 * 8).edges == (0, 51, 103)
