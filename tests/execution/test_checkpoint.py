@@ -9,8 +9,8 @@ import pytest
 
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import Checkpoint, SerialEngine, Source, ThreadEngine, summarize, summarize_source
-from sketchselect.execution import fingerprint as fingerprints
-from sketchselect.execution.nodefiles import list_nodes, read_node
+from sketchselect.execution.checkpoints import fingerprint as fingerprints
+from sketchselect.execution.checkpoints.files import list_nodes, read_node
 from sketchselect.readers import open_vector
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 

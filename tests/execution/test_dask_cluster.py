@@ -43,7 +43,7 @@ def test_describe_tells_the_settings_in_effect(engine):
 
 
 def test_other_versions_on_workers_are_refused(engine, monkeypatch):
-    from sketchselect.execution import cluster_checks
+    from sketchselect.execution.dask import checks as cluster_checks
 
     real = cluster_checks.metadata.version
     monkeypatch.setattr(cluster_checks.metadata, "version", lambda name: "9.9" if name == "zarr" else real(name))
@@ -52,7 +52,7 @@ def test_other_versions_on_workers_are_refused(engine, monkeypatch):
 
 
 def test_workers_of_several_kinds_are_noted(engine, monkeypatch, tiny):
-    from sketchselect.execution import dask_engine
+    from sketchselect.execution.dask import engine as dask_engine
 
     monkeypatch.setattr(dask_engine, "worker_builds", lambda client: [("numpy 1", "haswell"), ("numpy 1", "zen")])
     mixed = DaskEngine(engine.client)
@@ -76,13 +76,13 @@ def test_workers_of_several_kinds_are_noted(engine, monkeypatch, tiny):
     ],
 )
 def test_clusters_beyond_this_machine_should_be_encrypted(address, exposed):
-    from sketchselect.execution.cluster_checks import is_exposed
+    from sketchselect.execution.dask.checks import is_exposed
 
     assert is_exposed(address) is exposed
 
 
 def test_an_address_where_nobody_listens_is_an_error():
-    from sketchselect.execution.dask_cluster import connect
+    from sketchselect.execution.dask.clusters import connect
 
     with pytest.raises(BadCluster, match="no scheduler can be reached"), connect("tcp://127.0.0.1:9", timeout=1):
         pass

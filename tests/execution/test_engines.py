@@ -149,7 +149,7 @@ def test_nothing_runs_after_an_error(tiny):
 @pytest.fixture
 def no_pause(monkeypatch):
     pauses = []
-    monkeypatch.setattr("sketchselect.execution.tasks.time.sleep", pauses.append)
+    monkeypatch.setattr("sketchselect.execution.graph.tasks.time.sleep", pauses.append)
     return pauses
 
 

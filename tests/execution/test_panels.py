@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import SourceChanged, WillNotFit
-from sketchselect.execution import (
-    Checkpoint,
-    SerialEngine,
-    Source,
-    ThreadEngine,
-    summarize,
-    summarize_source,
-    tiles,
-)
+from sketchselect.execution import Checkpoint, SerialEngine, Source, ThreadEngine, summarize, summarize_source
+from sketchselect.execution import panels as tiles
 from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments

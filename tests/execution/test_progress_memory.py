@@ -9,7 +9,7 @@ import zarr
 
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import SerialEngine, Source, ThreadEngine, make_plan, make_progress, projection, summarize
-from sketchselect.execution.memory import PROCESS_NBYTES, require_fit
+from sketchselect.execution.memory.projection import PROCESS_NBYTES, require_fit
 from sketchselect.execution.progress import Bar, Lines, Silent, human_seconds
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments

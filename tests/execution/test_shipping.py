@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sketchselect.execution import Source
+from sketchselect.execution.graph.tasks import Part
 from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_on_cluster, piece, without_rows
-from sketchselect.execution.tasks import Part
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import FrequentDirections, Moments

@@ -13,10 +13,10 @@ import zarr
 from sketchselect import Bundle, Checkpoint, ColumnStats, FrequentDirections, LeverageSample, Moments, summarize
 from sketchselect.errors import NotFinite, WillNotFit
 from sketchselect.execution import Source, as_engine, summarize_source
-from sketchselect.execution.engines import ThreadEngine
-from sketchselect.execution.memory import projection
-from sketchselect.execution.plan import make_plan
-from sketchselect.execution.reduce import source_partitions
+from sketchselect.execution.client import ThreadEngine
+from sketchselect.execution.graph.tree import make_plan
+from sketchselect.execution.memory.projection import projection
+from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
@@ -144,7 +144,7 @@ def test_missing_values_are_counted():
 
 
 def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
-    from sketchselect.execution import tiles
+    from sketchselect.execution import panels as tiles
 
     y = np.arange(900.0)
     whole = summarize(X, Moments(), y=y)

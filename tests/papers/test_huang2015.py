@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfTransformer
 
 import sketchselect as sks
-from sketchselect.execution import block
+from sketchselect.execution import source as block
 from sketchselect.linalg.sparse.csr import densify
 from sketchselect.selectors import rank
 from sketchselect.solvers.factored import Design, lasso_coefficients

@@ -13,11 +13,11 @@ from sketchselect import readers
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of, refine
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution.block import Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.engines import as_engine
 from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sketchselect import prepare as steps
 from sketchselect import readers
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.engines import as_engine
 from sketchselect.execution.fitting import fitted_source
 from sketchselect.execution.progress import Progress
-from sketchselect.execution.reduce import PassStats, reduce_blocks
+from sketchselect.execution.run import PassStats, reduce_blocks
+from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.summaries import CentroidSums
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine, SerialEngine
-from sketchselect.execution.engines import as_engine
 from sketchselect.execution.fitting import FittedSteps, fit_prepare, fit_steps, fitted_source
-from sketchselect.execution.memory import Projection, projection
-from sketchselect.execution.plan import Plan, make_plan
+from sketchselect.execution.graph.tree import Plan, make_plan
+from sketchselect.execution.memory.projection import Projection, projection
 from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.reduce import PassStats, Reduced, reduce_blocks
+from sketchselect.execution.run import PassStats, Reduced, reduce_blocks
+from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize, summarize_source
 from sketchselect.execution.threads_engine import ThreadEngine
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_cluster import local_cluster
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.clusters import local_cluster
+    from sketchselect.execution.dask.engine import DaskEngine
 
 __all__ = [
     "Block",
@@ -51,11 +51,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # distributed takes most of a second to import; only those who use a cluster pay for it.
     if name == "DaskEngine":
-        from sketchselect.execution.dask_engine import DaskEngine
+        from sketchselect.execution.dask.engine import DaskEngine
 
         return DaskEngine
     if name == "local_cluster":
-        from sketchselect.execution.dask_cluster import local_cluster
+        from sketchselect.execution.dask.clusters import local_cluster
 
         return local_cluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

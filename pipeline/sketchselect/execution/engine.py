@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from sketchselect.execution.plan import Node, Plan
+from sketchselect.execution.graph.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
+from sketchselect.execution.graph.tree import Node, Plan
 from sketchselect.execution.progress import Progress
-from sketchselect.execution.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers.base import Partitions
 
 if TYPE_CHECKING:
-    from sketchselect.execution.memory import Projection
+    from sketchselect.execution.memory.projection import Projection
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class SerialEngine:
 
     def build(self) -> tuple[str, ...]:
         """Return this process's build."""
-        from sketchselect.execution.fingerprint import local_build
+        from sketchselect.execution.checkpoints.fingerprint import local_build
 
         return local_build()
 

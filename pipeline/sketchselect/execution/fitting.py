@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution.block import Source
-from sketchselect.execution.checkpoint import Checkpoint, as_checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint, as_checkpoint
+from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.engines import as_engine
 from sketchselect.execution.progress import Progress, Silent, make_progress
-from sketchselect.execution.reduce import PassStats, Reduced, source_partitions
+from sketchselect.execution.run import PassStats, Reduced, source_partitions
+from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix

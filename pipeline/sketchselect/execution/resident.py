@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sketchselect.execution import shipping
-from sketchselect.execution.block import Source
-from sketchselect.execution.held import HeldMatrix, WorkerSource, hold_block, join_held
+from sketchselect.execution.cached import HeldMatrix, WorkerSource, hold_block, join_held
+from sketchselect.execution.graph.tasks import Recipe
 from sketchselect.execution.sending import pack
-from sketchselect.execution.tasks import Recipe
+from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.engine import DaskEngine
 
 
 def can_reside(source: Source) -> bool:

@@ -15,18 +15,18 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from sketchselect.errors import BadParameter, DamagedFile, EmptyInput, SourceChanged
-from sketchselect.execution.block import Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint
 from sketchselect.execution.engine import Engine, Ran, Work
-from sketchselect.execution.memory import projection, require_fit
-from sketchselect.execution.plan import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, Node, Plan
-from sketchselect.execution.process_memory import available_nbytes
+from sketchselect.execution.graph.points import BEGUN, Begun, Branch, BranchMatrix, LookAt, branches_of, join
+from sketchselect.execution.graph.tasks import Recipe
+from sketchselect.execution.graph.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, Node, Plan
+from sketchselect.execution.memory.process import available_nbytes
+from sketchselect.execution.memory.projection import projection, require_fit
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.reduce import PassStats, source_identities, source_partitions
+from sketchselect.execution.run import PassStats, source_identities, source_partitions
 from sketchselect.execution.scan_nodes import NodeStore, node_store
-from sketchselect.execution.scan_points import BEGUN, Begun, Branch, BranchMatrix, LookAt, branches_of, join
+from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
-from sketchselect.execution.tasks import Recipe
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
 from sketchselect.summaries import Summary

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution.checkpoint import Checkpoint, Ledger
+from sketchselect.execution.checkpoints.files import list_nodes, read_node
+from sketchselect.execution.checkpoints.index import Checkpoint, Ledger
 from sketchselect.execution.engine import Engine, Work
-from sketchselect.execution.nodefiles import list_nodes, read_node
-from sketchselect.execution.plan import Node, Plan
-from sketchselect.execution.tasks import Part, SaveOrder
+from sketchselect.execution.graph.tasks import Part, SaveOrder
+from sketchselect.execution.graph.tree import Node, Plan
 
 
 @dataclass

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sketchselect.errors import ClusterLost
 from sketchselect.execution import shipping
-from sketchselect.execution.cluster_watch import ClusterWatch
+from sketchselect.execution.cached import WorkerSource
+from sketchselect.execution.dask.watch import ClusterWatch
 from sketchselect.execution.engine import Work
-from sketchselect.execution.held import WorkerSource
-from sketchselect.execution.plan import Node
-from sketchselect.execution.tasks import SaveOrder
+from sketchselect.execution.graph.tasks import SaveOrder
+from sketchselect.execution.graph.tree import Node
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.engine import DaskEngine
 
 T = TypeVar("T")
 

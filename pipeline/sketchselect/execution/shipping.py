@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.execution.block import Source
-from sketchselect.execution.held import HeldBlock, WorkerSource, hold_source
-from sketchselect.execution.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
+from sketchselect.execution.cached import HeldBlock, WorkerSource, hold_source
+from sketchselect.execution.graph.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
+from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Array, canonical
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector

@@ -10,16 +10,16 @@ from typing import Any
 from sketchselect import prepare as steps
 from sketchselect import readers
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.checkpoint import Checkpoint, as_checkpoint
+from sketchselect.execution.checkpoints.fingerprint import digest
+from sketchselect.execution.checkpoints.index import Checkpoint, as_checkpoint
+from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.engines import as_engine
-from sketchselect.execution.fingerprint import digest
-from sketchselect.execution.memory import Projection, projection
-from sketchselect.execution.plan import make_plan
+from sketchselect.execution.graph.tree import make_plan
+from sketchselect.execution.memory.projection import Projection, projection
+from sketchselect.execution.panels import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
 from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.reduce import Reduced, partitions_from, reduce_blocks, source_partitions
-from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
+from sketchselect.execution.run import Reduced, partitions_from, reduce_blocks, source_partitions
+from sketchselect.execution.source import Block, Source
 from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.summaries import Bundle, Summary
 

@@ -8,10 +8,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from sketchselect.errors import BadParameter
+from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.engine import Ran, Work
-from sketchselect.execution.fingerprint import local_build
-from sketchselect.execution.plan import Node
-from sketchselect.execution.tasks import Part, Stopped
+from sketchselect.execution.graph.tasks import Part, Stopped
+from sketchselect.execution.graph.tree import Node
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")

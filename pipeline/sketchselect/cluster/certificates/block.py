@@ -22,7 +22,7 @@ from sketchselect.execution import (
     make_progress,
     summarize_source,
 )
-from sketchselect.execution.checkpoint import as_checkpoint
+from sketchselect.execution.checkpoints.index import as_checkpoint
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_matrix, open_vector
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import BlockBound, Bundle, Summary

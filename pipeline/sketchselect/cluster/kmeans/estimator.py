@@ -27,9 +27,9 @@ from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.minibatch import StreamSample
 from sketchselect.cluster.kmeans.passes import open_passes, partition_nbytes
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution.block import Source
-from sketchselect.execution.engines import as_engine
-from sketchselect.execution.reduce import source_partitions
+from sketchselect.execution.client import as_engine
+from sketchselect.execution.run import source_partitions
+from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.readers.base import Matrix

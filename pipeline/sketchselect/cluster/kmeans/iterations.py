@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect.errors import SketchSelectError
-from sketchselect.execution.block import Source
-from sketchselect.execution.checkpoint import Checkpoint
-from sketchselect.execution.fingerprint import VectorIdentity, digest
-from sketchselect.execution.nodefiles import is_url, list_nodes, read_node, write_node
+from sketchselect.execution.checkpoints.files import is_url, list_nodes, read_node, write_node
+from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
+from sketchselect.execution.checkpoints.index import Checkpoint
 from sketchselect.execution.progress import Progress
+from sketchselect.execution.source import Source
 from sketchselect.summaries import CentroidSums
 
 KEEP_SECONDS = 1.0

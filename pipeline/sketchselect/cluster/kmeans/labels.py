@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Block, Source
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.reduce import reduce_blocks, source_partitions
+from sketchselect.execution.run import reduce_blocks, source_partitions
+from sketchselect.execution.source import Block, Source
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows

@@ -15,10 +15,10 @@ from sketchselect.cluster.kmeans.iterations import Iterations
 from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, open_passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.block import Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.index import Checkpoint
 from sketchselect.execution.engine import Engine
 from sketchselect.execution.progress import Progress, Silent
+from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums

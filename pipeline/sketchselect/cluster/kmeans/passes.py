@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.checkpoint import Checkpoint
+from sketchselect.execution.cached import HeldBlock, WorkerSource, hold_block, hold_source, join_held
+from sketchselect.execution.checkpoints.index import Checkpoint
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.held import HeldBlock, WorkerSource, hold_block, hold_source, join_held
-from sketchselect.execution.process_memory import available_nbytes
+from sketchselect.execution.memory.process import available_nbytes
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.reduce import reduce_blocks, source_partitions
+from sketchselect.execution.run import reduce_blocks, source_partitions
 from sketchselect.execution.shipping import lives_on_cluster
+from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import merge_summaries, summary_key
 from sketchselect.execution.threads_engine import ThreadEngine
 from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
@@ -25,7 +25,7 @@ from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import CentroidSums
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.engine import DaskEngine
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.execution.block import Block
-from sketchselect.execution.held import HeldBlock
+from sketchselect.execution.cached import HeldBlock
+from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.hashing import uniforms
 from sketchselect.linalg.kmeans import lloyd

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Engine, PassStats, Source, summarize_source
-from sketchselect.execution.process_memory import available_nbytes
+from sketchselect.execution.memory.process import available_nbytes
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector
 from sketchselect.readers.byte_sizes import format_bytes

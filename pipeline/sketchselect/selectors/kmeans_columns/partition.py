@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Engine, PassStats, Source
-from sketchselect.execution.block import Block
-from sketchselect.execution.reduce import reduce_blocks
+from sketchselect.execution.run import reduce_blocks
+from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.readers import open_vector

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sketchselect import prepare as steps
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source, as_engine, make_progress
-from sketchselect.execution.checkpoint import as_checkpoint
+from sketchselect.execution.checkpoints.index import as_checkpoint
 from sketchselect.execution.fitting import fitted_source
 from sketchselect.execution.scan import scan_source
 from sketchselect.linalg.arrays import Floats

@@ -19,14 +19,14 @@ from sketchselect.cluster import reassign_source
 from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, reduce_blocks, summarize_source
+from sketchselect.execution.dry_run import Rehearsal, idle_worker_nbytes
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.plan import Plan
-from sketchselect.execution.process_memory import resident_nbytes
+from sketchselect.execution.graph.tree import Plan
+from sketchselect.execution.memory.process import resident_nbytes
+from sketchselect.execution.panels import tiling
 from sketchselect.execution.progress import Silent
-from sketchselect.execution.rehearsal import Rehearsal, idle_worker_nbytes
 from sketchselect.execution.scan import work_of_scan
 from sketchselect.execution.threads_engine import available_cores
-from sketchselect.execution.tiles import tiling
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
@@ -190,7 +190,7 @@ class _Walk:
         return None
 
     def _panel_options(self) -> dict[str, Any]:
-        from sketchselect.execution.tiles import TILED_PARTITION_NBYTES
+        from sketchselect.execution.panels import TILED_PARTITION_NBYTES
 
         options = self.session.pass_options
         if options["partition_bytes"] is None:

@@ -13,10 +13,10 @@ from sketchselect.cluster.kmeans.passes import Passes, partition_nbytes, placeme
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Source, reduce_blocks
-from sketchselect.execution.dask_cluster import local_memory_limit
+from sketchselect.execution.cached import hold_block, hold_source, join_held
+from sketchselect.execution.dask.clusters import local_memory_limit
+from sketchselect.execution.dry_run import Rehearsal
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.held import hold_block, hold_source, join_held
-from sketchselect.execution.rehearsal import Rehearsal
 from sketchselect.job.schema import ClusterSettings
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.execution.memory import PROCESS_NBYTES
+from sketchselect.execution.memory.projection import PROCESS_NBYTES
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from sketchselect.execution.rehearsal import Rehearsal, Rehearsed
+    from sketchselect.execution.dry_run import Rehearsal, Rehearsed
 
 TASK_SECONDS = 0.002
 """What a Dask scheduler and client spend on a task, one after the other; measured values are around 1 to 2 ms."""

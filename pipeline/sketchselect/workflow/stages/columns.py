@@ -211,7 +211,7 @@ def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
 def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
     from sketchselect.execution import make_plan, projection
-    from sketchselect.execution.tiles import TILED_PARTITION_NBYTES, tiling
+    from sketchselect.execution.panels import TILED_PARTITION_NBYTES, tiling
 
     matrix, target = session.matrix, session.source.target
     n_columns = session.n_columns

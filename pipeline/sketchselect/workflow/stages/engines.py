@@ -30,8 +30,8 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engi
     elif settings.cluster == "threads":
         yield execution.ThreadEngine(settings.n_workers, memory_limit=settings.memory_limit)
     elif settings.tls_ca and settings.tls_cert and settings.tls_key:
-        from sketchselect.execution.dask_cluster import connect
-        from sketchselect.execution.tls import tls_security
+        from sketchselect.execution.dask.clusters import connect
+        from sketchselect.execution.dask.tls import tls_security
 
         security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
         with connect(settings.cluster, security=security) as engine:
@@ -60,7 +60,7 @@ def peak_process_nbytes(engine: Engine) -> int | None:
 
     Workers that died are not there to be asked.
     """
-    from sketchselect.execution.process_memory import peak_nbytes
+    from sketchselect.execution.memory.process import peak_nbytes
 
     asked = getattr(engine, "peak_nbytes", None)
     return peak_nbytes() if asked is None else asked()

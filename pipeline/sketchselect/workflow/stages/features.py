@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
-from sketchselect.execution.reduce import Reduced
+from sketchselect.execution.run import Reduced
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_columns, take_rows

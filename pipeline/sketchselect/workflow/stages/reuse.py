@@ -94,6 +94,6 @@ def labels_fingerprint(session: Session) -> str | None:
 def version() -> str:
     """Return the version of everything that decides the bits of a result."""
     from sketchselect._version import __version__
-    from sketchselect.execution.fingerprint import KERNEL_VERSION
+    from sketchselect.execution.checkpoints.fingerprint import KERNEL_VERSION
 
     return f"{__version__}/{KERNEL_VERSION}"

@@ -8,9 +8,9 @@ import numpy as np
 
 from sketchselect import prepare
 from sketchselect.errors import WillNotFit
-from sketchselect.execution.block import Source
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.plan import Plan
+from sketchselect.execution.graph.tree import Plan
+from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.partitions import ENTRY_NBYTES

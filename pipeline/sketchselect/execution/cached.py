@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy.sparse import csr_array
 
-from sketchselect.execution.block import Block, Source
+from sketchselect.execution.source import Block, Source
 from sketchselect.linalg.arrays import canonical
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.readers.base import Matrix

@@ -38,14 +38,14 @@ def as_engine(client: Any = None) -> Iterator[Engine]:
             raise BadParameter(
                 f'client must be "threads", "serial", "env" or the address of a scheduler (tcp://...), got {client!r}'
             )
-        from sketchselect.execution.dask_cluster import connect
+        from sketchselect.execution.dask.clusters import connect
 
         with connect(client) as engine:
             yield engine
     elif _is_engine(client):
         yield client
     else:
-        from sketchselect.execution.dask_engine import DaskEngine
+        from sketchselect.execution.dask.engine import DaskEngine
 
         yield DaskEngine(client)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.checkpoint import Checkpoint, Ledger
+from sketchselect.execution.checkpoints.index import Checkpoint, Ledger
 from sketchselect.execution.engine import Engine, Work, never_saved
-from sketchselect.execution.memory import projection, require_fit
-from sketchselect.execution.plan import Node, make_plan
+from sketchselect.execution.graph.tasks import Part, Recipe, kept
+from sketchselect.execution.graph.tree import Node, make_plan
+from sketchselect.execution.memory.projection import projection, require_fit
 from sketchselect.execution.progress import Progress, Silent
-from sketchselect.execution.tasks import Part, Recipe, kept
+from sketchselect.execution.source import Block, Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 from sketchselect.readers.byte_sizes import parse_bytes
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sketchselect.execution.block import Block
+from sketchselect.execution.cached import HeldSource
+from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.engine import Ran, Work
-from sketchselect.execution.fingerprint import local_build
-from sketchselect.execution.held import HeldSource
-from sketchselect.execution.memory import PROCESS_NBYTES, Projection
-from sketchselect.execution.process_memory import can_reset, peak_nbytes, resident_nbytes
-from sketchselect.execution.tasks import Part, read_block
+from sketchselect.execution.graph.tasks import Part, read_block
+from sketchselect.execution.memory.process import can_reset, peak_nbytes, resident_nbytes
+from sketchselect.execution.memory.projection import PROCESS_NBYTES, Projection
+from sketchselect.execution.source import Block
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -267,7 +267,7 @@ def idle_worker_nbytes() -> int:
     code = (
         "import distributed.worker, distributed.nanny, sketchselect.execution.shipping, zarr, numpy\n"
         "import sketchselect as sks\n"
-        "from sketchselect.execution.process_memory import peak_nbytes\n"
+        "from sketchselect.execution.memory.process import peak_nbytes\n"
         "rows = numpy.random.default_rng(0).random((64, 8))\n"
         "kinds = {'a': sks.ColumnStats(), 'b': sks.FrequentDirections(4), 'c': sks.Moments()}\n"
         "sks.summarize(rows, kinds, prepare=['l2'], client='serial')\n"

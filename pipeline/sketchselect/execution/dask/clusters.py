@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect.errors import BadCluster, BadParameter, WillNotFit
-from sketchselect.execution.cluster_probe import require_understood
-from sketchselect.execution.dask_engine import DaskEngine
+from sketchselect.execution.dask.engine import DaskEngine
+from sketchselect.execution.dask.probe import require_understood
 from sketchselect.execution.threads_engine import available_cores
 from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
@@ -98,7 +98,7 @@ def local_cluster(
         try:
             from distributed import Client
 
-            from sketchselect.execution.worker_setup import IgnoreInterrupts
+            from sketchselect.execution.dask.worker_setup import IgnoreInterrupts
 
             client = Client(cluster, set_as_default=False)
             engine = DaskEngine(client, worker_timeout=worker_timeout, memory_kills=kills.count)

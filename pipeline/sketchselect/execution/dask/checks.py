@@ -11,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster
-from sketchselect.execution.fingerprint import local_build
-from sketchselect.execution.nodefiles import is_url
+from sketchselect.execution.checkpoints.files import is_url
+from sketchselect.execution.checkpoints.fingerprint import local_build
 
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution.block import Source
-from sketchselect.execution.fingerprint import VectorIdentity, digest
-from sketchselect.execution.nodefiles import is_url, list_nodes, read_node
-from sketchselect.execution.plan import Node, Plan
-from sketchselect.execution.tasks import Part, SaveOrder
+from sketchselect.execution.checkpoints.files import is_url, list_nodes, read_node
+from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
+from sketchselect.execution.graph.tasks import Part, SaveOrder
+from sketchselect.execution.graph.tree import Node, Plan
+from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
 
 

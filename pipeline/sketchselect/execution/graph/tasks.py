@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
-from sketchselect.execution.block import Block, Source
-from sketchselect.execution.nodefiles import write_node
+from sketchselect.execution.checkpoints.files import write_node
+from sketchselect.execution.source import Block, Source
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")

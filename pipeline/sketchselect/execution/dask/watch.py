@@ -12,7 +12,7 @@ from sketchselect.execution.progress import human_seconds
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.engine import DaskEngine
 
 TOPIC = "sketchselect"
 """Where tasks report partitions."""

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sketchselect.execution.block import Block
-from sketchselect.execution.nodefiles import read_node
-from sketchselect.execution.plan import Node, Plan
+from sketchselect.execution.checkpoints.files import read_node
+from sketchselect.execution.graph.tree import Node, Plan
+from sketchselect.execution.source import Block
 from sketchselect.execution.summarize import merge_summaries
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix

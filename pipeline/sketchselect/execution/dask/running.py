@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution import shipping
-from sketchselect.execution.cluster_watch import TOPIC, ClusterWatch
+from sketchselect.execution.cached import WorkerSource
+from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran, Work
-from sketchselect.execution.held import WorkerSource
-from sketchselect.execution.memory import SENT_AHEAD
-from sketchselect.execution.plan import Node
+from sketchselect.execution.graph.tasks import Part
+from sketchselect.execution.graph.tree import Node
+from sketchselect.execution.memory.projection import SENT_AHEAD
 from sketchselect.execution.sending import Sender
-from sketchselect.execution.tasks import Part
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask_engine import DaskEngine
+    from sketchselect.execution.dask.engine import DaskEngine
 
 T = TypeVar("T")
 

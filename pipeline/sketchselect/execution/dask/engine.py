@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
-from sketchselect.execution.cluster_checks import is_exposed, probe_folder, scheduler_settings, worker_builds
-from sketchselect.execution.dask_pass import DaskPass
+from sketchselect.execution.checkpoints.files import is_url
+from sketchselect.execution.dask.checks import is_exposed, probe_folder, scheduler_settings, worker_builds
+from sketchselect.execution.dask.running import DaskPass
 from sketchselect.execution.engine import Ran, Work
-from sketchselect.execution.nodefiles import is_url
-from sketchselect.execution.process_memory import peak_nbytes
+from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceChanged
-from sketchselect.execution.block import Source
-from sketchselect.execution.reduce import PassStats, Reduced, source_identities
+from sketchselect.execution.run import PassStats, Reduced, source_identities
+from sketchselect.execution.source import Source
 from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.summaries import Bundle, ComomentPanel, Moments, Summary
 from sketchselect.summaries.moments.classes import n_class_targets

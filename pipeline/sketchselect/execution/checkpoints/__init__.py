@@ -1,0 +1,1 @@
+"""Checkpoints of a pass: names, files, what decides the bits."""

@@ -1,0 +1,1 @@
+"""Dask clusters: starting, checking, watching, running passes on them."""

@@ -1,0 +1,1 @@
+"""Memory that a pass will need, and memory of processes."""
