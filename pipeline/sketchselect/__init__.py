@@ -156,7 +156,7 @@ if TYPE_CHECKING:
         reassign,
     )
     from sketchselect.execution import Checkpoint, FittedSteps, fit_prepare, local_cluster
-    from sketchselect.execution.summarize import summarize
+    from sketchselect.execution.api import summarize
     from sketchselect.readers import convert, open_matrix
     from sketchselect.selectors import (
         BaseSelector,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sketchselect.execution.graph.points import cover
 
 from sketchselect.errors import BadParameter, SketchSelectError, SourceChanged
 from sketchselect.execution import Checkpoint, Plan, SerialEngine, Source, ThreadEngine, local_cluster
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
-from sketchselect.execution.graph.points import cover
 from sketchselect.execution.scan import LEAST_POINTS, point_spans, scan_partitions, scan_source
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import Partitions

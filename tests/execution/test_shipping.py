@@ -5,10 +5,10 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
+from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_on_cluster, piece, without_rows
 
 from sketchselect.execution import Source
 from sketchselect.execution.graph.tasks import Part
-from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_on_cluster, piece, without_rows
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import FrequentDirections, Moments

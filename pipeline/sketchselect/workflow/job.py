@@ -25,7 +25,6 @@ from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import clustering, preparing
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering
-from sketchselect.workflow.stages.engines import peak_process_nbytes
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.method import require_weights
 from sketchselect.workflow.stages.model import Model
@@ -198,7 +197,7 @@ def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, p
 
 def _publish(session: Session, found: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
-    peak = peak_process_nbytes(session.engine) if session.engine_description else None
+    peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # What `certify` had added was of the labels before.
     session.folder.discard(("certificate.json",))

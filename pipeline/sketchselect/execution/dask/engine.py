@@ -1,23 +1,24 @@
-"""The engine on a Dask cluster: the same tree, as tasks that carry addresses and ranges."""
+"""The engine on a Dask cluster: graphs go to its scheduler, and the pass is followed until its output is there."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
 from sketchselect.execution.checkpoints.files import is_url
 from sketchselect.execution.dask.checks import is_exposed, probe_folder, scheduler_settings, worker_builds
-from sketchselect.execution.dask.running import DaskPass
-from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.dask.running import ClusterPass, persist_blocks
+from sketchselect.execution.dask.watch import ClusterWatch
+from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
-"""How long workers may take to say how much memory they had."""
+"""Seconds in which workers have to say how much memory they had."""
 
 
 class DaskEngine:
@@ -30,7 +31,7 @@ class DaskEngine:
     worker_timeout : float
         Seconds to wait for a worker before `NoWorkers`.
     memory_kills : callable, optional
-        Tells how many workers were killed for their memory (clusters of our own know).
+        Number of workers killed for their memory until now (clusters of our own know).
 
     Raises
     ------
@@ -57,7 +58,8 @@ class DaskEngine:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
-        self.memory_kills = memory_kills
+        self._memory_kills = memory_kills
+        self._watch: ClusterWatch | None = None
         self.reaches_workers: bool | None = None
         self._await_workers()
         builds = worker_builds(client)
@@ -73,6 +75,12 @@ class DaskEngine:
                 "in their last bits from run to run"
             )
         self._refresh()
+
+    def close(self) -> None:
+        """Stop following the cluster; the client stays open."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _await_workers(self) -> None:
         try:
@@ -118,19 +126,29 @@ class DaskEngine:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
         try:
             # `client.run` alone would wait for ever for a worker that is cut off.
-            asked = self.client.sync(self.client._run, peak_nbytes, on_error="ignore", callback_timeout=ANSWER_SECONDS)
-            return max(asked.values(), default=None)
+            answers = self.client.sync(
+                self.client._run, peak_nbytes, on_error="ignore", callback_timeout=ANSWER_SECONDS
+            )
+            return max(answers.values(), default=None)
         except Exception:  # the job is done: a cluster that is going away must not spoil it
             return None
 
-    def run(self, work: Work[T]) -> Ran[T]:
+    def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
-        if work.plan.root in work.done:
-            return Ran(work.done[work.plan.root], 0)
+        return ClusterPass(self, work, self._prepared(work)).run()
+
+    def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+        """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
+        self._prepared(work)
+        return persist_blocks(self, work)
+
+    def _prepared(self, work: Pass[Any]) -> ClusterWatch:
         if self.client.status != "running":
             raise BadCluster(f"{self._address()}: the client is {self.client.status}; make a new one")
         self._await_workers()
         self._refresh()
         while self._notes:
             work.progress.note(self._notes.pop(0))
-        return DaskPass(self, work, uuid4().hex).run()
+        if self._watch is None:
+            self._watch = ClusterWatch(self.client, self.worker_timeout, self._memory_kills)
+        return self._watch

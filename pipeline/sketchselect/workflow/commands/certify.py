@@ -159,8 +159,7 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
         _refuse("for --method blocks", {f"--{name}": value for name, value in given.items()})
     labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
     source = Source(session.matrix, labels, None, session.steps)
-    options = {**session.pass_options, "checkpoint": session.checkpoint}
-    found = measure(source, k, described, "certify", **options)
+    found = measure(source, k, described, session.pass_options, stage="certify")
     session.require_unchanged()
     summary = codec.load(session.folder.path / "summary.sks") if described is None else found.bound
     return measured_certificate(found, summary, k, given.get("confidence"), began)

@@ -10,7 +10,7 @@ from sketchselect.execution.memory.projection import PROCESS_NBYTES
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dry_run import Rehearsal, Rehearsed
+    from sketchselect.workflow.forecast.dry_run import DryPass, DryRun
 
 TASK_SECONDS = 0.002
 """What a Dask scheduler and client spend on a task, one after the other; measured values are around 1 to 2 ms."""
@@ -109,7 +109,7 @@ class PlannedPass:
     held: bool
 
 
-def planned(one: Rehearsed, engine: Rehearsal, repeats: int, most: int, where: str) -> PlannedPass:
+def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -> PlannedPass:
     """Return a rehearsed pass with what it costs on so many workers."""
     remote = engine.kind == "dask" and where == "workers"
     elsewhere = 1 - 1 / engine.n_workers if remote else 0.0
@@ -144,7 +144,7 @@ def planned(one: Rehearsed, engine: Rehearsal, repeats: int, most: int, where: s
         leaf_seconds=leaf,
         seconds=seconds,
         amplification=one.amplification,
-        held=one.held,
+        held=one.cached,
     )
 
 

@@ -174,9 +174,7 @@ def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]
     n_clusters = clustering.centers.shape[0]
     labels = open_vector(str(session.folder.path / clustering.labels_file), session.matrix.shape[0], name="labels")
     source = Source(session.matrix, labels, None, session.steps)
-    reduced = summarize_source(
-        source, CentroidSums(n_clusters), stage="objective", checkpoint=session.checkpoint, **session.pass_options
-    )
+    reduced = summarize_source(source, CentroidSums(n_clusters), session.pass_options, stage="objective")
     session.account(entry, reduced.stats)
     session.require_unchanged()
     return cast(CentroidSums, reduced.value)

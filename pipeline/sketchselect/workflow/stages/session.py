@@ -18,7 +18,7 @@ from sketchselect.workflow.output.folder import OutputFolder, open_folder
 from sketchselect.workflow.stages.engines import engine_for, iterating_engine, library_logs
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Source
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
     from sketchselect.summaries import StepStatistics
@@ -158,28 +158,23 @@ class Session:
         resources.__exit__(None if error is None else type(error), error, None)
 
     @property
-    def pass_options(self) -> dict[str, Any]:
-        """What every pass is given alike."""
-        execution = self.config.execution
-        return {
-            "engine": self.engine,
-            "partition_bytes": execution.partition_bytes,
-            "progress": self.progress,
-            "retries": execution.retries,
-            "stall_timeout": execution.stall_timeout,
-        }
-
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """Where finished parts of a pass are kept."""
-        from sketchselect.execution import Checkpoint
+    def pass_options(self) -> PassOptions:
+        """Options of every pass of the job."""
+        from sketchselect.execution import Checkpoint, PassOptions
 
         execution = self.config.execution
-        wanted = execution.checkpoint
-        if wanted is False:
-            return None
-        place = self.folder.checkpoints / "nodes" if wanted == "auto" else wanted
-        return Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+        checkpoint = None
+        if execution.checkpoint is not False:
+            place = self.folder.checkpoints / "nodes" if execution.checkpoint == "auto" else execution.checkpoint
+            checkpoint = Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+        return PassOptions(
+            self.engine,
+            execution.partition_bytes,
+            checkpoint,
+            self.progress,
+            execution.retries,
+            execution.stall_timeout,
+        )
 
     def note(self, text: str) -> None:
         """Tell the user something now, and again in manifest and report."""
