@@ -174,13 +174,14 @@ def test_many_clipped_values_in_a_column_need_no_parameter(trend):
 
 
 def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
-    from sketchselect.execution import SerialEngine, Source
+    from sketchselect.execution import LocalEngine, PassOptions, Source
     from sketchselect.readers import open_matrix
 
     X = spiked()
-    engine, source = SerialEngine(), Source(open_matrix(X))
+    engine, source = LocalEngine(kind="serial"), Source(open_matrix(X))
     selector = hvg(top_values=2)
-    first = selector.collect(source, engine)
+    options = PassOptions(engine)
+    first = selector.collect(source, options)
     notes = []
 
     class Told:
@@ -192,15 +193,15 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
 
         advance = finish = start
 
-    enough = selector.complete(first, source, engine, progress=Told())
+    enough = selector.complete(first, source, options.but(progress=Told()))
     assert notes == [
         f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
         f"again, and {enough.size} kept"
     ]
-    assert selector.complete(enough, source, engine) is enough
+    assert selector.complete(enough, source, options) is enough
     engine.memory_limit = 2**20
     with pytest.raises(BadParameter, match=rf"read the rows again with top_values = {enough.size}, which takes .*MiB"):
-        selector.complete(first, source, engine)
+        selector.complete(first, source, options)
 
 
 def test_weights_count_rows():

@@ -7,7 +7,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
-from sketchselect.execution import ThreadEngine
+from sketchselect.execution import LocalEngine
 from sketchselect.selectors.sketched.ridge import ridge_weights
 
 
@@ -105,7 +105,7 @@ def test_engines_and_weights_and_names():
     X = drifting(240)
     selector = sks.SketchedRidgeSelector(3, 2, sketch_size=4)
     serial = sks.timeline(X, selector, partition_bytes=9600, client="serial")
-    threads = sks.timeline(X, selector, partition_bytes=9600, client=ThreadEngine(3))
+    threads = sks.timeline(X, selector, partition_bytes=9600, client=LocalEngine(3))
     assert np.array_equal(serial.scores, threads.scores)
     assert serial.method == "sketched-ridge"
     assert not hasattr(selector, "selection_")

@@ -131,6 +131,8 @@ class LocalEngine:
         try:
             with one_blas_thread():
                 for output in work.cuts(MOST_LEAVES):
+                    if isinstance(ready.get(output), Part):
+                        continue
                     graph = work.graph(output, inputs, ready)
                     n_tasks += len(graph)
                     ready[output] = _compute({**shared, **graph}, work.key(output), pool)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
@@ -220,17 +218,13 @@ def saves_on_workers(index: NodeIndex, options: PassOptions) -> bool:
 def run_pass(work: Pass[T], options: PassOptions, *, saved: bool) -> Ran[T]:
     """Run a pass, with its beginning and end reported; `saved` says whether it has a checkpoint to resume from."""
     matrix, partitions, progress = work.spec.source.matrix, work.partitions, work.progress
-    missing = np.ones(len(partitions), dtype=bool)
-    for node in work.ready:
-        below = work.partitions_below(node)
-        missing[below.start : below.stop] = False
+    missing = work.partitions_to_read()
     if work.ready:
-        heights = np.diff(partitions.edges)
-        progress.note(
-            f"{work.stage}: resuming, {heights[~missing].sum()} of {heights.sum()} {matrix.axes[0]}s are in checkpoints"
-        )
-    to_read = sum(work.span(int(i)).nbytes for i in np.flatnonzero(missing))
-    progress.start(work.stage, to_read, len(partitions))
+        n_rows = sum(span.stop - span.start for span in map(work.span, missing))
+        missing -= {partition for node in work.ready for partition in work.partitions_below(node)}
+        n_resumed = n_rows - sum(span.stop - span.start for span in map(work.span, missing))
+        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
+    progress.start(work.stage, sum(work.span(partition).nbytes for partition in missing), len(partitions))
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:

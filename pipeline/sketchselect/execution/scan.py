@@ -107,32 +107,33 @@ class ScanPass(Pass[Any]):
         if output != self.output:
             return super().graph(output, inputs, ready)
         tasks: Graph = {}
-        needed = self.needed
         done = set(ready)
-        for top in [*sorted(needed - done), self.tree.root]:
+        for top in sorted(self.needed - done):
             for node in self.tree.post_order(top, skip=done):
-                if self.tree.children(node) and not self._is_merged(node, needed):
-                    # No point needs the state: of what is below only the account is.
-                    below = self.references(self.tree.children(node), ready)
-                    tasks[self.key(node)] = Task(self.key(node), sum_accounts, below)
-                else:
-                    self.add_node(tasks, node, inputs, ready)
+                self.add_node(tasks, node, inputs, ready)
                 done.add(node)
         for node in ready:
             tasks[self.key(node)] = Task(self.key(node), _same, ready[node])
         values = self._values(tasks)
-        account = TaskRef(self.key(self.tree.root))
+        account = Task(None, sum_accounts, List(*(TaskRef(self.key(node)) for node in self._topmost())))
         tasks[self.key(output)] = Task(self.key(output), _collected, List(*values), account)
         return tasks
 
-    def _is_merged(self, node: Node, needed: set[Node]) -> bool:
-        """Return whether the state of a node is needed: of a node that points are made of, or of one below."""
-        above = node
-        while above.level <= self.tree.depth:
-            if above in needed:
-                return True
-            above = Node(above.level + 1, above.place // self.tree.fan_in)
-        return False
+    def _topmost(self) -> list[Node]:
+        """Return the needed nodes that stand below no other needed node: together they cover every row once."""
+        needed = self.needed
+        topmost = []
+        for node in needed:
+            above = node
+            while above.level <= self.tree.depth and (above == node or above not in needed):
+                above = Node(above.level + 1, above.place // self.tree.fan_in)
+            if above.level > self.tree.depth:
+                topmost.append(node)
+        return topmost
+
+    def partitions_to_read(self) -> set[int]:
+        """Return the partitions of all points."""
+        return {partition for node in self.needed for partition in self.tree.partitions(node)}
 
     def _values(self, tasks: Graph) -> list[TaskRef]:
         """Add a task for the state, and one for the value, of every point."""

@@ -128,8 +128,8 @@ def connect(
     Parameters
     ----------
     address : str or Cluster
-        ``tcp://host:port``, ``tls://host:port``, "env" for what ``DASK_SCHEDULER_ADDRESS`` says, the path of a scheduler
-        file (``.json``), or a cluster object.
+        ``tcp://host:port``, ``tls://host:port``, "env" for what ``DASK_SCHEDULER_ADDRESS`` says, the path of a
+        scheduler file (``.json``), or a cluster object.
     security : distributed.Security, optional
         Certificates for ``tls://``.
     timeout, worker_timeout : float

@@ -86,6 +86,8 @@ class ClusterPass(Generic[T]):
         finally:
             for future in self._futures():
                 future.release()
+            # A circle of references would keep the user's persisted arrays alive until the next collection.
+            del self.inputs
         return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
 
     def _start_more(self) -> None:
@@ -114,14 +116,19 @@ class ClusterPass(Generic[T]):
             self.watch.progressed()
             del self.flying[who]
             alone, self.alone = self.alone, None
-            if detail.status == "finished":
-                self.ready[who] = detail
-                for partition in self.work.partitions_below(who):
-                    self._count(partition)
-            else:
-                self._failed(who, detail, alone)
-            for future in self.sent.pop(who, []):
-                future.release()
+            try:
+                if detail.status == "finished":
+                    self.ready[who] = detail
+                    for partition in self.work.partitions_below(who):
+                        self._count(partition)
+                else:
+                    self._failed(who, detail, alone)
+            finally:
+                # An error keeps its future alive, and so the tasks of the whole graph.
+                if self.ready.get(who) is not detail:
+                    detail.release()
+                for future in self.sent.pop(who, []):
+                    future.release()
         elif what == "report" and who == self.work.token:
             self.watch.progressed()
             for partition in detail:

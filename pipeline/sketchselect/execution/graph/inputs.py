@@ -71,6 +71,9 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: C
         )
     ]
     values, target, weight = columns
+    sends = remote and any(
+        part is not None and part.in_memory for part in (source.matrix, source.target, source.weight)
+    )
     if values is target is weight is None:
         return Inputs(source)
     if values is not None:
@@ -84,10 +87,6 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: C
     def argument(span: Span) -> Any:
         return Task(None, Rows, *(None if column is None else column(span) for column in columns))
 
-    sends = remote and any(
-        column is not None and part is not None and part.in_memory
-        for part, column in zip((source.matrix, source.target, source.weight), columns, strict=True)
-    )
     return Inputs(source, argument, graph, sends)
 
 

@@ -107,6 +107,10 @@ class Pass(Generic[T]):
         below = self.partitions_below(node)
         return self.partitions.edges[below.start], self.partitions.edges[below.stop]
 
+    def partitions_to_read(self) -> set[int]:
+        """Return the partitions that the output needs."""
+        return set(range(self.tree.n_partitions))
+
     def partitions_below(self, node: Node) -> range:
         """Return the partitions below a node."""
         return self.tree.partitions(node)

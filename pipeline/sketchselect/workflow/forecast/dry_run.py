@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.inputs import Inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, read_block
 from sketchselect.execution.memory.process import can_reset, peak_nbytes, resident_nbytes
@@ -38,7 +39,9 @@ class DryPass:
     stage, name : str
         Stage of the job, and name of the pass in it.
     n_rows, n_partitions, n_leaves, n_merges : int
-        Of the tree: leaves and merges are tasks.
+        Of the tree.
+    n_tasks : int
+        Of the graph.
     moves : int
         States that go from one node to another: a merge of m children has m - 1 of them brought to the first.
     waiting : int
@@ -67,6 +70,7 @@ class DryPass:
     n_partitions: int
     n_leaves: int
     n_merges: int
+    n_tasks: int
     moves: int
     waiting: int
     bytes_read: int
@@ -79,11 +83,6 @@ class DryPass:
     merge_seconds: float | None = None
     peak_nbytes: int | None = None
     cached: bool = False
-
-    @property
-    def n_tasks(self) -> int:
-        """Leaves and merges."""
-        return self.n_leaves + self.n_merges
 
 
 @dataclass
@@ -163,6 +162,7 @@ class DryRun:
                 n_partitions=len(partitions),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),
+                n_tasks=len(work.graph(work.output, Inputs(source), {})),
                 moves=sum(n - 1 for n in below if n),
                 waiting=min(tree.n_leaves, tree.depth * (tree.fan_in - 1)),
                 bytes_read=0 if isinstance(source, CachedSource) else nbytes,

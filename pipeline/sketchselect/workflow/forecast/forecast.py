@@ -231,7 +231,6 @@ class _Walk:
         )
         with self.stage("timeline"):
             self.engine.run(work)
-        self.passes[-1] = replace(self.passes[-1], tasks=self.passes[-1].tasks + 2 * len(work.points))
 
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"

@@ -67,7 +67,7 @@ class Iterated:
 
 def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
     """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
-    settings, engine = given.settings, given.engine
+    settings = given.settings
     source = replace(source, takes_sparse=True)
     k = settings.n_clusters
     place, partition = given.place(source), partition_nbytes(source, k)
