@@ -131,6 +131,10 @@ class ScanPass(Pass[Any]):
                 topmost.append(node)
         return topmost
 
+    def below(self, node: Node) -> list[Node]:
+        """Return the nodes that a node is made of; of the output, those that points are made of."""
+        return sorted(self.needed) if node == self.output else super().below(node)
+
     def partitions_to_read(self) -> set[int]:
         """Return the partitions of all points."""
         return {partition for node in self.needed for partition in self.tree.partitions(node)}

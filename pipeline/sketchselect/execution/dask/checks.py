@@ -17,6 +17,9 @@ from sketchselect.execution.checkpoints.fingerprint import local_build
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""
 
+ANSWER_SECONDS = 10.0
+"""Seconds in which workers have to answer a question."""
+
 
 def worker_builds(client: Any) -> list[tuple[str, ...]]:
     """Return what decides the bits on the workers, once for every kind of worker.
@@ -84,6 +87,26 @@ def scheduler_settings(client: Any) -> dict[str, Any]:
     with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
         return dict(client.run_on_scheduler(settings))
     return {}
+
+
+def runs_tasks(client: Any, token: str) -> bool:
+    """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
+
+    def running(dask_worker: Any) -> bool:
+        return any(token in str(task.key) for task in dask_worker.state.executing)
+
+    return any(ask_workers(client, running))
+
+
+def ask_workers(client: Any, question: Any) -> list[Any]:
+    """Return what workers answer; those that do not answer in time are left out.
+
+    `client.run` alone would wait for ever for a worker that is cut off.
+    """
+    with contextlib.suppress(Exception):
+        answers = client.sync(client._run, question, on_error="ignore", callback_timeout=ANSWER_SECONDS)
+        return list(answers.values())
+    return []
 
 
 def probe_folder(client: Any, directory: str) -> bool:

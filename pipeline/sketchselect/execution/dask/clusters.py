@@ -89,7 +89,7 @@ def local_cluster(
 
     # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
-    with quiet_logs(), MemoryKills() as kills, patient:
+    with quiet_logs(), patient:
         try:
             cluster = _started(count, threads_per_worker, limit)
         finally:
@@ -102,7 +102,7 @@ def local_cluster(
             from sketchselect.execution.dask.worker_setup import IgnoreInterrupts
 
             client = Client(cluster, set_as_default=False)
-            engine = DaskEngine(client, worker_timeout=worker_timeout, memory_kills=kills.count)
+            engine = DaskEngine(client, worker_timeout=worker_timeout)
             engine.reaches_workers = True
             client.register_plugin(IgnoreInterrupts())
             yield engine
@@ -271,29 +271,3 @@ def quiet_logs() -> Iterator[None]:
     finally:
         for handler, level in silenced:
             handler.setLevel(level)
-
-
-class MemoryKills(logging.Handler):
-    """Counts the workers that their nannies killed for their memory: the exception that follows does not say so."""
-
-    _logger = "distributed.nanny.memory"
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self._count = 0
-
-    def __enter__(self) -> MemoryKills:
-        logging.getLogger(self._logger).addHandler(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        logging.getLogger(self._logger).removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count a line."""
-        if "memory budget" in record.getMessage():
-            self._count += 1
-
-    def count(self) -> int:
-        """Return the kills so far."""
-        return self._count

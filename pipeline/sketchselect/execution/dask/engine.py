@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
 from sketchselect.execution.checkpoints.files import is_url
-from sketchselect.execution.dask.checks import is_exposed, probe_folder, scheduler_settings, worker_builds
+from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
 from sketchselect.execution.engine import Ran
@@ -16,9 +15,6 @@ from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
-
-ANSWER_SECONDS = 10.0
-"""Seconds in which workers have to say how much memory they had."""
 
 
 class DaskEngine:
@@ -30,8 +26,6 @@ class DaskEngine:
         A synchronous client; it is used, not closed.
     worker_timeout : float
         Seconds to wait for a worker before `NoWorkers`.
-    memory_kills : callable, optional
-        Number of workers killed for their memory until now (clusters of our own know).
 
     Raises
     ------
@@ -46,7 +40,6 @@ class DaskEngine:
         client: Any,
         *,
         worker_timeout: float = 60.0,
-        memory_kills: Callable[[], int] | None = None,
     ) -> None:
         from distributed import Client
 
@@ -58,7 +51,6 @@ class DaskEngine:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
-        self._memory_kills = memory_kills
         self._watch: ClusterWatch | None = None
         self.reaches_workers: bool | None = None
         self._await_workers()
@@ -124,14 +116,7 @@ class DaskEngine:
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
-        try:
-            # `client.run` alone would wait for ever for a worker that is cut off.
-            answers = self.client.sync(
-                self.client._run, peak_nbytes, on_error="ignore", callback_timeout=ANSWER_SECONDS
-            )
-            return max(answers.values(), default=None)
-        except Exception:  # the job is done: a cluster that is going away must not spoil it
-            return None
+        return max(ask_workers(self.client, peak_nbytes), default=None)
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
@@ -150,5 +135,5 @@ class DaskEngine:
         while self._notes:
             work.progress.note(self._notes.pop(0))
         if self._watch is None:
-            self._watch = ClusterWatch(self.client, self.worker_timeout, self._memory_kills)
+            self._watch = ClusterWatch(self.client, self.worker_timeout)
         return self._watch

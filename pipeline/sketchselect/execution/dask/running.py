@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dask.task_spec import Task, TaskRef
 
 from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
+from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.inputs import SMALL_NBYTES, Graph, Inputs, pass_inputs
@@ -93,8 +94,9 @@ class ClusterPass(Generic[T]):
     def _start_more(self) -> None:
         if self.alone is not None:
             return
+        self.suspects = [node for node in self.suspects if node not in self.ready]
         if self.suspects:
-            if not self.flying:
+            if not self.flying and not runs_tasks(self.client, self.work.token):
                 self.alone = self.suspects.pop()
                 self._start(self.alone)
             return
@@ -133,6 +135,8 @@ class ClusterPass(Generic[T]):
             self.watch.progressed()
             for partition in detail:
                 self._count(partition)
+        elif what == "memory":
+            self.watch.memory_kills += 1
         elif what == "death":
             self.watch.deaths += 1
             self.work.progress.note(f"{self.work.stage}: a worker died; its results are computed again")
@@ -152,11 +156,15 @@ class ClusterPass(Generic[T]):
         if isinstance(error, SketchSelectError):
             raise error
         if isinstance(error, KilledWorker):
-            # Dask blames every task that was waiting on the worker. Alone, it is this one or none.
-            suspect = self.work.node_of(error.task) or node
-            if suspect == alone:
-                raise self.watch.crash(self.work.where(suspect), error)
-            self.suspects += [suspect] if alone is None else [alone, suspect]
+            # Dask blames every task that was waiting on the worker, so the cause is looked for: the one it names first,
+            # then the parts of the graph one by one, and those of the part that kills its workers again.
+            below = [child for child in self.work.below(node) if child not in self.ready]
+            if node == alone and not below:
+                raise self.watch.crash(self.work.where(node), error)
+            self.suspects += [node, *reversed(below)]
+            named = self.work.node_of(error.task)
+            if named is not None and named != alone and named not in self.ready:
+                self.suspects.append(named)
             self._count_loss(node)
         elif isinstance(error, CancelledError):
             self._count_loss(node)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,6 +14,9 @@ from sketchselect.readers.byte_sizes import format_bytes
 
 TOPIC = "sketchselect"
 """Where tasks report partitions."""
+
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say that they kill a worker for its memory: the exception that follows does not say so."""
 
 LOOK_SECONDS = 3.0
 """Time between two looks at the workers."""
@@ -40,18 +42,14 @@ class ClusterWatch:
         Whose cluster is watched.
     worker_timeout : float
         Seconds without any worker that are too many.
-    memory_kills : callable, optional
-        Number of workers killed for their memory until now (clusters of our own know).
     """
 
-    def __init__(self, client: Any, worker_timeout: float, memory_kills: Callable[[], int] | None) -> None:
+    def __init__(self, client: Any, worker_timeout: float) -> None:
         self.client = client
         self.worker_timeout = worker_timeout
-        self.memory_kills = memory_kills
         self.events: Events = SimpleQueue()
-        self.deaths = 0
+        self.deaths = self.memory_kills = 0
         self._stage, self._stall_timeout = "", 0.0
-        self._kills_before = 0
         self._last_progress = self._last_answer = time.monotonic()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
@@ -71,8 +69,7 @@ class ClusterWatch:
     def begin(self, stage: str, stall_timeout: float) -> None:
         """Begin with a pass: its name for messages, and the seconds without any partition done that are too many."""
         self._stage, self._stall_timeout = stage, stall_timeout
-        self._kills_before = self.memory_kills() if self.memory_kills else 0
-        self.deaths = 0
+        self.deaths = self.memory_kills = 0
         self.progressed()
 
     def progressed(self) -> None:
@@ -124,13 +121,9 @@ class ClusterWatch:
         seen = self._memory.get(last.address)
         limit = format_bytes(last.memory_limit) if last.memory_limit else "none"
         memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
-        kills = self.memory_kills() - self._kills_before if self.memory_kills else None
-        if kills:
-            cause = f"{kills} of them were killed for exceeding the memory limit"
-        elif kills == 0:
-            cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
-        else:
-            cause = "likely memory, or a crash of native code"
+        cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
+        if self.memory_kills:
+            cause = f"{self.memory_kills} of them were killed for exceeding the memory limit"
         return PartitionCrash(
             f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
             "threads per worker, or raise memory_limit; finished checkpoints are kept"
@@ -170,15 +163,13 @@ def _listen(client: Any, events: Events) -> None:
         for queue in list(_listeners.get(client.id, ())):
             queue.put(event)
 
-    def on_report(event: tuple[float, Any]) -> None:
-        hand_on(("report", event[1]["token"], event[1]["partitions"]))
-
     def on_any(event: tuple[float, Any]) -> None:
         message = event[1]
         if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
             hand_on(("death", message.get("worker"), None))
 
-    client.subscribe_topic(TOPIC, on_report)
+    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partitions"])))
+    client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
     client.subscribe_topic("all", on_any)
 
 
@@ -190,7 +181,6 @@ def _unlisten(client: Any, events: Events) -> None:
         if listeners:
             return
         _listeners.pop(client.id, None)
-    if client.status == "running":
-        for topic in (TOPIC, "all"):
-            with contextlib.suppress(Exception):  # the scheduler may be going away
-                client.unsubscribe_topic(topic)
+    for topic in (TOPIC, MEMORY_TOPIC, "all"):
+        with contextlib.suppress(Exception):  # the scheduler may be gone, or going away
+            client.unsubscribe_topic(topic)

@@ -107,6 +107,10 @@ class Pass(Generic[T]):
         below = self.partitions_below(node)
         return self.partitions.edges[below.start], self.partitions.edges[below.stop]
 
+    def below(self, node: Node) -> list[Node]:
+        """Return the nodes that a node is made of."""
+        return self.tree.children(node)
+
     def partitions_to_read(self) -> set[int]:
         """Return the partitions that the output needs."""
         return set(range(self.tree.n_partitions))
