@@ -17,7 +17,7 @@ from tests.passing import serial
 from sketchselect.cluster import fit_kmeans
 from sketchselect.cluster.kmeans import iterations
 from sketchselect.execution import Checkpoint, Source
-from sketchselect.execution.progress import Silent
+from sketchselect.execution.progress import Progress
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs
@@ -56,7 +56,7 @@ class Stages:
 def run(store, folder, progress=None, **parameters):
     kept = Checkpoint(folder, min_seconds=1e9)
     source = Source(open_matrix(store))
-    return fit_kmeans(source, PARAMETERS | parameters, serial(checkpoint=kept, progress=progress or Silent()))
+    return fit_kmeans(source, PARAMETERS | parameters, serial(checkpoint=kept, progress=progress or Progress()))
 
 
 def bits(result):

@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
 from sketchselect.execution.checkpoints import fingerprint as fingerprints
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
-from sketchselect.execution.progress import Silent
+from sketchselect.execution.progress import Progress
 from sketchselect.readers import open_vector
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 
@@ -44,7 +44,7 @@ def run(source, checkpoint=None, description=None, engine=None, progress=None, p
     return summarize_source(
         source,
         description or SmallMoments(),
-        PassOptions(engine or LocalEngine(kind="serial"), partition_bytes, checkpoint, progress or Silent()),
+        PassOptions(engine or LocalEngine(kind="serial"), partition_bytes, checkpoint, progress or Progress()),
     )
 
 

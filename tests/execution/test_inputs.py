@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sketchselect.execution import Source
-from sketchselect.execution.graph.inputs import pass_inputs, refers_to_futures
+from sketchselect.execution.graph.inputs import futures_client, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span
 from sketchselect.execution.source import Rows
 from sketchselect.linalg.arrays import canonical
@@ -78,7 +78,7 @@ def test_only_what_has_no_address_is_sent(tmp_path):
     lazy = inputs_of(Source(open_matrix(da.from_array(X, chunks=(10, 3)))))
     assert not lazy.sends
     assert lazy.graph
-    assert not refers_to_futures(da.from_array(X, chunks=(10, 3)))
+    assert futures_client(da.from_array(X, chunks=(10, 3))) is None
 
 
 def test_rows_that_are_sent_are_those_of_their_partition():

@@ -13,7 +13,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Source, fit_steps
 from sketchselect.execution.engine import LocalEngine
-from sketchselect.execution.progress import Silent
+from sketchselect.execution.progress import Progress
 from sketchselect.prepare import apply_steps, resolve
 from sketchselect.summaries import decode, encode
 
@@ -156,7 +156,7 @@ def test_a_finished_pass_is_not_made_again(counts, tmp_path):
 def test_each_pass_is_announced(counts):
     said = []
 
-    class Told(Silent):
+    class Told(Progress):
         def note(self, text):
             said.append(text)
 

@@ -35,18 +35,9 @@ Pass = Callable[..., Reduced[Any]]
 
 @dataclass(frozen=True)
 class Panels:
-    """How a description is computed in several passes.
+    """A description computed in several passes: `wide` members in panels, the `others` in a pass of their own.
 
-    Parameters
-    ----------
-    wide : mapping of str to Moments
-        What is computed in panels, by member name.
-    others : Summary or None
-        What is computed in one pass of its own.
-    edges : tuple of int
-        Panel i holds rows ``edges[i]`` to ``edges[i + 1]`` of the co-moment.
-    names : tuple of str or None
-        The members of a bundle in order; None for a description that is no bundle.
+    Panel i holds rows ``edges[i]`` to ``edges[i + 1]`` of the co-moment; `names` are the members of a bundle in order.
     """
 
     wide: Mapping[str, Moments]

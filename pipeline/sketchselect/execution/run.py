@@ -24,36 +24,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassStats:
-    """What a pass did.
-
-    Parameters
-    ----------
-    rows_read, bytes_read : int
-        Rows, and bytes as stored, read in this run; what a checkpoint held is not counted.
-    rows_dropped : int
-        Rows left out of the result by the policy for non-finite values.
-    seconds : float
-        Wall time.
-    n_partitions, n_tasks, n_resumed : int
-        Partitions of the source, tasks run, and nodes taken from a checkpoint.
-    n_saved : int
-        Checkpoint files written.
-    worker_deaths : int
-        Workers lost while it ran.
-    projected_nbytes : int
-        Projected peak memory per process.
-    """
+    """The account of a pass; what a checkpoint already held is not counted as read."""
 
     rows_read: int
     rows_dropped: int
+    """Rows left out of the result by the policy for non-finite values."""
     bytes_read: int
     seconds: float
     n_partitions: int
     n_tasks: int
     n_resumed: int
+    """Nodes taken from a checkpoint."""
     n_saved: int
     worker_deaths: int
     projected_nbytes: int
+    """Projected peak memory per process."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +64,11 @@ def reduce_blocks(
 ) -> Reduced[T]:
     """Fold a source, block by block, in one fixed tree: the same bits on every engine.
 
-    Parameters
-    ----------
-    source : Source
-        Where the rows come from.
-    leaf : callable
-        Block -> state. Pure and picklable; must take a block of no rows.
-    merge : callable
-        (state, state) -> state of the rows of both, left ones first. Pure, picklable; changes neither.
-    options : PassOptions
-        Engine, partition size, checkpoint, progress, retries. A checkpoint needs `leaf_key` and states that are
-        summaries.
-    partitions : Partitions, optional
-        The partitions themselves, where the caller has a reason of its own to cut them, or to begin at a later row.
-    stage : str
-        Name of the pass, for progress and messages.
-    state_nbytes, working_nbytes : int
-        Bounds of a state's bytes and of what leaf and merge need beside it; they shape the tree and the projection.
-    caller_nbytes : int
-        Results that the caller has in this process meanwhile; they count where tasks run in the same process.
-    leaf_key : str, optional
-        Text that tells this leaf and its parameters from all others.
+    `leaf` (block -> state, also of no rows) and `merge` (two states -> that of the rows of both, left ones first) are
+    pure and picklable. `state_nbytes` and `working_nbytes` bound a state's bytes and what leaf and merge need beside
+    it: they shape the tree and the projection, as do results that the caller has in this process meanwhile
+    (`caller_nbytes`). A checkpoint needs states that are summaries, and a `leaf_key` that tells the leaf and its
+    parameters from all others. `partitions` are given where the caller cuts them, or begins at a later row.
 
     Raises
     ------

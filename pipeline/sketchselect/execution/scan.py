@@ -49,17 +49,7 @@ _MOST_PARTITIONS = 1024
 
 @dataclass(frozen=True)
 class Scanned(Generic[T]):
-    """The values of a scan.
-
-    Parameters
-    ----------
-    values : list
-        One for each point.
-    spans : list of (int, int)
-        The rows that each is of.
-    stats : PassStats
-        The account of the pass.
-    """
+    """The values of a scan, one for each point, the rows that each is of, and the account of the pass."""
 
     values: list[T]
     spans: list[tuple[int, int]]
@@ -68,16 +58,9 @@ class Scanned(Generic[T]):
 
 @dataclass(frozen=True)
 class ScanPass(Pass[Any]):
-    """A pass with the points of a scan as outputs.
+    """A pass with the points of a scan as outputs: the values that `finish` gives of the summaries of their rows.
 
-    Parameters
-    ----------
-    points : tuple of (int, int)
-        The partitions of each point, ``(first, stop)``, in order.
-    finish : callable
-        Summary -> value of a point.
-    onward : bool
-        Whether points are prefixes, each of which goes on from an earlier one.
+    A point is its partitions ``(first, stop)``; with `onward` points are prefixes, which go on from earlier ones.
     """
 
     points: tuple[tuple[int, int], ...] = ()
@@ -214,25 +197,11 @@ def scan_source(
     every engine. Exact summaries equal those of the rows read one after the other to rounding, sketches within their
     guarantee.
 
-    Parameters
-    ----------
-    source : Source
-        The rows, with fitted prepare steps.
-    description : Summary
-        What to summarise.
-    finish : callable
-        Summary -> value of a point; pure and picklable, its result small. May see the summary of no rows.
-    options : PassOptions
-        With a checkpoint the states of all nodes are saved, whatever their size, so that a later scan reads only
-        partitions that are new. By default partitions are small enough for the points and the window
-        (`scan_partitions`).
-    points : int, optional
-        How many partition ends to look at, evenly spaced, the last among them; all of them by default.
-    window : int, optional
-        Rows that count at each point, rounded up to whole partitions (at the beginning of the source there are fewer);
-        all rows since the first by default.
-    stage : str
-        Name of the pass.
+    The source has fitted prepare steps; `finish` is pure and picklable, its result small, and it may see the summary of
+    no rows. `points` are that many partition ends, evenly spaced, the last among them, or all of them; a `window` is
+    rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of all
+    nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default partitions
+    are small enough for the points and the window (`scan_partitions`).
 
     Raises
     ------

@@ -22,6 +22,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import ExternalSignal
 from prefect.logging import get_run_logger
 
+from sketchselect.execution.progress import Progress
 from sketchselect.integrations import stages as orchestrate
 
 __all__ = ["ArtifactProgress", "cluster_stage", "merge_days", "report_stage", "select_stage", "summarize_stage"]
@@ -32,7 +33,7 @@ SHOWN = 50
 Job = str | dict[str, Any]
 
 
-class ArtifactProgress:
+class ArtifactProgress(Progress):
     """Reports a stage to the artifact ``sketchselect-<stage>-progress`` and to the log of the task run that made it.
 
     A server that does not answer never ends a run: the artifact then stays as it was.

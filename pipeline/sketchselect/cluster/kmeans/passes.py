@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block, join_blocks
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import refers_to_futures
+from sketchselect.execution.graph.inputs import futures_client
 from sketchselect.execution.memory.process import available_nbytes
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
@@ -151,7 +151,7 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
             progress.note("k-means: the rows are in this process's memory and are clustered here, not on the cluster")
         # Results that only the cluster can reach must be fetched by it.
         reading = options.but(
-            engine=engine if remote and refers_to_futures(source.matrix.dask_rows()) else local, checkpoint=None
+            engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
         blocks = reduce_blocks(source, cache_block, join_blocks, reading, stage="load rows for k-means").value
         return Passes(CachedSource.of(source, blocks), PassOptions(local, options.partition_bytes))

@@ -21,22 +21,8 @@ class NodeIndex:
     """The checkpoint of one pass.
 
     A leaf is named by all that decides its bits, its rows as they are when the pass begins included; a merge by the
-    names of its children. Rows appended behind leave the names of full nodes as they were.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Folder, and what is worth saving.
-    source : Source
-        What is read.
-    partitions : Partitions
-        How it is cut.
-    tree : MergeTree
-        How it is merged.
-    leaf_key : str
-        Text that tells the leaf and its parameters from all others.
-    build : tuple of str
-        Libraries and processors of the engine.
+    names of its children. Rows appended behind leave the names of full nodes as they were. `leaf_key` tells the leaf
+    and its parameters from all others, `build` the libraries and processors of the engine.
     """
 
     def __init__(

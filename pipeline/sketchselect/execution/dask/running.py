@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pickle import loads
 from queue import Empty
@@ -114,7 +113,7 @@ class ClusterPass(Generic[T]):
         except Empty:
             return
         # A callback of an earlier future of the same node says nothing.
-        if what == "done" and detail is not None and self.flying.get(who) is detail:
+        if what == "done" and who in self.flying and self.flying[who] is detail:
             self.watch.progressed()
             del self.flying[who]
             alone, self.alone = self.alone, None
@@ -194,7 +193,10 @@ class ClusterPass(Generic[T]):
 
     def _start(self, node: Node) -> None:
         self._sending = self.sent[node] = []
-        graph = self.work.graph(node, self.inputs, _References(self))
+        for done, result in self.ready.items():
+            if isinstance(result, Part) and result.__sizeof__() >= SMALL_NBYTES:
+                self.ready[done] = self._send(result)
+        graph = self.work.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
         graph |= _needed(self.inputs, graph)
         graph[self.work.spec_key] = Task(self.work.spec_key, loads, self.spec)
@@ -202,13 +204,6 @@ class ClusterPass(Generic[T]):
         self.flying[node] = future
         events = self.watch.events
         future.add_done_callback(lambda done: events.put(("done", node, done)))
-
-    def reference(self, node: Node) -> Any:
-        """Return a ready node as an argument of a task."""
-        result = self.ready[node]
-        if isinstance(result, Part) and result.__sizeof__() >= SMALL_NBYTES:
-            self.ready[node] = result = self._send(result)
-        return result
 
     def _collect(self, output: Node) -> None:
         from distributed import CancelledError
@@ -252,25 +247,6 @@ class ClusterPass(Generic[T]):
         raise ClusterLost(
             f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
         )
-
-
-class _References(Mapping[Node, Any]):
-    """Ready nodes as arguments of tasks: large ones are sent when a graph first needs them."""
-
-    def __init__(self, running: ClusterPass[Any]) -> None:
-        self._running = running
-
-    def __getitem__(self, node: Node) -> Any:
-        return self._running.reference(node)
-
-    def __contains__(self, node: object) -> bool:
-        return node in self._running.ready
-
-    def __iter__(self) -> Iterator[Node]:
-        return iter(self._running.ready)
-
-    def __len__(self) -> int:
-        return len(self._running.ready)
 
 
 def persist_blocks(engine: DaskEngine, work: Pass[Any]) -> dict[tuple[int, int], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
@@ -70,6 +70,9 @@ class ClusterWatch:
         """Begin with a pass: its name for messages, and the seconds without any partition done that are too many."""
         self._stage, self._stall_timeout = stage, stall_timeout
         self.deaths = self.memory_kills = 0
+        with contextlib.suppress(Empty):
+            while True:  # what happened since the last pass
+                self.events.get_nowait()
         self.progressed()
 
     def progressed(self) -> None:
@@ -123,7 +126,7 @@ class ClusterWatch:
         memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
         cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
         if self.memory_kills:
-            cause = f"{self.memory_kills} of them were killed for exceeding the memory limit"
+            cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
         return PartitionCrash(
             f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
             "threads per worker, or raise memory_limit; finished checkpoints are kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,18 +24,10 @@ SMALL_NBYTES = 2**16
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of leaves.
+    """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
 
-    Parameters
-    ----------
-    source : Source
-        The source as tasks know it: without rows that come separately.
-    argument : callable or None
-        Partition -> third argument of `run_leaf`, an object or a node of a graph; None where tasks read for themselves.
-    graph : dict
-        The tasks of Dask arrays that the arguments refer to.
-    sends : bool
-        Whether arguments hold rows of this process's memory.
+    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`. `sends` says
+    whether arguments hold rows of this process's memory.
     """
 
     source: Source
@@ -46,16 +39,8 @@ class Inputs:
 def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: Callable[[Any], Any] | None) -> Inputs:
     """Return what the leaves of a pass over these partitions depend on.
 
-    Parameters
-    ----------
-    source : Source
-        What is read.
-    partitions : Partitions
-        How it is cut.
-    remote : bool
-        Whether tasks run in other processes, so that rows in this process's memory have to be sent.
-    send : callable or None
-        Rows -> a future of them on the cluster; None where rows travel inside the graph.
+    With `remote`, tasks run in other processes, and rows in this process's memory have to be sent: `send` makes a
+    future of them, or they travel inside the graph.
     """
     if isinstance(source, CachedSource):
         blocks = source.blocks
@@ -129,15 +114,8 @@ def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]
     return dict(pieces.__dask_graph__()), [row[0] if isinstance(row, list) else row for row in keys]
 
 
-def refers_to_futures(array: Any) -> bool:
-    """Return whether a Dask array was persisted: its graph names results that are on a cluster."""
-    return futures_client(array) is not None
-
-
 def futures_client(array: Any) -> Any | None:
     """Return the client of the futures in the graph of a Dask array; None where there is none."""
-    import sys
-
     if array is None or "distributed" not in sys.modules:
         return None
     from distributed import Future

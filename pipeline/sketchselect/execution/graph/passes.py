@@ -38,31 +38,7 @@ def never_saved(node: Node) -> SavedName | None:
 
 @dataclass(frozen=True)
 class Pass(Generic[T]):
-    """One pass over a source, ready for any engine.
-
-    Parameters
-    ----------
-    spec : PassSpec
-        What all tasks share; without a report, which the engine adds.
-    tree : MergeTree
-        The tree.
-    partitions : Partitions
-        The rows of each partition.
-    progress : Progress
-        Where partitions done are reported.
-    projected : Projection
-        What a process will need at most; engines that run tasks have been checked against it.
-    ready : mapping of Node
-        Nodes that a checkpoint holds: parts, or tasks that load them.
-    name : callable
-        Node -> its name in the checkpoint, or None.
-    stage : str
-        Name of the pass.
-    stall_timeout : float
-        Seconds without any partition done after which the pass is given up (engines with other processes).
-    token : str
-        Part of the keys of the pass, and of no other.
-    """
+    """One pass over a source, ready for any engine, which adds the report to what tasks share."""
 
     spec: PassSpec[T]
     tree: MergeTree

@@ -35,17 +35,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """Where, and when, finished nodes are saved (see `checkpoints`).
-
-    Parameters
-    ----------
-    directory : str
-        Folder or URL of the checkpoint.
-    min_nbytes : float
-        Bytes of data (as stored) below a node that make it worth saving.
-    min_seconds : float
-        Work not saved yet that makes it worth saving.
-    """
+    """Where finished nodes are saved: those over this many bytes of data, or this much work not saved yet."""
 
     directory: str
     min_nbytes: float
@@ -54,23 +44,7 @@ class SaveRequest:
 
 @dataclass(frozen=True)
 class PassSpec(Generic[T]):
-    """What all tasks of a pass share.
-
-    Parameters
-    ----------
-    source : Source
-        Where blocks come from.
-    leaf : callable
-        Block -> state; pure.
-    merge : callable
-        (state, state) -> state; pure, changes neither.
-    retries : int
-        How often a failed read is tried again.
-    saving : SaveRequest or None
-        Where nodes that have a name are saved.
-    report : callable or None
-        See `Report`.
-    """
+    """What all tasks of a pass share; `leaf` makes a state of a block, `merge` one of two, and neither changes any."""
 
     source: Source
     leaf: Callable[[Block], T]
@@ -89,34 +63,19 @@ class SavedName(NamedTuple):
 
 @dataclass(frozen=True)
 class Part(Generic[T]):
-    """The state of a node, and the account of how it came about.
-
-    Parameters
-    ----------
-    value : object
-        The state.
-    rows, dropped, nbytes : int
-        Rows read, rows left out, bytes as stored, all without what a checkpoint already held.
-    covered : int
-        Bytes as stored of all rows below.
-    unsaved_seconds : float
-        Work below this node that no checkpoint holds.
-    n_saved : int
-        Checkpoints written below this node.
-    unchanged : bool
-        Whether the rows below are those that the names of the nodes promise.
-    notes : tuple of str
-        What the user should know.
-    """
+    """The state of a node, and the account of how it came about."""
 
     value: T
     rows: int = 0
+    """Rows read; what a checkpoint already held is not counted in the first five."""
     dropped: int = 0
     nbytes: int = 0
-    covered: int = 0
     unsaved_seconds: float = 0.0
     n_saved: int = 0
+    covered: int = 0
+    """Bytes as stored of all rows below."""
     unchanged: bool = True
+    """Whether the rows below are those that the names of the nodes promise."""
     notes: tuple[str, ...] = ()
 
     def __sizeof__(self) -> int:
@@ -131,20 +90,10 @@ def run_leaf(
     before: Part[T] | None = None,
     name: SavedName | None = None,
 ) -> Part[T]:
-    """Return the state of consecutive partitions folded in order.
+    """Return the state of consecutive partitions of a leaf folded in order.
 
-    Parameters
-    ----------
-    spec : PassSpec
-        What the tasks of the pass share.
-    spans : sequence of Span
-        The partitions.
-    rows : Rows or CachedBlock, optional
-        What is there already of a single partition.
-    before : Part, optional
-        The fold of the partitions of the same leaf before these.
-    name : SavedName, optional
-        Name of the leaf in the checkpoint, where these are its last partitions.
+    `rows` is what is there already of a single partition, `before` the fold of the leaf's partitions before these, and
+    `name` that of the leaf in the checkpoint, where these are its last partitions.
     """
     began = time.perf_counter()
     source = spec.source
@@ -163,20 +112,11 @@ def run_leaf(
                 spec.report(span)
     assert state is not None
     nbytes = sum(span.nbytes for span in spans)
-    part = Part(
-        state,
-        spans[-1].stop - spans[0].start,
-        dropped,
-        nbytes,
-        nbytes,
-        time.perf_counter() - began,
-        unchanged=name is None
-        or name.rows is None
-        or source.matrix.identity(spans[0].start, spans[-1].stop) == name.rows,
-    )
-    if before is not None:
-        part = _sum([before, part], state)
-    return save_if_due(part, spec.saving, name)
+    start, stop = spans[0].start, spans[-1].stop
+    same = name is None or name.rows is None or source.matrix.identity(start, stop) == name.rows
+    seconds = time.perf_counter() - began
+    part = Part(state, stop - start, dropped, nbytes, seconds, covered=nbytes, unchanged=same)
+    return save_if_due(part if before is None else _sum([before, part], state), spec.saving, name)
 
 
 def run_merge(
@@ -242,17 +182,10 @@ def save_if_due(part: Part[T], saving: SaveRequest | None, name: SavedName | Non
 
 
 def _sum(parts: Sequence[Part[Any]], value: Any) -> Part[Any]:
-    return Part(
-        value,
-        sum(p.rows for p in parts),
-        sum(p.dropped for p in parts),
-        sum(p.nbytes for p in parts),
-        sum(p.covered for p in parts),
-        sum(p.unsaved_seconds for p in parts),
-        sum(p.n_saved for p in parts),
-        all(p.unchanged for p in parts),
-        tuple(dict.fromkeys(note for p in parts for note in p.notes)),
-    )
+    counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
+    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
 
 
 class _named:

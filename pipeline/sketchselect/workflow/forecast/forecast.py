@@ -22,7 +22,7 @@ from sketchselect.execution import Source, reduce_blocks, summarize_source
 from sketchselect.execution.engine import available_cores
 from sketchselect.execution.memory.process import resident_nbytes
 from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, make_panels
-from sketchselect.execution.progress import Silent
+from sketchselect.execution.progress import Progress
 from sketchselect.execution.scan import scan_pass
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -144,7 +144,7 @@ class _Walk:
         from sketchselect.workflow.stages import timeline
 
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
-            session = self.session = Session(self.tried, folder, Silent(), self.engine)
+            session = self.session = Session(self.tried, folder, Progress(), self.engine)
             preparing.use_given(session)
             preparing.check_steps(session)
             check_against_source(self.config, session.matrix, session.n_columns)
