@@ -167,7 +167,7 @@ def test_a_read_that_fails_twice_is_tried_again_with_growing_pauses(tiny, no_pau
 def test_a_read_that_keeps_failing_is_reported_with_its_place(tiny, no_pause):
     source = tiny()
     source.matrix.faults = dict.fromkeys((3, 4, 5), OSError(5, "Input/output error"))
-    with pytest.raises(PartitionFailed, match=r"partition \d \(rows \d0 to \d9\): OSError: .*Input/output error"):
+    with pytest.raises(PartitionFailed, match=r"partition \d \(rows \d+ to \d+\): OSError: .*Input/output error"):
         run(source, LocalEngine(kind="serial"))
 
 

@@ -1,5 +1,3 @@
-from sketchselect.execution.progress import Progress
-
 """What the user is told: bars, lines, and the projection."""
 
 import io
@@ -13,7 +11,7 @@ from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, Source, make_progress, summarize
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.memory.projection import PROCESS_NBYTES, projection, require_fit
-from sketchselect.execution.progress import Bar, Lines, human_seconds
+from sketchselect.execution.progress import Bar, Lines, Progress, human_seconds
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 
