@@ -21,6 +21,7 @@ from tests.structure import (
 LONGEST = 400
 
 RANKS = {
+    "_text": 0,
     "_version": 0,
     "errors": 0,
     "linalg": 1,

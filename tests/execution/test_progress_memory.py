@@ -10,7 +10,7 @@ import zarr
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import SerialEngine, Source, ThreadEngine, make_plan, make_progress, projection, summarize
 from sketchselect.execution.memory.projection import PROCESS_NBYTES, require_fit
-from sketchselect.execution.progress import Bar, Lines, Silent, human_seconds
+from sketchselect.execution.progress import Bar, Lines, Silent
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 
@@ -67,11 +67,6 @@ def test_a_callable_gets_events():
     assert events[0] == ("start", "summarize", 3200, 10)
     assert sum(event[1] for event in events if event[0] == "advance") == 3200
     assert events[-1] == ("finish", "summarize")
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.25, "0.2 s"), (42, "42 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")])
-def test_times_for_people(seconds, text):
-    assert human_seconds(seconds) == text
 
 
 # --- memory ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO, runtime_checkable
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import BadParameter
 from sketchselect.readers.byte_sizes import format_bytes
 
@@ -78,7 +79,7 @@ class Lines:
             left = max(self._total - self._done, 0) / max(rate, 1e-9)
             text = (
                 f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
-                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {human_seconds(left)} left"
+                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {format_seconds(left)} left"
             )
         self.note(text)
 
@@ -92,7 +93,7 @@ class Lines:
             seconds = time.monotonic() - self._began
             done = self._done
         rate = format_bytes(done / max(seconds, 1e-9))
-        self.note(f"{stage}: {format_bytes(done)} in {human_seconds(seconds)} ({rate}/s)")
+        self.note(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
 
 
 class Bar:
@@ -187,19 +188,3 @@ def make_progress(progress: Progress | Callable[..., object] | bool | None) -> P
         "progress must be True, False, a function of events, or an object with start, advance, note and finish, "
         f"got {type(progress).__name__}"
     )
-
-
-def human_seconds(seconds: float) -> str:
-    """Return a time for people.
-
-    Examples
-    --------
-    >>> human_seconds(75)
-    '1 min 15 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -12,6 +12,8 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from sketchselect._text import format_seconds
+from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report import drawing
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.headline import headline, summary_sentence
@@ -30,14 +32,12 @@ from sketchselect.report.text import (
     at_least,
     clean,
     count,
-    duration,
     factor,
     flat,
     not_above,
     number,
     percent,
     probability,
-    size,
     words,
 )
 
@@ -78,7 +78,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "rows": _rows(record),
         "known": _known(record),
         "stages": stage_rows(record),
-        "total_time": duration(sum(stage.seconds for stage in record.stages)),
+        "total_time": format_seconds(sum(stage.seconds for stage in record.stages)),
         "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
         "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),
         "method": clean(record.method),
@@ -124,9 +124,9 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         facts.append((count(len(np.asarray(record.cluster_weights))), "clusters"))
     read = sum(stage.bytes_read or 0 for stage in record.stages)
     if read:
-        facts.append((size(read), "read"))
+        facts.append((format_bytes(read), "read"))
     if record.stages:
-        facts.append((duration(sum(stage.seconds for stage in record.stages)), "in all"))
+        facts.append((format_seconds(sum(stage.seconds for stage in record.stages)), "in all"))
     if record.n_dropped:
         facts.append((count(record.n_dropped), "rows dropped"))
     return facts

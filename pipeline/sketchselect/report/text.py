@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
+from sketchselect.readers.byte_sizes import format_bytes
+
 NAME_LENGTH = 60
 NOTE_LENGTH = 600
 JOB_LENGTH = 40_000
@@ -139,28 +141,6 @@ def factor(x: float) -> str:
     return f"{math.ceil(round(x * 1000, 6)) / 1000:,.3f}" if x < 1e6 else number(x)
 
 
-def size(n: float) -> str:
-    """Return a number of bytes in binary units: ``1.5 GiB``."""
-    value = float(n)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} PiB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it: ``0.42 s``, ``2 min 05 s``, ``3 h 20 min``."""
-    if seconds < 0.0995:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
-
-
 def words(name: str) -> str:
     """Return a ``snake_case`` key as words."""
     return name.replace("_", " ")
@@ -181,7 +161,7 @@ def _readable(key: str, value: Any) -> Any:
     """Return a number of bytes (the key's last part says so) in units, anything else as it is."""
     last = key.rpartition(".")[2]
     is_bytes = last == "memory_limit" or last.endswith("bytes") or "_bytes_" in last
-    return size(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
+    return format_bytes(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _leaves(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

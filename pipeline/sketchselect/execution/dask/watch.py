@@ -7,8 +7,8 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
-from sketchselect.execution.progress import human_seconds
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class ClusterWatch:
         empty = self._without_workers
         if empty is not None and now - empty > self.engine.worker_timeout:
             raise NoWorkers(
-                f"{self.stage}: the cluster has had no workers for {human_seconds(now - empty)}; start some, "
+                f"{self.stage}: the cluster has had no workers for {format_seconds(now - empty)}; start some, "
                 "then run the same command again"
             )
         if now - self._last_progress > self.stall_timeout:
             raise Stalled(
-                f"{self.stage}: no partition was finished in {human_seconds(self.stall_timeout)} ({self.table()}); "
+                f"{self.stage}: no partition was finished in {format_seconds(self.stall_timeout)} ({self.table()}); "
                 "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
                 "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
             )

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchselect._text import format_seconds
+from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report.records.record import KnownLabels, RunRecord
 from sketchselect.report.sections.scores import Ranking
-from sketchselect.report.text import clean, count, duration, number, percent, size
+from sketchselect.report.text import clean, count, number, percent
 
 MAX_FEATURES = 100
 MAX_CLUSTERS = 40
@@ -130,9 +132,8 @@ def stage_rows(record: RunRecord) -> list[StageRow]:
     rows = []
     for stage in record.stages:
         read = stage.bytes_read
-        rate = f"{size(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
+        size = "–" if read is None else format_bytes(read)
+        rate = f"{format_bytes(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
         bar = 100 * stage.seconds / longest if longest > 0 else 0.0
-        rows.append(
-            StageRow(clean(stage.name), duration(stage.seconds), "–" if read is None else size(read), rate, bar)
-        )
+        rows.append(StageRow(clean(stage.name), format_seconds(stage.seconds), size, rate, bar))
     return rows
