@@ -1,4 +1,4 @@
-"""Numbers and foreign text in the form a reader can take in."""
+"""Numbers and text from outside, formatted for the page."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _cut(x: float, digits: int, rounding: str) -> float:
 
 
 def tick(x: float) -> str:
-    """Return the label of an axis tick: short, the same for equal numbers, powers of ten with superscripts."""
+    """Return the short label of an axis tick, powers of ten with superscripts."""
     if x != 0 and not 1e-3 <= abs(x) < 1e6:
         mantissa, exponent = f"{x:.2e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
@@ -111,7 +111,7 @@ def percent(fraction: float, decimals: int = 1) -> str:
 
 
 def probability(p: float) -> str:
-    """Return a probability as per cent, with as many decimals as it has: nothing short of 1 is told as 100 %.
+    """Return a probability as per cent, with all its decimals: nothing short of 1 becomes 100 %.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def probability(p: float) -> str:
 
 
 def at_most_percent(fraction: float, decimals: int = 1) -> str:
-    """Return a fraction as per cent, rounded up: what is said stays true.
+    """Return a fraction as per cent, rounded up: an upper bound stays one.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def flat(mapping: Mapping[str, Any], limit: int = 200, prefix: str = "") -> list
 
 
 def _readable(key: str, value: Any) -> Any:
-    """Return a number of bytes (the key's last part says so) in units, anything else as it is."""
+    """Return a number of bytes, known by the last part of its key, in units; anything else as it is."""
     last = key.rpartition(".")[2]
     is_bytes = last == "memory_limit" or last.endswith("bytes") or "_bytes_" in last
     return format_bytes(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value

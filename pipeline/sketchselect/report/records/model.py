@@ -1,4 +1,4 @@
-"""What a run left behind of a fitted model, as plain data."""
+"""Record of a fitted model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ModelRecord:
     task : str
         "regression" or "classification".
     outputs : sequence of str
-        What each output of the model is.
+        Names of the outputs.
     terms : sequence of str
         The listed terms of the model, strongest first: a column's number or name, or a product of columns.
     coefficients : array (n_listed, n_outputs)
-        Of the listed terms, in units of the data.
+        Coefficients of the listed terms, in units of the data.
     strengths : array (n_listed,)
         Coefficients of the standardised terms (norms of several targets'): comparable with one another.
     intercepts : array (n_outputs,)
@@ -32,15 +32,15 @@ class ModelRecord:
     n_terms : int
         Terms of the model, listed or not.
     chosen_by : str
-        What decided for this model.
+        Rule that this model was chosen by.
     explained, explained_held_out : float or None
         Share of the target's variance that the model explains on the rows it was fitted to, and on held-out folds.
     parameter : str
-        "alpha" or "n_features": what tells the models of the path apart.
+        "alpha" or "n_features": the parameter that varies along the path.
     values, sizes : array (m,)
         That parameter, and the number of terms, of each model of the path.
     chosen : int
-        The model that was taken.
+        Index of the chosen model.
     path_terms : sequence of str
         Terms followed along the path, strongest first.
     path_lines : array (m, n_followed)
@@ -54,7 +54,7 @@ class ModelRecord:
     cv_rule : str
         "min" or "1se".
     expanded : bool
-        Terms are squares and products of columns too, not columns alone.
+        Whether terms include squares and products of columns.
 
     Raises
     ------

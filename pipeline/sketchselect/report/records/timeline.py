@@ -1,4 +1,4 @@
-"""How ranks of columns changed along the rows, as plain data."""
+"""Record of a timeline: ranks of columns along the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TimelineRecord:
     n_risen : int
         How many of them rose.
     ranks : array (n_points, n_shown)
-        Their places, 1 for the best score; NaN where a point has no scores.
+        Their ranks, 1 for the best score; NaN where a point has no scores.
     window : int or None
         Rows that count at each point; None for all since the first.
     half_life : float or None

@@ -25,7 +25,6 @@ from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.output.folder import MARKER, PUBLISHED
 from sketchselect.workflow.output.pages import publish_report, record_of
-from sketchselect.workflow.output.record import certificate_record
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.engines import engine_for
@@ -182,8 +181,7 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     report = folder.path / "report.json"
     if report.exists():
         record = record_of(json.loads(report.read_text()))
-        mine = certificate_record(certificate)
-        every = _with(record.certificates, mine, lambda c: (c.method, c.confidence or 1.0), lambda c: c.factor)
+        every = _with(record.certificates, certificate, lambda c: (c.method, c.confidence), lambda c: c.factor)
         publish_report(folder, replace(record, certificates=every))
     content["files"] = [name for name in PUBLISHED if (folder.path / name).exists()]
     folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
