@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,6 +57,11 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     if problems or config is None:
         raise ConfigError("\n".join(problems))
     return _resolved(config, text.folder)
+
+
+def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
+    """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named."""
+    return [*overrides, *([f"execution.cluster={json.dumps(cluster)}"] if cluster else [])]
 
 
 def check_select(values: Mapping[str, Any]) -> SelectSettings:

@@ -176,9 +176,10 @@ def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     smallest, chosen = (_counted(model, float(_array(model.sizes)[i])) for i in (best, model.chosen))
     rule = ""
     if "cross-validation" in model.chosen_by:
-        rule = ": the sparsest model within one standard error of the best" if model.cv_rule == "1se" else ": the best"
+        sparsest = ": the sparsest model within one standard error of the best"
+        rule = sparsest if model.cv_rule == "1se" else ": the smallest error"
     caption = (
-        f"{count(model.cv_folds)} folds, each predicted by models fitted to the other folds. The smallest mean error is "
+        f"{count(model.cv_folds)} folds, each predicted by models fitted to the others. The smallest mean error is "
         f"{number(float(mean[best]))}, with {smallest}; the dashed line is one standard error above it. The dot is the "
         f"chosen model, with {chosen}{rule}."
     )
