@@ -10,9 +10,8 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from sketchselect import Bundle, Checkpoint, ColumnStats, FrequentDirections, LeverageSample, Moments, summarize
 from sketchselect.errors import NotFinite, WillNotFit
-from sketchselect.execution import Source, as_engine, summarize_source
+from sketchselect.execution import Checkpoint, Source, as_engine, summarize, summarize_source
 from sketchselect.execution.client import ThreadEngine
 from sketchselect.execution.graph.tree import make_plan
 from sketchselect.execution.memory.projection import projection
@@ -21,6 +20,7 @@ from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
 from sketchselect.workflow.stages.features import View, write_features
 
 DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
