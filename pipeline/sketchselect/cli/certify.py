@@ -59,15 +59,10 @@ def certify(
         from sketchselect.workflow.commands.certify import certify_target, to_text
         from sketchselect.workflow.output.tables import plain_value
 
+        settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
         certificate = certify_target(
             target,
-            {
-                "method": method,
-                "block_rows": block_rows,
-                "confidence": confidence,
-                "fraction": fraction,
-                "seed": seed,
-            },
+            {**settings, "fraction": fraction, "seed": seed},
             clusters=clusters,
             labels=labels,
             objective=objective,

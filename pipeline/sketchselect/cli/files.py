@@ -7,17 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import (
-    Cluster,
-    Debug,
-    Fitted,
-    Fresh,
-    Key,
-    Partition,
-    Prepare,
-    Workers,
-    app,
-)
+from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers, app
 from sketchselect.cli.shell import plain_errors
 
 
@@ -76,19 +66,8 @@ def summarize(
             source,
             output,
             SummarizeOptions(
-                size,
-                sketch,
-                moments,
-                target,
-                classes,
-                folds,
-                seed,
-                half_life,
-                degree,
-                top_values,
-                batches,
-                sample,
-                after,
+                *(size, sketch, moments, target, classes, folds, seed),
+                *(half_life, degree, top_values, batches, sample, after),
             ),
             prepare=prepare or [],
             fitted=fitted,

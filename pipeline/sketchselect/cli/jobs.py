@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import (
-    Cluster,
-    Debug,
-    Fresh,
-    JobCluster,
-    Sets,
-    app,
-)
+from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets, app
 from sketchselect.cli.shell import plain_errors
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
 from sketchselect.readers.byte_sizes import format_bytes
 
 NAME_LENGTH = 60
@@ -36,6 +39,11 @@ def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
     if len(text) > length:
         text = text[: length - 1] + "…"
     return "".join(c if c in keep or unicodedata.category(c) not in _INVISIBLE else "\ufffd" for c in text)
+
+
+def as_numbers(values: Any) -> Floats:
+    """Return numbers read from a file, where null stands for one that is not finite, as an array."""
+    return np.asarray(values, dtype=np.float64)
 
 
 def count(n: float) -> str:

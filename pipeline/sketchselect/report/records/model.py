@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.records.shapes import require_shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,18 +91,11 @@ class ModelRecord:
         m, n, q = len(np.asarray(self.values)), len(self.terms), len(self.outputs)
         if not 0 <= self.chosen < m:
             raise BadParameter(f"report: model.chosen is {self.chosen}, the path has {m} models")
-        shapes = [
-            ("sizes", self.sizes, (m,)),
-            ("strengths", self.strengths, (n,)),
-            ("intercepts", self.intercepts, (q,)),
-            ("coefficients", self.coefficients, (n, q)),
-            ("cv_mean", self.cv_mean, (m,)),
-            ("cv_error", self.cv_error, (m,)),
-            *((f"criteria[{name!r}]", values, (m,)) for name, values in self.criteria.items()),
-        ]
+        require_shape("model.strengths", self.strengths, (n,))
+        require_shape("model.intercepts", self.intercepts, (q,))
+        require_shape("model.coefficients", self.coefficients, (n, q))
         if len(self.path_terms):
-            shapes.append(("path_lines", self.path_lines, (m, len(self.path_terms))))
-        for name, values, expected in shapes:
-            # An empty table read back from a file has lost its width.
-            if values is not None and np.shape(values) != expected and np.size(np.empty(expected)):
-                raise BadParameter(f"report: model.{name} has shape {np.shape(values)}, expected {expected}")
+            require_shape("model.path_lines", self.path_lines, (m, len(self.path_terms)))
+        curves = {"sizes": self.sizes, "cv_mean": self.cv_mean, "cv_error": self.cv_error, **self.criteria}
+        for name, values in curves.items():
+            require_shape(f"model.{name}", values, (m,))

@@ -13,6 +13,7 @@ from sketchselect.cluster import Certificate
 from sketchselect.errors import BadParameter
 from sketchselect.report.records.model import ModelRecord
 from sketchselect.report.records.n_clusters import ClusterCountRecord
+from sketchselect.report.records.shapes import require_shape
 from sketchselect.report.records.timeline import TimelineRecord
 
 
@@ -192,19 +193,16 @@ class RunRecord:
     def __post_init__(self) -> None:
         """Refuse records whose parts do not fit together."""
         d = self.n_columns
-        _expect("scores", np.shape(self.scores), (d,))
+        require_shape("scores", self.scores, (d,))
         support = np.asarray(self.support)
         if support.ndim != 1 or (support.size and not (support.min() >= 0 and support.max() < d)):
             raise BadParameter(f"report: support must be a list of columns in 0..{d - 1}, got shape {support.shape}")
-        if self.feature_names is not None:
-            _expect("feature_names", (len(self.feature_names),), (d,))
-        if self.weights is not None:
-            _expect("weights", np.shape(self.weights), (support.size,))
+        require_shape("feature_names", self.feature_names, (d,))
+        require_shape("weights", self.weights, (support.size,))
         n_points = 0 if self.points is None else len(np.asarray(self.points))
-        if self.points is not None and n_points:
-            _expect("points", np.shape(self.points), (n_points, 2))
-            if self.point_labels is not None:
-                _expect("point_labels", np.shape(self.point_labels), (n_points,))
+        if n_points:
+            require_shape("points", self.points, (n_points, 2))
+            require_shape("point_labels", self.point_labels, (n_points,))
         if self.image_shape is not None and (
             len(self.image_shape) not in (2, 3) or int(np.prod(self.image_shape)) != d
         ):
@@ -215,8 +213,3 @@ class RunRecord:
                 raise BadParameter(
                     f"report: known_labels.table has shape {rows} for {len(self.known_labels.classes)} classes"
                 )
-
-
-def _expect(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    if tuple(shape) != expected:
-        raise BadParameter(f"report: {name} has shape {tuple(shape)}, expected {expected}")

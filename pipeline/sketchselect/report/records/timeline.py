@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.records.shapes import require_shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,10 +58,7 @@ class TimelineRecord:
         t, m = len(np.asarray(self.rows)), len(self.names)
         if t == 0:
             raise BadParameter("report: timeline has no points")
-        if np.shape(self.n_selected) != (t,):
-            raise BadParameter(f"report: timeline.n_selected has shape {np.shape(self.n_selected)}, expected {(t,)}")
-        # An empty table read back from a file has lost its width.
-        if m and np.shape(self.ranks) != (t, m):
-            raise BadParameter(f"report: timeline.ranks has shape {np.shape(self.ranks)}, expected {(t, m)}")
+        require_shape("timeline.n_selected", self.n_selected, (t,))
+        require_shape("timeline.ranks", self.ranks, (t, m))
         if not 0 <= self.n_risen <= m:
             raise BadParameter(f"report: timeline.n_risen is {self.n_risen} of {m} columns shown")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.model import ModelRecord
-from sketchselect.report.text import clean, count, number, percent
+from sketchselect.report.text import as_numbers, clean, count, number, percent
 
 MAX_TERMS = 100
 MAX_OUTPUTS = 4
@@ -33,7 +33,7 @@ def model_section(model: ModelRecord) -> Mapping[str, Any]:
         "outputs_left_off": max(0, len(model.outputs) - MAX_OUTPUTS),
         "terms": term_rows(model),
         "n_terms": model.n_terms,
-        "intercepts": [number(float(b)) for b in _array(model.intercepts)[:MAX_OUTPUTS]],
+        "intercepts": [number(float(b)) for b in as_numbers(model.intercepts)[:MAX_OUTPUTS]],
         "path": path_figure(model),
         "validation": validation_figure(model),
         "criteria": criteria_rows(model),
@@ -57,12 +57,12 @@ def _counted(model: ModelRecord, n_terms: float) -> str:
 
 def describe_model(model: ModelRecord) -> str:
     """Return the size of the model and the rule that chose it."""
-    m, i = len(_array(model.values)), model.chosen
+    m, i = len(as_numbers(model.values)), model.chosen
     text = f"The model has {_counted(model, model.n_terms)}; it was chosen by {clean(model.chosen_by)}"
     if m > 1:
         text += f" from {count(m)} models of growing size"
     if model.parameter == "alpha":
-        text += f", at a regularisation strength (alpha) of {number(float(_array(model.values)[i]))}"
+        text += f", at a regularisation strength (alpha) of {number(float(as_numbers(model.values)[i]))}"
     return text + "."
 
 
@@ -84,8 +84,10 @@ def headline_of(model: ModelRecord, n_columns: int) -> tuple[str, str]:
 
 def term_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
     """Return the listed terms: name, coefficients, and the strength with its bar."""
-    strengths = _array(model.strengths)[:MAX_TERMS]
-    coefficients = _array(model.coefficients).reshape(len(model.terms), len(model.outputs))[:MAX_TERMS, :MAX_OUTPUTS]
+    strengths = as_numbers(model.strengths)[:MAX_TERMS]
+    coefficients = as_numbers(model.coefficients).reshape(len(model.terms), len(model.outputs))[
+        :MAX_TERMS, :MAX_OUTPUTS
+    ]
     most = float(np.abs(strengths).max(initial=0.0))
     return [
         {
@@ -101,11 +103,11 @@ def term_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
 
 def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
     """Return for each criterion, and for cross-validation, the best model and the value of the chosen one."""
-    sizes = _array(model.sizes)
+    sizes = as_numbers(model.sizes)
     rows = []
-    curves = {name.upper(): _array(values) for name, values in model.criteria.items()}
+    curves = {name.upper(): as_numbers(values) for name, values in model.criteria.items()}
     if model.cv_mean is not None:
-        curves[f"{count(model.cv_folds)}-fold error"] = _array(model.cv_mean)
+        curves[f"{count(model.cv_folds)}-fold error"] = as_numbers(model.cv_mean)
     for name, values in curves.items():
         if not np.isfinite(values).any():
             continue
@@ -114,7 +116,7 @@ def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
             {
                 "name": clean(name),
                 "best_terms": count(float(sizes[best])),
-                "best_at": number(float(_array(model.values)[best])),
+                "best_at": number(float(as_numbers(model.values)[best])),
                 "best": number(float(values[best])),
                 "chosen": number(float(values[model.chosen])),
                 "is_chosen": best == model.chosen,
@@ -125,7 +127,7 @@ def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
 
 def path_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     """Return the coefficients along the path; None for a path of a single model."""
-    if len(_array(model.values)) < 2 or model.path_lines is None or not len(model.path_terms):
+    if len(as_numbers(model.values)) < 2 or model.path_lines is None or not len(model.path_terms):
         return None
     x, log = _positions(model)
     lines = _drawable(model.path_lines)[:, :_MAX_LINES]
@@ -147,7 +149,7 @@ def path_figure(model: ModelRecord) -> Mapping[str, Any] | None:
 
 def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     """Return the cross-validation curve with its one-standard-error band; None where there is none."""
-    if model.cv_mean is None or len(_array(model.values)) < 2:
+    if model.cv_mean is None or len(as_numbers(model.values)) < 2:
         return None
     x, log = _positions(model)
     mean = _drawable(model.cv_mean)
@@ -173,7 +175,7 @@ def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
         axes.set_yscale("log")
         axes.set_ylim(0.9 * float(low.min()), 1.15 * float((mean + error).max()))
         drawing.plain_ticks(axes.yaxis, log=True)
-    smallest, chosen = (_counted(model, float(_array(model.sizes)[i])) for i in (best, model.chosen))
+    smallest, chosen = (_counted(model, float(as_numbers(model.sizes)[i])) for i in (best, model.chosen))
     rule = ""
     if "cross-validation" in model.chosen_by:
         sparsest = ": the sparsest model within one standard error of the best"
@@ -192,7 +194,7 @@ def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
 def _positions(model: ModelRecord) -> tuple[Floats, bool]:
     """Return the position of each model on the horizontal axis, and whether the axis is logarithmic."""
     values = _drawable(model.values)
-    if model.parameter == "alpha" and (_array(model.values) > 0).all():
+    if model.parameter == "alpha" and (as_numbers(model.values) > 0).all():
         values = np.maximum(values, 1 / _HUGE)
     log = model.parameter == "alpha" and bool((values > 0).all()) and float(values.max()) > 10 * float(values.min())
     return values, log
@@ -223,10 +225,4 @@ def _frame(axes: Axes, model: ModelRecord, x: Floats, log: bool, heights: Floats
 
 def _drawable(values: Any) -> Floats:
     """Return numbers that can be drawn: finite, and not so large that ticks overflow."""
-    return np.clip(np.nan_to_num(_array(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)
-
-
-def _array(values: Any) -> Floats:
-    """Return numbers read from a file, where null stands for a number that is not finite, as an array."""
-    array: Floats = np.asarray(values, dtype=np.float64)
-    return array
+    return np.clip(np.nan_to_num(as_numbers(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)

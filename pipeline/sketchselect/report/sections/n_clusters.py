@@ -11,7 +11,7 @@ from markupsafe import Markup
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.n_clusters import ClusterCountRecord
-from sketchselect.report.text import NOTE_LENGTH, clean, count
+from sketchselect.report.text import NOTE_LENGTH, as_numbers, clean, count
 
 _DOTS_UNTIL = 60
 
@@ -33,8 +33,8 @@ def cluster_count_section(record: ClusterCountRecord) -> Mapping[str, Any]:
 
 
 def _draw(record: ClusterCountRecord) -> str:
-    ks, objective, bound = (_numbers(a) for a in (record.n_clusters, record.objectives, record.lower_bounds))
-    stable = _numbers(record.stability)
+    ks, objective, bound = (as_numbers(a) for a in (record.n_clusters, record.objectives, record.lower_bounds))
+    stable = as_numbers(record.stability)
     figure, (above, below) = drawing.new_figure(360, (1.6, 1.0))
     top = float(np.nanmax(objective, initial=0.0))
     scale = top if np.isfinite(top) and top > 0 else 1.0
@@ -63,7 +63,3 @@ def _line(axes: Any, x: Floats, y: Floats, colour: str, label: str) -> None:
     axes.plot(x, y, color=colour, linewidth=1.2, label=label)
     if len(x) <= _DOTS_UNTIL:
         drawing.draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
-
-
-def _numbers(values: Any) -> Floats:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -12,14 +12,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.timeline import TimelineRecord
-from sketchselect.report.text import clean, count
+from sketchselect.report.text import as_numbers, clean, count
 
 _DOTS_UNTIL = 40
 
 
 def timeline_section(record: TimelineRecord) -> Mapping[str, Any]:
     """Return the content of the page's section on the timeline."""
-    ranks = _numbers(record.ranks).reshape(len(np.asarray(record.rows)), -1)[:, : drawing.N_COLOURS]
+    ranks = as_numbers(record.ranks).reshape(len(np.asarray(record.rows)), -1)[:, : drawing.N_COLOURS]
     moves = [(j, clean(name), _move(ranks[:, j])) for j, name in enumerate(record.names[: drawing.N_COLOURS])]
     return {
         "sentence": _sentence(record),
@@ -54,8 +54,8 @@ def _caption(record: TimelineRecord) -> str:
 
 
 def _draw(record: TimelineRecord, ranks: Floats) -> str:
-    rows = _numbers(record.rows)
-    chosen = _numbers(record.n_selected)
+    rows = as_numbers(record.rows)
+    chosen = as_numbers(record.n_selected)
     figure, (axes,) = drawing.new_figure(300)
     axes.set_yscale("log")
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
@@ -86,9 +86,3 @@ def _move(ranks: Floats) -> str:
     """Return the first and the last known rank."""
     known = ranks[np.isfinite(ranks)]
     return f"{count(known[0])} → {count(known[-1])}" if known.size else ""
-
-
-def _numbers(values: Any) -> Floats:
-    """Return numbers read from a file, where null stands for none, as an array."""
-    array: Floats = np.asarray(values, dtype=np.float64)
-    return array
