@@ -186,11 +186,11 @@ def _trees(parts: list[Summary[Any]], rng: np.random.Generator) -> Iterator[Summ
     yield right
     if len(parts) < 4:
         return
-    nodes = list(parts)
-    while len(nodes) > 1:
-        i = int(rng.integers(len(nodes) - 1))
-        nodes[i : i + 2] = [nodes[i].merge(nodes[i + 1])]
-    yield nodes[0]
+    rest = list(parts)
+    while len(rest) > 1:
+        i = int(rng.integers(len(rest) - 1))
+        rest[i : i + 2] = [rest[i].merge(rest[i + 1])]
+    yield rest[0]
 
 
 def _layouts(X: Array) -> Iterator[Array]:

@@ -76,7 +76,7 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
     holes = spread(0.04)
     holes[::4] = 0
     holes[:, ::3] = 0
-    matrices = {
+    found = {
         "counts": rng.poisson(0.03, shape).astype(np.int8),
         "uint16 counts": rng.poisson(0.02, shape).astype(np.uint16) * 40000,
         "one full row": full_row,
@@ -93,4 +93,4 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
         "bool": rng.random(shape) < 0.03,
         "one row": spread(0.05)[:1],
     }
-    return {name: as_csr(csr_array(values)) for name, values in matrices.items()}
+    return {name: as_csr(csr_array(values)) for name, values in found.items()}

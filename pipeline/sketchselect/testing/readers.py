@@ -1,4 +1,4 @@
-"""Conformance suite of readers: one call tests a matrix against the array of its values."""
+"""What every reader promises, as a suite: one call tests a matrix against the array that it should hand out."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ class MatrixConformance:
     def rows(self, matrix: Matrix, start: int, stop: int) -> None:
         """A run of rows has the values of the data in the canonical layout, and the same bits when read again."""
         block = matrix.read_rows(start, stop)
-        expected = as_block(self.expected[start:stop])
+        wanted = as_block(self.expected[start:stop])
         if matrix.is_sparse:
             self.sparse_rows(matrix, block, start, stop)
             return
         assert type(block) is np.ndarray, "a block is a plain array"
         assert block.flags.c_contiguous and block.flags.aligned and block.dtype.isnative, "layout"
-        assert block.dtype == expected.dtype, "the reader must not change the type"
-        assert np.array_equal(block, expected, equal_nan=True), f"values of rows {start} to {stop}"
+        assert block.dtype == wanted.dtype, "the reader must not change the type"
+        assert np.array_equal(block, wanted, equal_nan=True), f"values of rows {start} to {stop}"
         assert matrix.read_rows(start, stop).tobytes() == block.tobytes(), "the same rows twice"
 
     def sparse_rows(self, matrix: Matrix, block: Any, start: int, stop: int) -> None:
         """A run of sparse rows is canonical CSR, with the values of the data, and as long as the offsets say."""
-        expected = as_block(self.expected[start:stop])
+        wanted = as_block(self.expected[start:stop])
         assert isinstance(block, csr_array), "a sparse block is a csr_array"
         again = as_csr(block)
-        assert block.dtype == expected.dtype, "the reader must not change the type"
-        assert np.array_equal(block.toarray(), expected, equal_nan=True), f"values of rows {start} to {stop}"
-        for canonical in (again, as_csr(matrix.read_rows(start, stop))):
-            for mine, other in zip(arrays_of(block), arrays_of(canonical), strict=True):
+        assert block.dtype == wanted.dtype, "the reader must not change the type"
+        assert np.array_equal(block.toarray(), wanted, equal_nan=True), f"values of rows {start} to {stop}"
+        for found in (again, as_csr(matrix.read_rows(start, stop))):
+            for mine, other in zip(arrays_of(block), arrays_of(found), strict=True):
                 assert mine.dtype == other.dtype and np.array_equal(mine, other), "not canonical, or not the same twice"
         offsets = self.matrix.entry_offsets
         assert offsets is not None and offsets.dtype == np.int64, "a sparse matrix says how long its rows are"
