@@ -21,6 +21,7 @@ from tests.structure import (
 LONGEST = 400
 
 RANKS = {
+    "_text": 0,
     "_version": 0,
     "errors": 0,
     "linalg": 1,
@@ -169,7 +170,7 @@ def test_modules_are_counted_by_folder() -> None:
 def test_nothing_but_source_and_known_data_lies_in_the_package() -> None:
     files = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*") if path.is_file()]
     kinds = {path.suffix for path in files if not path.parts[0].startswith(".") and "cache" not in str(path.parent)}
-    assert kinds <= {".py", ".typed", ".html", ".css", ".j2", ""}
+    assert kinds <= {".py", ".pyi", ".typed", ".html", ".css", ".j2", ""}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, Source, make_progress, summarize
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.memory.projection import PROCESS_NBYTES, projection, require_fit
-from sketchselect.execution.progress import Bar, Lines, Progress, human_seconds
+from sketchselect.execution.progress import Bar, Lines, Progress
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 
@@ -68,11 +68,6 @@ def test_a_callable_gets_events():
     assert events[0] == ("start", "summarize", 3200, 10)
     assert sum(event[1] for event in events if event[0] == "advance") == 3200
     assert events[-1] == ("finish", "summarize")
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.25, "0.2 s"), (42, "42 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")])
-def test_times_for_people(seconds, text):
-    assert human_seconds(seconds) == text
 
 
 # --- memory ------------------------------------------------------------------------------------------------------

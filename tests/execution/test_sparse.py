@@ -10,10 +10,8 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from sketchselect import Bundle, Checkpoint, ColumnStats, FrequentDirections, LeverageSample, Moments, summarize
 from sketchselect.errors import NotFinite, WillNotFit
-from sketchselect.execution import PassOptions, Source, as_engine, summarize_source
-from sketchselect.execution.client import LocalEngine
+from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, as_engine, summarize, summarize_source
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.memory.projection import projection
 from sketchselect.execution.run import source_partitions
@@ -21,6 +19,7 @@ from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
 from sketchselect.workflow.stages.features import View, write_features
 
 DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

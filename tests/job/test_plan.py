@@ -236,7 +236,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     [
         (["--set", "select.n_features=41"], "41 wanted"),
         (["--set", "select.method=varance"], "did you mean"),
-        (["--json", "--kubernetes"], "one of them"),
+        (["--json", "--kubernetes"], "cannot be combined"),
     ],
 )
 def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:

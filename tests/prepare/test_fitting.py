@@ -143,7 +143,7 @@ def test_steps_that_need_nothing_read_nothing(counts):
 def test_a_finished_pass_is_not_made_again(counts, tmp_path):
     np.save(tmp_path / "x.npy", counts)
     seen = []
-    rules = sks.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
+    rules = sks.execution.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
     for _ in range(2):
         source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
         fit_steps(

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
 from sketchselect.selectors.counts.highly_variable import combined_order
+from sketchselect.summaries import TopValues
 
 
 def counts(n=400, p=60, seed=0):
@@ -89,7 +90,7 @@ def test_bits_depend_on_neither_blocks_nor_storage():
     for other in (
         hvg().fit(sp.csr_array(X)),
         hvg().fit(X[perm].astype(np.float64)),
-        hvg().fit_summary(sks.TopValues().from_block(X[:7]).merge(sks.TopValues().from_block(X[7:], start=7))),
+        hvg().fit_summary(TopValues().from_block(X[:7]).merge(TopValues().from_block(X[7:], start=7))),
     ):
         assert np.array_equal(other.variances_norm_, whole.variances_norm_)
         assert other.support_.tolist() == whole.support_.tolist()
@@ -115,9 +116,9 @@ def test_the_largest_values_of_sparse_rows():
     X[:, 4] = -np.abs(X[:, 4]) - 1
     for size in (1, 5, 89, 90, 200):
         for values in (X, X * 0.5):
-            found = sks.TopValues(size).from_block(sp.csr_array(values))
+            found = TopValues(size).from_block(sp.csr_array(values))
             assert np.array_equal(found.top, -np.sort(-values, axis=0)[:size])
-            dense = sks.TopValues(size).from_block(values)
+            dense = TopValues(size).from_block(values)
             assert np.array_equal(found.variance, dense.variance) or np.allclose(found.variance, dense.variance)
             assert found.is_whole == dense.is_whole
 
@@ -125,7 +126,7 @@ def test_the_largest_values_of_sparse_rows():
 def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():
     X = spiked()
     with pytest.raises(BadParameter, match=r"top_values = 2 are kept.*with top_values = \d+") as error:
-        hvg().fit_summary(sks.TopValues(2).from_block(X))
+        hvg().fit_summary(TopValues(2).from_block(X))
     enough = int(str(error.value).rsplit(" ", 1)[1])
     assert 3 <= enough <= len(X)
     assert np.allclose(hvg(top_values=enough).fit(X).variances_norm_, two_passes(X), rtol=1e-9, atol=1e-12)
@@ -317,7 +318,7 @@ def test_negative_values_are_refused_by_column():
 
 def test_missing_values_are_refused_by_the_summary():
     with pytest.raises(BadBlock, match="row 1, column 0"):
-        sks.TopValues().from_block(np.array([[1.0], [np.nan]]))
+        TopValues().from_block(np.array([[1.0], [np.nan]]))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import BadParameter
 from sketchselect.readers.byte_sizes import format_bytes
 
@@ -64,7 +65,7 @@ class Lines(Progress):
             left = max(self._total - self._done, 0) / max(rate, 1e-9)
             text = (
                 f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
-                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {human_seconds(left)} left"
+                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {format_seconds(left)} left"
             )
         self.note(text)
 
@@ -77,7 +78,7 @@ class Lines(Progress):
         with self._lock:
             seconds, done = time.monotonic() - self._began, self._done
         rate = format_bytes(done / max(seconds, 1e-9))
-        self.note(f"{stage}: {format_bytes(done)} in {human_seconds(seconds)} ({rate}/s)")
+        self.note(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
 
 
 class Bar(Lines):
@@ -144,19 +145,3 @@ def make_progress(progress: Progress | Callable[..., object] | bool | None) -> P
         "progress must be True, False, a function of events, or an object with start, advance, note and finish, "
         f"got {type(progress).__name__}"
     )
-
-
-def human_seconds(seconds: float) -> str:
-    """Return a time for people.
-
-    Examples
-    --------
-    >>> human_seconds(75)
-    '1 min 15 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
     from sketchselect.workflow.job import RunResult, run
 
-    Job = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
+    Job: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
 
 __all__ = ["RunResult", "cluster", "report", "run", "select", "summarize"]
 

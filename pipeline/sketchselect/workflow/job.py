@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -111,8 +112,8 @@ class RunResult:
             lines.append(self.certificate.sentence())
         if (counted := self.manifest.get("range_of_clusters")) is not None:
             lines.append(counted["sentence"])
-        spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in self.manifest["stages"])
-        lines.append(f"time: {self.manifest['seconds']:.1f} s ({spent})")
+        spent = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
+        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({spent})")
         report = self.folder / "report.html"
         lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")
         return "\n".join(lines)

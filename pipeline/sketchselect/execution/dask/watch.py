@@ -8,8 +8,8 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
-from sketchselect.execution.progress import human_seconds
 from sketchselect.readers.byte_sizes import format_bytes
 
 TOPIC = "sketchselect"
@@ -86,12 +86,12 @@ class ClusterWatch:
         empty = self._without_workers
         if empty is not None and now - empty > self.worker_timeout:
             raise NoWorkers(
-                f"{self._stage}: the cluster has had no workers for {human_seconds(now - empty)}; start some, "
+                f"{self._stage}: the cluster has had no workers for {format_seconds(now - empty)}; start some, "
                 "then run the same command again"
             )
         if now - self._last_progress > self._stall_timeout:
             raise Stalled(
-                f"{self._stage}: no partition was finished in {human_seconds(self._stall_timeout)} ({self.table()}); "
+                f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
                 "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
                 "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
             )
