@@ -36,7 +36,8 @@ from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import feature_pass
-from sketchselect.workflow.stages.method import check_against_source, check_method, description, require_weights
+from sketchselect.workflow.stages.method import description, require_weights
+from sketchselect.workflow.stages.opening import check_session
 from sketchselect.workflow.stages.session import Session
 
 CALIBRATION_SECONDS = 10.0
@@ -141,18 +142,9 @@ class _Walk:
 
     def all_stages(self) -> None:
         """Go through the job as `workflow.job.run` does."""
-        from sketchselect.workflow.stages import timeline
-
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
             session = self.session = Session(self.tried, folder, Progress(), self.engine)
-            preparing.use_given(session)
-            preparing.check_steps(session)
-            check_against_source(self.config, session.matrix, session.n_columns)
-            for name in ("target", "labels"):
-                session.vector(name)
-            session.partition()
-            check_method(session.selector, session.source, self.config.execution.partition_bytes)
-            timeline.check(self.config, session.selector)
+            check_session(session)
             with self.stage("prepare"):
                 preparing.prepare(session)
             summary = self._summarize()
