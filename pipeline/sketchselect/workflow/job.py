@@ -30,7 +30,8 @@ from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.method import require_weights
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.session import Session, open_session
+from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
 

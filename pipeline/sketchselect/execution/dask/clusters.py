@@ -102,8 +102,7 @@ def local_cluster(
             from sketchselect.execution.dask.worker_setup import IgnoreInterrupts
 
             client = Client(cluster, set_as_default=False)
-            engine = DaskEngine(client, worker_timeout=worker_timeout)
-            engine.reaches_workers = True
+            engine = DaskEngine(client, worker_timeout=worker_timeout, reaches_workers=True)
             client.register_plugin(IgnoreInterrupts())
             yield engine
             succeeded = True

@@ -26,6 +26,8 @@ class DaskEngine:
         A synchronous client; it is used, not closed.
     worker_timeout : float
         Seconds to wait for a worker before `NoWorkers`.
+    reaches_workers : bool, optional
+        Whether this process can connect to the workers; None finds out.
 
     Raises
     ------
@@ -40,6 +42,7 @@ class DaskEngine:
         client: Any,
         *,
         worker_timeout: float = 60.0,
+        reaches_workers: bool | None = None,
     ) -> None:
         from distributed import Client
 
@@ -51,8 +54,8 @@ class DaskEngine:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
+        self._reaches_workers = reaches_workers
         self._watch: ClusterWatch | None = None
-        self.reaches_workers: bool | None = None
         self._await_workers()
         builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
@@ -120,12 +123,12 @@ class DaskEngine:
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
-        return ClusterPass(self, work, self._prepared(work)).run()
+        return ClusterPass(self.client, work, self._prepared(work), self.n_slots).run()
 
     def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
         self._prepared(work)
-        return persist_blocks(self, work)
+        return persist_blocks(self.client, work)
 
     def _prepared(self, work: Pass[Any]) -> ClusterWatch:
         if self.client.status != "running":
@@ -135,5 +138,5 @@ class DaskEngine:
         while self._notes:
             work.progress.note(self._notes.pop(0))
         if self._watch is None:
-            self._watch = ClusterWatch(self.client, self.worker_timeout)
+            self._watch = ClusterWatch(self.client, self.worker_timeout, self._reaches_workers)
         return self._watch

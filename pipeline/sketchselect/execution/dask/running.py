@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pickle import loads
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dask.task_spec import Task, TaskRef
 
@@ -20,9 +20,6 @@ from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.memory.projection import SENT_AHEAD
-
-if TYPE_CHECKING:
-    from sketchselect.execution.dask.engine import DaskEngine
 
 T = TypeVar("T")
 
@@ -46,9 +43,8 @@ REPORT_SECONDS = 0.2
 class ClusterPass(Generic[T]):
     """The state of one pass; used once."""
 
-    def __init__(self, engine: DaskEngine, work: Pass[T], watch: ClusterWatch) -> None:
-        self.engine, self.work, self.watch = engine, work, watch
-        self.client = engine.client
+    def __init__(self, client: Any, work: Pass[T], watch: ClusterWatch, n_slots: int) -> None:
+        self.client, self.work, self.watch = client, work, watch
         self.ready: dict[Node, Any] = dict(work.ready)
         self.flying: dict[Node, Any] = {}
         self.suspects: list[Node] = []
@@ -61,7 +57,7 @@ class ClusterPass(Generic[T]):
         self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=self._send_rows)
         self.spec = pack(replace(work.spec, source=self.inputs.source, report=WorkerReport(work.token)))
         # Rows that wait on workers cost memory; addresses do not.
-        ahead = engine.n_slots * (SENT_AHEAD if self.inputs.sends else AHEAD)
+        ahead = n_slots * (SENT_AHEAD if self.inputs.sends else AHEAD)
         self.cuts = work.cuts(max(work.tree.fan_in, ahead // 2) if self.inputs.sends else MOST_LEAVES)
         self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
 
@@ -210,7 +206,7 @@ class ClusterPass(Generic[T]):
 
         future = self.ready[output]
         try:
-            self.ready[output] = self.client.gather(future, direct=self.engine.reaches_workers is True)
+            self.ready[output] = self.client.gather(future, direct=self.watch.reaches_workers is True)
         except (CancelledError, OSError):
             del self.ready[output]
             self._count_loss(output)
@@ -229,38 +225,37 @@ class ClusterPass(Generic[T]):
 
     def _send(self, value: Any) -> Any:
         """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
-        engine = self.engine
+        watch = self.watch
         for attempt in range(SEND_ATTEMPTS):
             try:
-                direct = engine.reaches_workers is not False
+                direct = watch.reaches_workers is not False
                 future = self.client.scatter([value], direct=direct, hash=False, timeout=30)[0]
             except (OSError, TimeoutError, KeyError):
                 # Either workers cannot be reached from here at all, or the one that was chosen has just died.
-                if engine.reaches_workers is None:
-                    engine.reaches_workers = False
-                self.watch.check()
+                if watch.reaches_workers is None:
+                    watch.reaches_workers = False
+                watch.check()
                 time.sleep(0.1 * 2**attempt)
             else:
                 if direct:
-                    engine.reaches_workers = True
+                    watch.reaches_workers = True
                 return future
         raise ClusterLost(
             f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
         )
 
 
-def persist_blocks(engine: DaskEngine, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     """Return futures of the prepared blocks: neighbouring partitions on one worker, evenly by threads.
 
     What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
-    client = engine.client
     inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=None)
     packed = pack(replace(work.spec, source=inputs.source))
     (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
     graphs: dict[str, Graph] = {}
-    places = _places(engine, len(work.partitions))
+    places = _places(client, len(work.partitions))
     for index in range(len(work.partitions)):
         span = work.span(index)
         key = (f"block-{work.token}", index)
@@ -278,9 +273,9 @@ def persist_blocks(engine: DaskEngine, work: Pass[Any]) -> dict[tuple[int, int],
     return futures
 
 
-def _places(engine: DaskEngine, n_partitions: int) -> list[str]:
+def _places(client: Any, n_partitions: int) -> list[str]:
     """Return the worker of each partition: as many to each as it has threads of all."""
-    workers = engine.client.scheduler_info(n_workers=-1)["workers"]
+    workers = client.scheduler_info(n_workers=-1)["workers"]
     slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
     return [slots[i * len(slots) // n_partitions] for i in range(n_partitions)]
 

@@ -42,11 +42,14 @@ class ClusterWatch:
         Whose cluster is watched.
     worker_timeout : float
         Seconds without any worker that are too many.
+    reaches_workers : bool or None
+        Whether this process can connect to the workers; None until that was tried.
     """
 
-    def __init__(self, client: Any, worker_timeout: float) -> None:
+    def __init__(self, client: Any, worker_timeout: float, reaches_workers: bool | None) -> None:
         self.client = client
         self.worker_timeout = worker_timeout
+        self.reaches_workers = reaches_workers
         self.events: Events = SimpleQueue()
         self.deaths = self.memory_kills = 0
         self._stage, self._stall_timeout = "", 0.0

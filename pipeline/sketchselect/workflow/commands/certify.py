@@ -28,7 +28,8 @@ from sketchselect.workflow.output.pages import publish_report, record_of
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.engines import engine_for
-from sketchselect.workflow.stages.session import Session, open_session
+from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.stages.session import Session
 
 T = TypeVar("T")
 
