@@ -64,7 +64,7 @@ def test_merging_unaligned_states_gives_the_bits_of_aligned_ones(description):
 
 
 def inputs_of(source, *, remote=True):
-    return pass_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote, send=None)
+    return pass_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote)
 
 
 def test_only_what_has_no_address_is_sent(tmp_path):

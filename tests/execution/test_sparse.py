@@ -143,7 +143,7 @@ def test_missing_values_are_counted():
 
 
 def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
-    from sketchselect.execution import panels as tiles
+    from sketchselect.summaries.moments import panels as tiles
 
     y = np.arange(900.0)
     whole = summarize(X, Moments(), y=y)

@@ -166,7 +166,7 @@ def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extr
 
 
 def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.execution import panels as tiles
+    from sketchselect.summaries.moments import panels as tiles
 
     monkeypatch.setattr(tiles, "PANELS_ABOVE", 500)
     job = described(wide_job(tmp_path), tmp_path, cluster="threads")

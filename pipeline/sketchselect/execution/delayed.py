@@ -16,12 +16,12 @@ from sketchselect.execution.graph.inputs import Graph, pass_inputs
 from sketchselect.execution.graph.passes import Pass, new_token
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
 from sketchselect.execution.run import node_index, planned_pass, require_unchanged, source_identities
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, source_for, summary_key
 from sketchselect.prepare import Step
 from sketchselect.summaries import Summary
+from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
 
 
 def delayed_summary(
@@ -97,7 +97,7 @@ def _add_pass(
     if index is not None:
         spec, ready = replace(spec, saving=index.saving(state)), index.resume(by_tasks=True)
         work = replace(work, name=index.name)
-    inputs = pass_inputs(source, work.partitions, remote=True, send=None)
+    inputs = pass_inputs(source, work.partitions, remote=True)
     spec = replace(spec, source=inputs.source)
     graph.update(inputs.graph)
     graph[work.spec_key] = Task(work.spec_key, _fitted, spec, List(*statistics))

@@ -108,7 +108,7 @@ class LocalEngine(Engine):
             if span is not None:
                 work.progress.advance(span.nbytes)
 
-        inputs = pass_inputs(work.spec.source, work.partitions, remote=False, send=None)
+        inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
         shared = {**inputs.graph, work.spec_key: replace(work.spec, source=inputs.source, report=report)}
         ready = dict(work.ready)
         n_tasks = 0

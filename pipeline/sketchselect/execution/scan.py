@@ -104,14 +104,11 @@ class ScanPass(Pass[Any]):
 
     def _topmost(self) -> list[Node]:
         """Return the needed nodes that stand below no other needed node: together they cover every row once."""
-        needed = self.needed
-        topmost = []
-        for node in needed:
-            above = node
-            while above.level <= self.tree.depth and (above == node or above not in needed):
-                above = Node(above.level + 1, above.place // self.tree.fan_in)
-            if above.level > self.tree.depth:
+        topmost, covered = [], 0
+        for node in sorted(self.needed, key=lambda node: (self.tree.partitions(node).start, -node.level)):
+            if self.tree.partitions(node).stop > covered:
                 topmost.append(node)
+                covered = self.tree.partitions(node).stop
         return topmost
 
     def below(self, node: Node) -> list[Node]:

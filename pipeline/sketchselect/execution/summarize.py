@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +10,19 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import digest
 from sketchselect.execution.memory.projection import Projection
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, make_panels, summarize_in_panels
-from sketchselect.execution.run import Reduced, partitions_from, planned_pass, reduce_blocks, source_partitions
+from sketchselect.execution.run import (
+    PassStats,
+    Reduced,
+    partitions_from,
+    planned_pass,
+    reduce_blocks,
+    require_unchanged,
+    source_identities,
+    source_partitions,
+)
 from sketchselect.execution.source import Block, Source
 from sketchselect.summaries import Summary
+from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,42 @@ def summarize_source(
             leaf_key=summary_key(description),
         )
 
-    reduced = run(description) if panels is None else summarize_in_panels(source, panels, run)
+    reduced = run(description) if panels is None else _in_panels(source, panels, run)
     if options.account is not None:
         options.account(reduced.stats)
     labelled = reduced.value.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
     return Reduced(labelled, reduced.stats)
+
+
+def _in_panels(source: Source, panels: Panels, run: Callable[..., Reduced[Any]]) -> Reduced[Summary[Any]]:
+    """Return what the description would be of one pass, to rounding, and the account of all passes together."""
+    before = source_identities(source)
+    accounts: list[PassStats] = []
+
+    def value(description: Summary[Any], part: str, caller_nbytes: int) -> Summary[Any]:
+        reduced = run(description, part=part, caller_nbytes=caller_nbytes)
+        accounts.append(reduced.stats)
+        summary: Summary[Any] = reduced.value
+        return summary
+
+    summary = assemble(panels, source.n_columns, source.n_targets, value)
+    require_unchanged(before, source)
+    return Reduced(summary, _together(accounts))
+
+
+def _together(accounts: list[PassStats]) -> PassStats:
+    """Return the account of several passes over the same rows."""
+    return replace(
+        accounts[0],
+        rows_read=max(a.rows_read for a in accounts),
+        bytes_read=sum(a.bytes_read for a in accounts),
+        seconds=sum(a.seconds for a in accounts),
+        n_tasks=sum(a.n_tasks for a in accounts),
+        n_resumed=sum(a.n_resumed for a in accounts),
+        n_saved=sum(a.n_saved for a in accounts),
+        worker_deaths=sum(a.worker_deaths for a in accounts),
+        projected_nbytes=max(a.projected_nbytes for a in accounts),
+    )
 
 
 def summary_projection(

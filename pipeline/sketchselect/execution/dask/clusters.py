@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from distributed.diagnostics.plugin import WorkerPlugin
+
 from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
@@ -99,10 +101,8 @@ def local_cluster(
         try:
             from distributed import Client
 
-            from sketchselect.execution.dask.worker_setup import IgnoreInterrupts
-
             client = Client(cluster, set_as_default=False)
-            engine = DaskEngine(client, worker_timeout=worker_timeout, reaches_workers=True)
+            engine = DaskEngine(client, worker_timeout=worker_timeout)
             client.register_plugin(IgnoreInterrupts())
             yield engine
             succeeded = True
@@ -173,6 +173,16 @@ def _address_in(scheduler_file: str) -> str:
             f"{scheduler_file}: not the scheduler file of a running scheduler ({type(error).__name__}); start it with "
             "`dask scheduler --scheduler-file FILE`"
         ) from None
+
+
+class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
+    """Leaves Ctrl-C to the process that started the job: a terminal sends it to the workers as well."""
+
+    name = "sketchselect-ignore-interrupts"
+
+    def setup(self, worker: Any) -> None:
+        """Ignore SIGINT."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def local_memory_limit() -> int | None:
@@ -270,3 +280,24 @@ def quiet_logs() -> Iterator[None]:
     finally:
         for handler, level in silenced:
             handler.setLevel(level)
+
+
+def tls_security(ca: str, cert: str, key: str) -> Any:
+    """Return what `connect` takes as its `security`: only encrypted connections, to whoever the CA vouches for.
+
+    Parameters
+    ----------
+    ca, cert, key : path
+        PEM files: the certificate authority, our certificate, and its key.
+
+    Raises
+    ------
+    BadParameter
+        If a file is not there.
+    """
+    from distributed.security import Security
+
+    for name, path in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)):
+        if not os.path.isfile(path):
+            raise BadParameter(f"{name}: {path} is not a file")
+    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)

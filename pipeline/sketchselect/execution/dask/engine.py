@@ -26,8 +26,6 @@ class DaskEngine(Engine):
         A synchronous client; it is used, not closed.
     worker_timeout : float
         Seconds to wait for a worker before `NoWorkers`.
-    reaches_workers : bool, optional
-        Whether this process can connect to the workers; None finds out.
 
     Raises
     ------
@@ -42,7 +40,6 @@ class DaskEngine(Engine):
         client: Any,
         *,
         worker_timeout: float = 60.0,
-        reaches_workers: bool | None = None,
     ) -> None:
         from distributed import Client
 
@@ -54,7 +51,6 @@ class DaskEngine(Engine):
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
-        self._reaches_workers = reaches_workers
         self._watch: ClusterWatch | None = None
         self._await_workers()
         builds = worker_builds(client)
@@ -132,5 +128,5 @@ class DaskEngine(Engine):
         while self._notes:
             work.progress.note(self._notes.pop(0))
         if self._watch is None:
-            self._watch = ClusterWatch(self.client, self.worker_timeout, self._reaches_workers)
+            self._watch = ClusterWatch(self.client, self.worker_timeout)
         return self._watch

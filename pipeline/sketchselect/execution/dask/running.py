@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass, replace
 from pickle import loads
 from queue import Empty
@@ -15,7 +13,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.inputs import SMALL_NBYTES, Graph, Inputs, pass_inputs
+from sketchselect.execution.graph.inputs import Graph, Inputs, pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
@@ -32,12 +30,10 @@ AHEAD = 16
 MAX_LOSSES = 20
 """Number of times that one graph may be lost with its workers before the pass is given up."""
 
-SEND_ATTEMPTS = 7
+SENT_NBYTES = 256 * 2**20
+"""Rows of this process's memory that are on the scheduler at a time."""
 
 POLL_SECONDS = 0.5
-
-REPORT_SECONDS = 0.2
-"""Least time between two reports of a worker."""
 
 
 class ClusterPass(Generic[T]):
@@ -52,13 +48,15 @@ class ClusterPass(Generic[T]):
         self.losses: dict[Node, int] = {}
         self.counted: set[int] = set()
         self.n_tasks = 0
-        self.sent: dict[Node, list[Any]] = {}
-        self._sending: list[Any] = []
-        self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=self._send_rows)
+        self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
         self.spec = pack(replace(work.spec, source=self.inputs.source, report=WorkerReport(work.token)))
-        # Rows that wait on workers cost memory; addresses do not.
-        ahead = n_slots * (SENT_AHEAD if self.inputs.sends else AHEAD)
-        self.cuts = work.cuts(max(work.tree.fan_in, ahead // 2) if self.inputs.sends else MOST_LEAVES)
+        ahead, most = AHEAD * n_slots, MOST_LEAVES
+        if self.inputs.sends:
+            # Rows travel inside the graph, and wait on the scheduler.
+            fitting = SENT_NBYTES // max(1, max(work.span(i).nbytes for i in range(len(work.partitions))))
+            ahead = max(2, min(SENT_AHEAD * n_slots, fitting))
+            most = max(work.tree.fan_in, ahead // 2)
+        self.cuts = work.cuts(most)
         self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
 
     # --- the loop ----------------------------------------------------------------------------------------------
@@ -80,10 +78,9 @@ class ClusterPass(Generic[T]):
                         self._start_more()
                         self._follow()
         finally:
-            for future in self._futures():
-                future.release()
-            # A circle of references would keep the user's persisted arrays alive until the next collection.
-            del self.inputs
+            for future in (*self.ready.values(), *self.flying.values()):
+                if hasattr(future, "release"):
+                    future.release()
         return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
 
     def _start_more(self) -> None:
@@ -124,12 +121,10 @@ class ClusterPass(Generic[T]):
                 # An error keeps its future alive, and so the tasks of the whole graph.
                 if self.ready.get(who) is not detail:
                     detail.release()
-                for future in self.sent.pop(who, []):
-                    future.release()
         elif what == "report" and who == self.work.token:
             self.watch.progressed()
-            for partition in detail:
-                self._count(partition)
+            if detail is not None:
+                self._count(detail)
         elif what == "memory":
             self.watch.memory_kills += 1
         elif what == "death":
@@ -188,10 +183,6 @@ class ClusterPass(Generic[T]):
     # --- graphs and futures ------------------------------------------------------------------------------------
 
     def _start(self, node: Node) -> None:
-        self._sending = self.sent[node] = []
-        for done, result in self.ready.items():
-            if isinstance(result, Part) and result.__sizeof__() >= SMALL_NBYTES:
-                self.ready[done] = self._send(result)
         graph = self.work.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
         graph |= _needed(self.inputs, graph)
@@ -206,43 +197,11 @@ class ClusterPass(Generic[T]):
 
         future = self.ready[output]
         try:
-            self.ready[output] = self.client.gather(future, direct=self.watch.reaches_workers is True)
+            self.ready[output] = self.client.gather(future)
         except (CancelledError, OSError):
             del self.ready[output]
             self._count_loss(output)
         future.release()
-
-    def _futures(self) -> list[Any]:
-        results = [result for result in self.ready.values() if hasattr(result, "release")]
-        return [*results, *self.flying.values(), *(future for futures in self.sent.values() for future in futures)]
-
-    # --- rows of this process ----------------------------------------------------------------------------------
-
-    def _send_rows(self, values: Any) -> Any:
-        future = self._send(values)
-        self._sending.append(future)
-        return future
-
-    def _send(self, value: Any) -> Any:
-        """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
-        watch = self.watch
-        for attempt in range(SEND_ATTEMPTS):
-            try:
-                direct = watch.reaches_workers is not False
-                future = self.client.scatter([value], direct=direct, hash=False, timeout=30)[0]
-            except (OSError, TimeoutError, KeyError):
-                # Either workers cannot be reached from here at all, or the one that was chosen has just died.
-                if watch.reaches_workers is None:
-                    watch.reaches_workers = False
-                watch.check()
-                time.sleep(0.1 * 2**attempt)
-            else:
-                if direct:
-                    watch.reaches_workers = True
-                return future
-        raise ClusterLost(
-            f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
-        )
 
 
 def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
@@ -251,7 +210,7 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
-    inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=None)
+    inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
     packed = pack(replace(work.spec, source=inputs.source))
     (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
     graphs: dict[str, Graph] = {}
@@ -300,34 +259,12 @@ def pack(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """Reports partitions from a worker to the client, several at a time where they are done quickly.
-
-    Parameters
-    ----------
-    token : str
-        Of the pass.
-    """
+    """Reports a partition, or with None a merge, from a worker to the client."""
 
     token: str
 
     def __call__(self, span: Span | None) -> None:
-        """Report a partition, or with None that something is done."""
+        """Report it as an event of the worker."""
         from distributed import get_worker
 
-        now = time.monotonic()
-        with _lock:
-            partitions = _unreported.setdefault(self.token, [])
-            if span is not None:
-                partitions.append(span.partition)
-            if now - _reported.get(self.token, 0.0) < REPORT_SECONDS:
-                return
-            # What passes before this one did not report their clients know from the results.
-            _unreported.clear()
-            _reported.clear()
-            _reported[self.token] = now
-        get_worker().log_event(TOPIC, {"token": self.token, "partitions": partitions})
-
-
-_unreported: dict[str, list[int]] = {}
-_reported: dict[str, float] = {}
-_lock = threading.Lock()
+        get_worker().log_event(TOPIC, {"token": self.token, "partition": None if span is None else span.partition})

@@ -42,14 +42,11 @@ class ClusterWatch:
         Whose cluster is watched.
     worker_timeout : float
         Seconds without any worker that are too many.
-    reaches_workers : bool or None
-        Whether this process can connect to the workers; None until that was tried.
     """
 
-    def __init__(self, client: Any, worker_timeout: float, reaches_workers: bool | None) -> None:
+    def __init__(self, client: Any, worker_timeout: float) -> None:
         self.client = client
         self.worker_timeout = worker_timeout
-        self.reaches_workers = reaches_workers
         self.events: Events = SimpleQueue()
         self.deaths = self.memory_kills = 0
         self._stage, self._stall_timeout = "", 0.0
@@ -174,7 +171,7 @@ def _listen(client: Any, events: Events) -> None:
         if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
             hand_on(("death", message.get("worker"), None))
 
-    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partitions"])))
+    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partition"])))
     client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
     client.subscribe_topic("all", on_any)
 

@@ -18,9 +18,6 @@ from sketchselect.readers.vector import Vector
 
 Graph = dict[Any, Any]
 
-SMALL_NBYTES = 2**16
-"""Size of rows up to which they travel inside the task's message."""
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -36,11 +33,10 @@ class Inputs:
     sends: bool = False
 
 
-def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: Callable[[Any], Any] | None) -> Inputs:
+def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
     """Return what the leaves of a pass over these partitions depend on.
 
-    With `remote`, tasks run in other processes, and rows in this process's memory have to be sent: `send` makes a
-    future of them, or they travel inside the graph.
+    With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
     """
     if isinstance(source, CachedSource):
         blocks = source.blocks
@@ -48,7 +44,7 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: C
         return Inputs(stripped, lambda span: blocks[span.start, span.stop])
     graph: Graph = {}
     columns = [
-        _column(part, dask, partitions, graph, remote, send)
+        _column(part, dask, partitions, graph, remote)
         for part, dask in (
             (source.matrix, source.matrix.dask_rows()),
             (source.target, None if source.target is None else source.target.dask_entries()),
@@ -81,7 +77,6 @@ def _column(
     partitions: Partitions,
     graph: Graph,
     remote: bool,
-    send: Callable[[Any], Any] | None,
 ) -> Callable[[Span], Any] | None:
     """Return what gives the rows of a partition, of one of matrix, target and weight; None where tasks read it."""
     if part is None:
@@ -93,12 +88,7 @@ def _column(
     if not (remote and part.in_memory):
         return None
     read = part.read_rows if isinstance(part, Matrix) else part.read
-
-    def rows(span: Span) -> Any:
-        values = read(span.start, span.stop)
-        return values if send is None or getattr(values, "nbytes", SMALL_NBYTES) < SMALL_NBYTES else send(values)
-
-    return rows
+    return lambda span: read(span.start, span.stop)
 
 
 def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]:

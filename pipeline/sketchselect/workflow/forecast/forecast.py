@@ -21,13 +21,13 @@ from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, reduce_blocks, summarize_source
 from sketchselect.execution.engine import available_cores
 from sketchselect.execution.memory.process import resident_nbytes
-from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.execution.progress import Progress
 from sketchselect.execution.scan import scan_pass
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.summaries import CentroidSums, Summary
+from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
 from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
 from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, PlannedPass, limit_for, planned

@@ -30,8 +30,7 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engi
     elif settings.cluster == "threads":
         yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
     elif settings.tls_ca and settings.tls_cert and settings.tls_key:
-        from sketchselect.execution.dask.clusters import connect
-        from sketchselect.execution.dask.tls import tls_security
+        from sketchselect.execution.dask.clusters import connect, tls_security
 
         security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
         with connect(settings.cluster, security=security) as engine:

@@ -1,24 +1,24 @@
-"""Moments of wide matrices, their co-moment computed in panels, so that no task needs the whole of it.
+"""Panels: the co-moment of wide moments in several summaries, so that no task needs the whole of it.
 
-Above `PANELS_ABOVE` columns a `Moments` in a description is replaced by `ComomentPanel`s, each of which is one ordinary
-pass (same tree, same checkpoints, same bits on every engine). A panel is at most a sixteenth of the whole, so the
-source is read at most ten times, whatever its width.
+Above `PANELS_ABOVE` columns a `Moments` in a description is replaced by `ComomentPanel`s, each of which is made by one
+ordinary pass (same tree, same checkpoints, same bits on every engine). A panel is at most a sixteenth of the whole, so
+the source is read at most ten times, whatever its width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sketchselect.execution.run import PassStats, Reduced, require_unchanged, source_identities
-from sketchselect.execution.source import Source
 from sketchselect.linalg.moments.panel import panel_edges
-from sketchselect.summaries import Bundle, ComomentPanel, Moments, Summary
+from sketchselect.summaries.base import Summary
+from sketchselect.summaries.containers.bundle import Bundle
 from sketchselect.summaries.moments.classes import n_class_targets
-from sketchselect.summaries.moments.panel import assembled, fill_triangle
+from sketchselect.summaries.moments.moments import Moments
+from sketchselect.summaries.moments.panel import ComomentPanel, assembled, fill_triangle
 
 PANELS_ABOVE = 5000
 """Columns (of features and targets together) above which the co-moment is computed in panels."""
@@ -28,9 +28,6 @@ PANEL_NBYTES = 128 * 2**20
 
 PANEL_PARTITION_NBYTES = 128 * 2**20
 """Partition where none is asked for: merging a panel costs as much as some hundred rows do."""
-
-Pass = Callable[..., Reduced[Any]]
-"""``(description, part=, caller_nbytes=) -> reduced``: one ordinary pass; `part` names it, see `reduce_blocks`."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,6 @@ def make_panels(description: Summary[Any], n_features: int, n_targets: int) -> P
     return Panels(wide, Bundle(others) if others else None, edges, tuple(members) if bundled else None)
 
 
-def summarize_in_panels(source: Source, panels: Panels, run: Pass) -> Reduced[Summary[Any]]:
-    """Return what the description would be of one pass, to rounding, and the account of all passes together."""
-    before = source_identities(source)
-    accounts: list[PassStats] = []
-
-    def value(description: Summary[Any], part: str, caller_nbytes: int) -> Summary[Any]:
-        reduced = run(description, part=part, caller_nbytes=caller_nbytes)
-        accounts.append(reduced.stats)
-        summary: Summary[Any] = reduced.value
-        return summary
-
-    summary = assemble(panels, source.n_columns, source.n_targets, value)
-    require_unchanged(before, source)
-    return Reduced(summary, _together(accounts))
-
-
 def assemble(
     panels: Panels, n_columns: int, n_targets: int, value: Callable[[Summary[Any], str, int], Summary[Any]]
 ) -> Summary[Any]:
@@ -123,18 +104,3 @@ def _is_plain(moments: Moments) -> bool:
 def _n_encoded(moments: Moments, n_targets: int) -> int:
     """Return the number of target columns, labels encoded."""
     return n_targets if moments.classes is None else n_class_targets(moments.classes)
-
-
-def _together(accounts: list[PassStats]) -> PassStats:
-    """Return the account of several passes over the same rows."""
-    return replace(
-        accounts[0],
-        rows_read=max(a.rows_read for a in accounts),
-        bytes_read=sum(a.bytes_read for a in accounts),
-        seconds=sum(a.seconds for a in accounts),
-        n_tasks=sum(a.n_tasks for a in accounts),
-        n_resumed=sum(a.n_resumed for a in accounts),
-        n_saved=sum(a.n_saved for a in accounts),
-        worker_deaths=sum(a.worker_deaths for a in accounts),
-        projected_nbytes=max(a.projected_nbytes for a in accounts),
-    )
