@@ -101,7 +101,7 @@ def write_labels(
     partitions = source_partitions(source, partition_bytes)
     options: dict[str, Any] = {
         "engine": engine,
-        "bands": partitions,
+        "partitions": partitions,
         "stage": "k-means: labels",
         "state_nbytes": description.projected_nbytes(width),
         "working_nbytes": description.working_nbytes(width),

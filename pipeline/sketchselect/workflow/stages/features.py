@@ -187,7 +187,7 @@ def feature_pass(
         "source": source,
         "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
         "merge": join_samples,
-        "bands": partitions,
+        "partitions": partitions,
         "partition_bytes": size,
         "stage": "write features",
         "state_nbytes": 24 * SAMPLE_ROWS,
