@@ -53,7 +53,6 @@ _WHERE = {
     "SlidingWindow": "sketchselect.summaries",
     "StabilitySelector": "sketchselect.selectors",
     "StepStatistics": "sketchselect.summaries",
-    "StoredStream": "sketchselect.selectors",
     "Summary": "sketchselect.summaries",
     "ThresholdedOLS": "sketchselect.selectors",
     "Timeline": "sketchselect.selectors.streams.timeline",
@@ -119,7 +118,6 @@ __all__ = [
     "SlidingWindow",
     "StabilitySelector",
     "StepStatistics",
-    "StoredStream",
     "Summary",
     "ThresholdedOLS",
     "Timeline",
@@ -179,7 +177,6 @@ if TYPE_CHECKING:
         SketchedLassoSelector,
         SketchedRidgeSelector,
         StabilitySelector,
-        StoredStream,
         ThresholdedOLS,
         VarianceSelector,
     )

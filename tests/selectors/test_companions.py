@@ -1,4 +1,4 @@
-"""The companions of FSDS: lasso on the sketch, MCFS, the Laplacian score, streams stored in few columns, the angle."""
+"""The companions of FSDS: lasso on the sketch, MCFS, the Laplacian score, the angle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, Incompatible, NoData
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
 from sketchselect.linalg.sketch.spectrum import subspace_angle
 from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
@@ -222,73 +222,6 @@ def test_mcfs_uses_few_columns_and_signs_on_request():
 def test_bad_parameters_are_named(selector, message):
     with pytest.raises(BadParameter, match=message):
         selector.fit(groups())
-
-
-# --- streams stored in few columns -------------------------------------------------------------------------------
-
-
-def drifting(seed=0):
-    rng = np.random.default_rng(seed)
-    X = 0.5 * rng.standard_normal((600, 30))
-    X[:, [3, 8, 14]] += 4 * rng.standard_normal((600, 3))
-    X[400:, 21] += 8 * rng.standard_normal(200)
-    return X
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_a_stored_stream_is_the_stream_in_the_columns_that_stayed(kind):
-    X = drifting()
-    stream = sks.StoredStream(sks.SketchedRidgeSelector(3, n_components=3, normalize=None), factor=2)
-    best = []
-    for start in range(0, 600, 100):
-        stream.partial_fit(kind(X[start : start + 100]))
-        direct = sks.SketchedRidgeSelector(3, n_components=3, normalize=None).fit(X[: start + 100])
-        best.append(set(np.argsort(-direct.scores_, kind="stable")[:6]))
-        stayed = sorted(set.intersection(*best))
-        assert stream.columns_.tolist() == stayed
-        lost = set(direct.support_) - set(stayed)
-        assert stream.n_lost_ == len(lost)
-        wanted = sorted(stayed, key=lambda j: -direct.scores_[j])[:3]
-        assert stream.support_.tolist() == sorted(wanted)
-        stored, selected = stream.features(), stream.selected()
-        assert sp.issparse(stored) == (kind is sp.csr_array)
-        dense = stored.toarray() if sp.issparse(stored) else stored
-        assert np.array_equal(dense, X[: start + 100][:, stayed])
-        assert selected.shape == (start + 100, len(stream.support_))
-    # Column 21 came up too late to be stored: that is said, and nothing else is put in its place.
-    assert 21 in direct.support_
-    assert stream.n_lost_ == 1
-
-
-def test_a_stored_stream_refuses_what_it_cannot_follow():
-    with pytest.raises(NoData):
-        sks.StoredStream(sks.VarianceSelector(2)).features()
-    for selector in (sks.VarianceSelector(), sks.LassoPath(3), sks.OnlineLeverageSelector(3)):
-        with pytest.raises(BadParameter, match="stored stream"):
-            sks.StoredStream(selector)
-    with pytest.raises(BadParameter, match="factor"):
-        sks.StoredStream(sks.VarianceSelector(2), factor=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["USPS", "Isolet"])
-def test_a_stored_stream_of_real_data_says_what_it_lost(real_data, name):
-    data = real_data(name)
-    order = np.random.default_rng(0).permutation(len(data["X"]))
-    X = data["X"][order].astype(float)
-    whole = sks.SketchedRidgeSelector(40, n_components=10).fit(X)
-    lost = []
-    for factor in (1, 4):
-        stream = sks.StoredStream(sks.SketchedRidgeSelector(40, n_components=10), factor=factor)
-        for start in range(0, len(X), 500):
-            stream.partial_fit(X[start : start + 500])
-        assert np.allclose(stream.selector.scores_, whole.scores_, rtol=1e-6)
-        assert stream.n_lost_ == len(set(whole.support_.tolist()) - set(stream.columns_.tolist()))
-        assert set(whole.support_.tolist()) & set(stream.columns_.tolist()) <= set(stream.support_.tolist())
-        assert np.array_equal(stream.features(), X[:, stream.columns_])
-        assert stream.columns_.size <= 40 * factor
-        lost.append(stream.n_lost_)
-    assert lost[1] < lost[0], "room for more columns saved none"
 
 
 # --- the angle -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
 from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
 from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
 from sketchselect.selectors.sketched.variance import VarianceSelector
-from sketchselect.selectors.stored_stream import StoredStream
 from sketchselect.selectors.supervised.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.supervised.concave import MCPPath, SCADPath
 from sketchselect.selectors.supervised.convex import ElasticNetPath, LassoPath
@@ -98,7 +97,6 @@ __all__ = [
     "SketchedLassoSelector",
     "SketchedRidgeSelector",
     "StabilitySelector",
-    "StoredStream",
     "ThresholdedOLS",
     "VarianceSelector",
     "make",
