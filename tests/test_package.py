@@ -232,12 +232,9 @@ def test_files_that_the_texts_name_exist(name: str) -> None:
 
 
 def test_readme_names_only_what_exists() -> None:
-    """Every capitalised name in code font is public, and every method in the tables can be used in a job file."""
-    from sketchselect.selectors import METHODS
-
+    """Every capitalised name in code font is public."""
     names = set(re.findall(r"`(?:sks\.)?([A-Z][A-Za-z]+)\b", README))
     assert {"FrequentDirections", "KMeans"} <= names <= set(sks.__all__)
-    assert set(METHODS) <= set(re.findall(r"`([a-z-]+)`", README))
 
 
 @pytest.mark.parametrize("name", MODULES)

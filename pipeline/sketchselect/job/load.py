@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.messages import hint, line, shown, yaml_hint
-from sketchselect.job.parameters import method_parameters, parameter_problems
+from sketchselect.job.parameters import method_parameters, parameter_problems, with_current_names
 from sketchselect.job.schema import SECTIONS, JobConfig, SelectSettings
 from sketchselect.job.text import SET, JobText, read_job_text, with_overrides, write_toml
 
@@ -42,6 +42,7 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
         text = read_job_text(Path(source))
     if overrides:
         text = _moved(with_overrides(text, overrides))
+    text = with_current_names(text)
     config, problems = None, []
     try:
         config = JobConfig.model_validate(text.values)
@@ -63,7 +64,7 @@ def check_select(values: Mapping[str, Any]) -> SelectSettings:
     ConfigError
         With one line for every mistake, as `load_job`.
     """
-    text = JobText("job", {"select": dict(values)}, Path.cwd())
+    text = with_current_names(JobText("job", {"select": dict(values)}, Path.cwd()))
     try:
         settings = SelectSettings.model_validate(text.values["select"])
     except ValidationError as error:

@@ -11,14 +11,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from sketchselect.errors import BadParameter
 
-METHODS_WITHOUT_WEIGHTS = frozenset(
-    (
-        *("variance", "sketched-ridge", "sketched-lasso", "pivoted-qr", "greedy", "hvg", "mcfs", "laplacian-score"),
-        *("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"),
-    )
-)
-"""Methods of which it is known beforehand that their selections have no weights."""
-
 
 def _plain(value: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", value):
