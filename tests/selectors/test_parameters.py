@@ -16,7 +16,7 @@ SELECTORS = [*METHODS.values(), sks.StabilitySelector]
 
 
 def entries(cls) -> list[str]:
-    section = re.search(r"\nParameters\n-+\n(.*?)\n\n", inspect.getdoc(cls), re.DOTALL)
+    section = re.search(r"\nParameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.getdoc(cls), re.DOTALL)
     return [line for line in section[1].splitlines() if not line.startswith(" ")]
 
 
