@@ -194,8 +194,8 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
 
     enough = selector.complete(first, source, engine, progress=Told())
     assert notes == [
-        "hvg: columns have more values to clip than top_values = 2; reading the rows again with top_values = "
-        f"{enough.size}"
+        f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
+        f"again, and {enough.size} kept"
     ]
     assert selector.complete(enough, source, engine) is enough
     engine.memory_limit = 2**20

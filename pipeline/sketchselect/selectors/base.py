@@ -115,16 +115,16 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def collect(
         self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
     ) -> Summary[Any]:
-        """Return the summary that `_select` sees, from one pass over the source; override it for other passes.
+        """Return the summary that `_select` sees: one pass over the source; override where it takes another way.
 
         Parameters
         ----------
         source : Source
             The rows and their target.
         engine : Engine
-            Runs the tasks.
+            What runs the tasks.
         account : callable, optional
-            Called with the statistics of each pass.
+            Told what each pass did.
         **options
             Further arguments of `summarize_source`: partition_bytes, checkpoint, progress, stage, ...
         """
@@ -146,7 +146,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         account: Callable[[PassStats], object] | None = None,
         **options: Any,
     ) -> Summary[Any]:
-        """Return the summary to select from: that of `collect`, or of a pass with the `further_description`.
+        """Return the summary to select from, after what `collect` found: with `further_description`, of another pass.
 
         Parameters are those of `collect`.
         """
@@ -168,7 +168,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
         client : optional
-            Runs the pass, as in `sketchselect.summarize`. None: threads of this process.
+            Where the pass runs; as in `sketchselect.summarize`. None: threads of this process.
         """
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)

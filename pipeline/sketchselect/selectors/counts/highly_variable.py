@@ -153,7 +153,7 @@ class HighlyVariableGenes(BaseSelector):
         account: Callable[[PassStats], object] | None = None,
         **options: Any,
     ) -> Summary[Any]:
-        """Return a summary with enough values of each column: this one, or that of another pass.
+        """Return a summary with enough values of each column: the one given, or that of one more pass.
 
         Raises
         ------
@@ -173,8 +173,8 @@ class HighlyVariableGenes(BaseSelector):
             progress = options.get("progress")
             if progress is not None:
                 progress.note(
-                    f"{self.method}: columns have more values to clip than top_values = {self.top_values}; reading the "
-                    f"rows again with top_values = {inner.size}"
+                    f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
+                    f"kept of each; the rows are read again, and {inner.size} kept"
                 )
             reduced = summarize_source(source, further, engine=engine, **options)
             if account is not None:

@@ -55,7 +55,7 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
 def seeded(
     source: Source, n_clusters: int, seed: int, engine: Engine, **options: Any
 ) -> tuple[CentroidSums, PassStats]:
-    """Return sums over the clusters of k-means++ centres, refined on the sampled rows, and the pass's statistics.
+    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from, and the pass's account.
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """

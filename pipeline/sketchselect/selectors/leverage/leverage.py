@@ -136,8 +136,8 @@ class LeverageSelector(BaseSelector):
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether the passes are over columns."""
-        return self.reads_columns
+        """Whether columns are read."""
+        return self.read == "columns"
 
     def collect(
         self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
@@ -154,7 +154,7 @@ class LeverageSelector(BaseSelector):
                 f'columns needs (at most {MOST_ROWS}); set read="rows"'
             )
         options.pop("stage", None)
-        # In float64: eigenvalues of AA' down to the ridge, 1e-12 of the largest, count.
+        # In float64: what is left of AA' beside its largest eigenvalues counts, down to a ridge of 1e-12 of them.
         wide = replace(partitions, matrix=in_double(partitions.matrix))
         first = summarize_source(wide, Moments(), engine=engine, stage="columns", **options)
         with one_blas_thread():

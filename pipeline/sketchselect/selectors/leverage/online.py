@@ -127,7 +127,7 @@ class OnlineLeverageSelector(BaseSelector):
     def collect(
         self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
     ) -> Summary[Any]:
-        """Return the merged sample of all columns with its measured error; see `BaseSelector.collect`.
+        """Return the merged sample of all column bands with its measured error; see `BaseSelector.collect`.
 
         One pass over columns; a second one, over rows, measures the error if there are more than 2,048 rows but not
         more columns than that.

@@ -235,7 +235,7 @@ def timeline_of(
     window : int, optional
         Rows that count at each point; None takes the selector's own window, or all rows.
     account : callable, optional
-        Called with the statistics of the pass.
+        Told what the pass did.
     **options
         For `scan_source`: points, partition_bytes, checkpoint, progress, retries, stall_timeout.
     """
