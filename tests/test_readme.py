@@ -26,7 +26,7 @@ def tables(first_heading: str) -> Iterator[list[list[str]]]:
 
 def methods_in(cell: str) -> list[tuple[str, str]]:
     """Return the (method, class) pairs of a cell."""
-    return re.findall(r"`([a-z-]+)`, `([A-Za-z]+)`", cell)
+    return re.findall(r"`([a-z-]+)`, `(?:[a-z]+\.)*([A-Za-z]+)`", cell)
 
 
 FOR_CLUSTERING, FOR_A_TARGET = tables("method and class")

@@ -358,7 +358,7 @@ def test_bad_data_are_named(cls, tmp_path):
         cls(9, n_clusters=4).fit(str(tmp_path / "x.npy"))
     with pytest.raises(ValueError, match="NaN"):
         cls(9, n_clusters=4).fit(X)
-    with pytest.raises(BadParameter, match="size 4 keeps only 3 directions"):
+    with pytest.raises(BadParameter, match="size 4 has only 3 directions"):
         cls(9, n_clusters=4).fit_summary(sks.FrequentDirections(4).from_block(blobs(d=100)[0]))
 
 

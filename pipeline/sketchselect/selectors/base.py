@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -66,7 +66,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Whether `n_components` must be below the number of columns."""
     axis: ClassVar[Literal["rows", "columns"]] = "rows"
     """What a stream brings (`partial_fit`)."""
-    renamed: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -96,7 +96,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.axis == "columns"
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
 
     def inspect_target(self, y: Vector) -> None:
         """Learn what the description of the summary depends on, such as the classes, from the whole target.

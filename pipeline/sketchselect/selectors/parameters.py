@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 _SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
@@ -40,7 +39,7 @@ def _inherit_keywords(init: Any, base: Any) -> None:
     init.__signature__ = signature.replace(parameters=parameters)
 
 
-def _with_former_names(init: Any, renamed: Mapping[str, str]) -> Any:
+def _with_former_names(init: Any, renamed: dict[str, str]) -> Any:
     @functools.wraps(init)
     def constructor(self: Any, *args: Any, **keywords: Any) -> None:
         for name in renamed.keys() & keywords.keys():

@@ -103,7 +103,7 @@ class ColumnSelector(BaseSelector):
         sketch = FrequentDirections(size=self.sketch_size)
         if sketch.size <= k:
             raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch keeps size - 1 directions"
+                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch has size - 1 directions"
             )
         return sketch
 
@@ -114,7 +114,7 @@ class ColumnSelector(BaseSelector):
         k = self._clusters(p, _partition_clusters(summary))
         if isinstance(sketch, FrequentDirections) and sketch.size <= k and not sketch.is_exact:
             raise BadParameter(
-                f"n_clusters = {k}, but a sketch of size {sketch.size} keeps only {sketch.size - 1} directions; "
+                f"n_clusters = {k}, but a sketch of size {sketch.size} has only {sketch.size - 1} directions; "
                 "make the sketch larger"
             )
         subspace = self._subspace(sketch, k)

@@ -83,7 +83,7 @@ class SketchedSelector(DecayingSelector):
         sketch = self._sketch(self.sketch_size)
         if sketch.size <= k:
             raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
+                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch has size - 1 directions"
             )
         return sketch
 
@@ -92,7 +92,7 @@ class SketchedSelector(DecayingSelector):
         k = self._components(summary.n_features)
         if summary.size <= k:
             raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
+                f"n_components = {k}, but a sketch of size {summary.size} has only {summary.size - 1} directions; "
                 "lower n_components, or make the sketch larger"
             )
         return k
@@ -107,6 +107,6 @@ def scored_squares(summary: FrequentDirections, compensate: bool) -> Floats:
 def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
     """Return how many of the first `n_components` directions are above the rounding of the largest."""
     top = float(squares[0]) if squares.size else 0.0
-    # Directions at rounding level are noise: what divides by their size would blow it up.
+    # Directions at rounding level are noise, which a division by their size would blow up.
     above = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
     return min(n_components, above)

@@ -18,7 +18,7 @@ from sketchselect.summaries import FrequentDirections, Moments, Summary
 from sketchselect.summaries.base import require_positive
 
 ROUNDING = 1e-12
-"""Share of the largest square below which a direction, or what the directions leave of a column, is rounding."""
+"""Share of the largest square below which a direction, or the remainder of a column, is rounding."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,7 @@ class DirectionsSelector(DecayingSelector):
             return
         size = FrequentDirections(size=self.sketch_size).size
         if k is not None and size <= k:
-            raise BadParameter(
-                f"sketch_size ({size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
-            )
+            raise BadParameter(f"sketch_size ({size}) must exceed n_components ({k}): a sketch has size - 1 directions")
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of `sketch_size` rows; the default is min(n_features, max(4 n_components, 160))."""
@@ -135,7 +133,7 @@ class DirectionsSelector(DecayingSelector):
         k = self._checked_components()
         if k is not None and isinstance(summary, FrequentDirections) and summary.size <= k:
             raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
+                f"n_components = {k}, but a sketch of size {summary.size} has only {summary.size - 1} directions; "
                 "lower n_components, or make the sketch larger"
             )
         return top_factor(summary, n_components)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -91,7 +90,7 @@ class SketchedRidgeSelector(SketchedSelector):
 
     method: ClassVar[str] = "sketched-ridge"
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
-    renamed: ClassVar[Mapping[str, str]] = {"score": "combine"}
+    renamed: ClassVar[dict[str, str]] = {"score": "combine"}
 
     def __init__(
         self,

@@ -76,6 +76,7 @@ class ForgettingSelector(BaseSelector):
             If the rows seen so far are in another window, or have another half-life, than this selector's.
         """
         if hasattr(self, "summary_"):
+            self._require_half_life(self.summary_)
             self._require_same_window()
         before = self.__dict__.get("window_")
         try:
@@ -111,6 +112,16 @@ class ForgettingSelector(BaseSelector):
         """
         self.__dict__.pop("window_", None)
         return super().fit_summary(summary)
+
+    def _require_half_life(self, summary: Any) -> None:
+        """Raise `Incompatible` if the summary of the rows seen so far has another half-life than this selector."""
+        before = getattr(summary, "half_life", None)
+        if before != self.half_life:
+            were = "have no half_life" if before is None else f"have half_life {before:g}"
+            raise Incompatible(
+                f"the rows seen so far {were}, but half_life is {self.half_life}; set it to match, or start a new "
+                "selector"
+            )
 
     def _require_same_window(self) -> None:
         """Raise `Incompatible` unless the rows seen so far are in the window of this selector."""

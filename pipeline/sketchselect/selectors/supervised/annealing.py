@@ -67,7 +67,7 @@ class FeatureSelectionAnnealing(SizedSelector):
         self.newton = newton
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         if self.n_iter is not None:
             require_positive("n_iter", self.n_iter, 2)

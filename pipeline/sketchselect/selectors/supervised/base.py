@@ -41,7 +41,7 @@ class SupervisedSelector(ModelFitter):
     requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         if self.task not in ("regression", "classification"):
             raise BadParameter(f'task must be "regression" or "classification", got {self.task!r}')
         if self.degree not in (1, 2) or isinstance(self.degree, bool):
@@ -99,8 +99,6 @@ class SupervisedSelector(ModelFitter):
         classes : sequence, optional
             Every class that a batch may hold; needed in the first call unless its batch has them all.
         """
-        if hasattr(self, "summary_"):
-            self._require_half_life(self.summary_)
         with warnings.catch_warnings():
             # A stream may begin with rows of one value, or with few.
             for early in (ConstantTarget, ConstantColumns, Interpolation):
@@ -126,16 +124,6 @@ class SupervisedSelector(ModelFitter):
         if self.half_life is not None:
             self._require_half_life(moments)
         return super().fit_summary(moments)
-
-    def _require_half_life(self, seen: Any) -> None:
-        """Raise `Incompatible` if moments have another half-life than this estimator."""
-        before = getattr(seen, "half_life", None)
-        if before != self.half_life:
-            was = "do not decay" if before is None else f"have half_life {before:g}"
-            raise Incompatible(
-                f"the moments of the rows seen so far {was}, but half_life is {self.half_life}; set it to match, or "
-                "start with a new estimator"
-            )
 
     def _n_select(self, n_features: int) -> int:
         # 0 leaves the number to the criterion.

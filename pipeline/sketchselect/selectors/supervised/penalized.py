@@ -97,7 +97,7 @@ class PenalizedPath(SupervisedSelector):
         """Return the penalty, checked."""
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         self._penalty()
         if self.criterion is None:

@@ -30,8 +30,8 @@ class StabilitySelector(BaseSelector):
     The rows are hashed into buckets, and the summary is the moments of each. Half of the buckets, merged, are exactly
     the moments of half of the rows, the others those of the complementary half: the estimator selects q columns on
     each, and a column is selected if it is among them in at least `threshold` of the halves. The expected number of
-    selected columns that carry nothing is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if they are
-    exchangeable and the estimator is no worse than guessing.
+    selected columns that are unrelated to the target is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if
+    such columns are exchangeable and the estimator is no worse than guessing.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class StabilitySelector(BaseSelector):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         base = self.estimator
         if base is not None and not isinstance(base, SupervisedSelector):
             kind = type(base).__name__

@@ -60,7 +60,7 @@ class ThresholdedOLS(SizedSelector):
         self.ridge = ridge
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         value: Any = self.ridge
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
