@@ -13,6 +13,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
 from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.selectors import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
 from sketchselect.selectors.sketched.lasso import lasso_weights
 from sketchselect.selectors.sketched.sparse_regressions import with_marginal_order
@@ -177,7 +178,9 @@ def test_mcfs_by_hand():
 
 
 @pytest.mark.parametrize(
-    "make", [partial(sks.MCFSSelector, n_clusters=2), sks.LaplacianScoreSelector], ids=["mcfs", "laplacian-score"]
+    "make",
+    [partial(MCFSSelector, n_clusters=2), LaplacianScoreSelector],
+    ids=["mcfs", "laplacian-score"],
 )
 def test_methods_on_a_sample_find_the_groups_from_any_source(make, tmp_path):
     X = groups(600)
@@ -187,21 +190,21 @@ def test_methods_on_a_sample_find_the_groups_from_any_source(make, tmp_path):
     np.save(tmp_path / "x.npy", X)
     for other in (
         make(4, normalize=None, n_rows=200).fit(str(tmp_path / "x.npy")),
-        make(4, normalize=None).fit_summary(sks.RowSample(200).from_block(X)),
+        make(4, normalize=None).fit_summary(sks.summaries.RowSample(200).from_block(X)),
         make(4, normalize=None, n_rows=200).partial_fit(X[:77]).partial_fit(X[77:]),
     ):
         assert np.array_equal(other.scores_, chosen.scores_)
     assert np.allclose(make(4, normalize=None, n_rows=200).fit(sp.csr_array(X)).scores_, chosen.scores_, rtol=1e-6)
-    coreset = sks.RowSample(200, center=X.mean(axis=0), spread=1.0).from_block(X)
+    coreset = sks.summaries.RowSample(200, center=X.mean(axis=0), spread=1.0).from_block(X)
     with pytest.raises(Incompatible, match="uniform"):
         make(4).fit_summary(coreset)
 
 
 def test_mcfs_uses_few_columns_and_signs_on_request():
     X = groups(300)
-    one = sks.MCFSSelector(3, n_clusters=2, n_nonzero=1, normalize=None).fit(X)
+    one = MCFSSelector(3, n_clusters=2, n_nonzero=1, normalize=None).fit(X)
     assert one.selection_.parameters["n_nonzero"] == 1
-    both = [sks.MCFSSelector(3, n_clusters=2, n_nonzero=4, normalize=None, signed=s).fit(X) for s in (False, True)]
+    both = [MCFSSelector(3, n_clusters=2, n_nonzero=4, normalize=None, signed=s).fit(X) for s in (False, True)]
     assert (both[1].scores_ <= both[0].scores_ + 1e-12).all()
     assert not {2, 11} <= set(both[0].support_), "columns that repeat others are left out"
 
@@ -209,12 +212,12 @@ def test_mcfs_uses_few_columns_and_signs_on_request():
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        (sks.MCFSSelector(n_clusters=0), "n_clusters"),
-        (sks.MCFSSelector(n_nonzero=1.5), "n_nonzero"),
-        (sks.MCFSSelector(n_rows=0), "n_rows"),
-        (sks.LaplacianScoreSelector(n_neighbors=True), "n_neighbors"),
-        (sks.LaplacianScoreSelector(weight="gauss"), "weight"),
-        (sks.LaplacianScoreSelector(random_state=-1), "random_state"),
+        (MCFSSelector(n_clusters=0), "n_clusters"),
+        (MCFSSelector(n_nonzero=1.5), "n_nonzero"),
+        (MCFSSelector(n_rows=0), "n_rows"),
+        (LaplacianScoreSelector(n_neighbors=True), "n_neighbors"),
+        (LaplacianScoreSelector(weight="gauss"), "weight"),
+        (LaplacianScoreSelector(random_state=-1), "random_state"),
         (sks.SketchedLassoSelector(n_nonzero=0), "n_nonzero"),
         (sks.SketchedLassoSelector(n_components=64, sketch_size=64), "sketch_size"),
     ],

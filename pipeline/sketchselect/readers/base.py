@@ -137,6 +137,10 @@ class Matrix(ABC):
         """
         return self
 
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        return None
+
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows as stored: values, and the column indices of sparse ones."""
         if self.entry_offsets is not None:
@@ -151,3 +155,65 @@ class Matrix(ABC):
             "dtype": str(self.dtype),
             "sparse": self.is_sparse,
         }
+
+
+class MatrixView(Matrix):
+    """temporary"""
+
+    def __init__(self, base: Matrix) -> None:
+        self.base = base
+        for name in Matrix.__annotations__:
+            setattr(self, name, getattr(base, name))
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Temporary"""
+        return self.base.read_rows(start, stop)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Temporary"""
+        return self.base.identity(start, stop)
+
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        return self.base.dask_rows()
+
+    def describe(self) -> dict[str, Any]:
+        """Temporary"""
+        return self.base.describe()
+
+
+class MatrixMetadata(MatrixView):
+    """temporary"""
+
+    def __init__(self, base: Matrix) -> None:
+        super().__init__(base)
+        del self.base
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Temporary"""
+        raise LookupError(f"rows {start} to {stop - 1} of {self.address} were not sent to this task")
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Temporary"""
+        return None
+
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        return None
+
+
+class FirstRows(MatrixView):
+    """temporary"""
+
+    def __init__(self, base: Matrix, n_rows: int) -> None:
+        super().__init__(base)
+        self.shape = (n_rows, base.shape[1])
+        if base.entry_offsets is not None:
+            self.entry_offsets = base.entry_offsets[: n_rows + 1]
+        if base.chunk_edges is not None:
+            self.chunk_edges = (*(edge for edge in base.chunk_edges if edge < n_rows), n_rows)
+
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        rows = self.base.dask_rows()
+        return None if rows is None else rows[: self.shape[0]]

@@ -123,6 +123,11 @@ class InDouble(Matrix):
         stored = self._matrix.identity(start, stop)
         return None if stored is None else f"{stored}:float64"
 
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        rows = self._matrix.dask_rows()
+        return None if rows is None else rows.astype(np.float64)
+
     def part(self, start: int, stop: int) -> Matrix:
         """Return the same without what a task does not need."""
         return InDouble(self._matrix.part(start, stop))

@@ -44,6 +44,10 @@ class Vector(ABC):
     def identity(self) -> str | None:
         """Return a fingerprint of the whole content; None if it cannot be told."""
 
+    def dask_entries(self) -> Any:
+        """Temporary"""
+        return None
+
     def part(self, start: int, stop: int) -> Vector:
         """Return the smallest vector that can still read entries `start` to `stop` under their own numbers."""
         return self

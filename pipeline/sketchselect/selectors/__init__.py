@@ -17,6 +17,7 @@ from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
 from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
 from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
 from sketchselect.selectors.sketched.variance import VarianceSelector
+from sketchselect.selectors.streams.timeline import Timeline, timeline
 from sketchselect.selectors.supervised.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.supervised.concave import MCPPath, SCADPath
 from sketchselect.selectors.supervised.convex import ElasticNetPath, LassoPath
@@ -46,7 +47,9 @@ __all__ = [
     "SketchedRidgeSelector",
     "StabilitySelector",
     "ThresholdedOLS",
+    "Timeline",
     "VarianceSelector",
     "make",
     "rank",
+    "timeline",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable
 from typing import Any
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
@@ -69,6 +70,5 @@ def make(method: str, **parameters: Any) -> BaseSelector:
     return selector(**parameters)
 
 
-def _hint(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
+def _hint(name: str, known: Iterable[str]) -> str:
+    return did_you_mean(name, known, f"; known: {', '.join(sorted(known))}")

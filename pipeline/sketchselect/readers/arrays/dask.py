@@ -69,6 +69,10 @@ class DaskMatrix(Matrix):
             ) from error
         return finish(block.toarray() if hasattr(block, "toarray") else block, self.address)
 
+    def dask_rows(self) -> Any:
+        """Temporary"""
+        return self.array
+
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`."""
         return finish(self.transposed().read_rows(start, stop).T, self.address)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix, Nonfinite
@@ -190,9 +190,8 @@ def find_array(location: Location, key: str | None) -> tuple[Location, dict[str,
         raise SourceError(
             f"{place.address}: this is a group, not an array; choose one with key=: {_listed(below) or 'none'}"
         )
-    close = difflib.get_close_matches(key, arrays, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"arrays there: {_listed(arrays) or 'none'}"
-    raise SourceError(f"{location.address}: no array {key!r:.80} in this group; {hint}")
+    hint = did_you_mean(key, arrays, f"; arrays there: {_listed(arrays) or 'none'}")
+    raise SourceError(f"{location.address}: no array {key!r:.80} in this group{hint}")
 
 
 def list_arrays(location: Location) -> dict[str, str]:
