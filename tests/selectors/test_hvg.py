@@ -196,8 +196,8 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
 
     enough = selector.complete(first, source, options.but(progress=Told()))
     assert notes == [
-        f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
-        f"again, and {enough.size} kept"
+        "hvg: columns have more values to clip than top_values = 2; reading the rows again with top_values = "
+        f"{enough.size}"
     ]
     assert selector.complete(enough, source, options) is enough
     engine.memory_limit = 2**20

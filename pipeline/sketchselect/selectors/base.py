@@ -114,14 +114,14 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return type(self).collect is not BaseSelector.collect
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary that `_select` sees: one pass over the source; override where it takes another way.
+        """Return the summary that `_select` sees, from one pass over the source; override it for other passes.
 
         Parameters
         ----------
         source : Source
             The rows and their target.
         options : PassOptions
-            Of the passes.
+            Engine, checkpoint and progress of the passes.
         """
         return summarize_source(source, self.summary_description(source.n_columns), options).value
 
@@ -130,7 +130,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return None
 
     def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary to select from, after that of `collect`: with `further_description`, of another pass."""
+        """Return the summary to select from: that of `collect`, or of a pass with the `further_description`."""
         return summary
 
     def prepare_steps(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
         client : optional
-            Where the pass runs; as in `sketchselect.summarize`.
+            Runs the pass, as in `sketchselect.summarize`.
         """
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)

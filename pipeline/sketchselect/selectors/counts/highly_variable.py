@@ -145,7 +145,7 @@ class HighlyVariableGenes(BaseSelector):
         return Groups(inner, summary.labels) if isinstance(summary, Groups) else inner
 
     def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
-        """Return a summary with enough values of each column: the one given, or that of one more pass.
+        """Return a summary with enough values of each column: this one, or that of another pass.
 
         Raises
         ------
@@ -163,8 +163,8 @@ class HighlyVariableGenes(BaseSelector):
                     f"process; the limit is {format_bytes(limit)}"
                 )
             options.progress.note(
-                f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
-                f"kept of each; the rows are read again, and {inner.size} kept"
+                f"{self.method}: columns have more values to clip than top_values = {self.top_values}; reading the "
+                f"rows again with top_values = {inner.size}"
             )
             summary = summarize_source(source, further, options).value
         return summary

@@ -54,7 +54,7 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
 
 
 def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> CentroidSums:
-    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from; one pass.
+    """Return the sums over the clusters of k-means++ centres, refined on the sampled rows; one pass.
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """

@@ -136,8 +136,8 @@ class LeverageSelector(BaseSelector):
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether columns are read."""
-        return self.read == "columns"
+        """Whether the passes are over columns."""
+        return self.reads_columns
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch of the rows, or the scores of two passes over columns; see `BaseSelector.collect`."""
@@ -151,7 +151,7 @@ class LeverageSelector(BaseSelector):
                 f"{source.matrix.address}: {n_rows} rows are too many for the {n_rows} x {n_rows} matrix that reading "
                 f'columns needs (at most {MOST_ROWS}); set read="rows"'
             )
-        # In float64: what is left of AA' beside its largest eigenvalues counts, down to a ridge of 1e-12 of them.
+        # In float64: eigenvalues of AA' down to the ridge, 1e-12 of the largest, count.
         wide = replace(partitions, matrix=in_double(partitions.matrix))
         first = summarize_source(wide, Moments(), options, stage="columns")
         with one_blas_thread():

@@ -125,7 +125,7 @@ class OnlineLeverageSelector(BaseSelector):
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the merged sample of all column bands with its measured error; see `BaseSelector.collect`.
+        """Return the merged sample of all columns with its measured error; see `BaseSelector.collect`.
 
         One pass over columns; a second one, over rows, measures the error if there are more than 2,048 rows but not
         more columns than that.

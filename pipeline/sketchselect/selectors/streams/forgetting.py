@@ -52,7 +52,7 @@ class ForgettingSelector(BaseSelector):
         return self.window is not None
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary of all rows, or of the last ones with a window: no others are read."""
+        """Return the summary of all rows; with a window, of the last ones: no others are read."""
         self._check_forgetting()
         self.__dict__.pop("window_", None)
         if self.window is None:
