@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.graph.inputs import pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
+from sketchselect.execution.memory.process import peak_nbytes
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -30,31 +32,43 @@ class Ran(Generic[T]):
     worker_deaths: int = 0
 
 
-class Engine(Protocol):
-    """Computes the graphs of passes. All engines give the same bits."""
+class Engine(ABC):
+    """Computes the graphs of passes; all engines give the same bits. The defaults are those of this process."""
 
     kind: str
-    n_slots: int
+    n_slots: int = 1
     """Tasks at a time."""
-    slots_per_process: int
+    slots_per_process: int = 1
     """Tasks at a time in one process, which share its memory."""
-    memory_limit: int | None
+    n_workers: int = 1
+    """Processes."""
+    memory_limit: int | None = None
     """Bytes per process, where a limit is known."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return kind, workers and settings in effect, for the manifest."""
-
+    @abstractmethod
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass."""
 
+    def describe(self) -> dict[str, Any]:
+        """Return kind, workers and settings in effect, for the manifest."""
+        return {
+            "kind": self.kind,
+            "n_workers": self.n_workers,
+            "threads_per_worker": self.slots_per_process,
+            "memory_limit": self.memory_limit,
+        }
+
     def can_write(self, directory: str) -> bool:
         """Return whether the processes that run tasks can write files there that this process can read."""
+        return True
 
     def build(self) -> tuple[str, ...]:
         """Return what, beside our own version, decides the bits: library versions, BLAS builds and CPU kernels."""
+        return local_build()
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
+        return peak_nbytes()
 
 
 def available_cores() -> int:
@@ -64,17 +78,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-class LocalEngine:
-    """Runs tasks in this process with Dask's synchronous or threaded scheduler; BLAS is held to one thread meanwhile.
+class LocalEngine(Engine):
+    """Dask's threaded scheduler in this process, or its synchronous one (kind "serial"), which is the reference.
 
-    Parameters
-    ----------
-    n_threads : int, optional
-        Tasks at a time, each with one block in memory; one per core by default.
-    memory_limit : int, optional
-        Bytes that the projection of a pass may not exceed.
-    kind : {"threads", "serial"}
-        The scheduler; the synchronous one, in the calling thread, is the reference.
+    BLAS is held to one thread meanwhile. There are as many threads as cores by default, each with one block in memory;
+    the projection of a pass may not exceed `memory_limit`.
     """
 
     def __init__(
@@ -86,32 +94,9 @@ class LocalEngine:
     ) -> None:
         if n_threads is not None and n_threads < 1:
             raise BadParameter(f"n_threads must be at least 1, got {n_threads}")
-        self.kind: str = kind
+        self.kind = kind
         self.n_slots = self.slots_per_process = 1 if kind == "serial" else n_threads or available_cores()
         self.memory_limit = memory_limit
-
-    def describe(self) -> dict[str, Any]:
-        """Return kind and number of threads."""
-        return {
-            "kind": self.kind,
-            "n_workers": 1,
-            "threads_per_worker": self.n_slots,
-            "memory_limit": self.memory_limit,
-        }
-
-    def can_write(self, directory: str) -> bool:
-        """Return True: it is this process."""
-        return True
-
-    def build(self) -> tuple[str, ...]:
-        """Return this process's build."""
-        return local_build()
-
-    def peak_nbytes(self) -> int | None:
-        """Return the largest resident memory of this process."""
-        from sketchselect.execution.memory.process import peak_nbytes
-
-        return peak_nbytes()
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Compute the graph of a pass, subtree by subtree where the tree is large."""

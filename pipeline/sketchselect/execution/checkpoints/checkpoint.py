@@ -31,9 +31,9 @@ class Checkpoint:
     """
 
     directory: str
-    min_bytes: int = 2**30
-    state_ratio: float = 64.0
-    min_seconds: float = 60.0
+    min_bytes: int
+    state_ratio: float
+    min_seconds: float
 
     def __init__(
         self,

@@ -10,14 +10,14 @@ from sketchselect.execution.checkpoints.files import is_url
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
-from sketchselect.execution.engine import Ran
+from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
 
 
-class DaskEngine:
+class DaskEngine(Engine):
     """Runs tasks on the workers of a Dask client.
 
     Parameters
@@ -100,14 +100,8 @@ class DaskEngine:
 
     def describe(self) -> dict[str, Any]:
         """Return workers, and the scheduler's settings as they are in effect there."""
-        return {
-            "kind": self.kind,
-            "n_workers": self.n_workers,
-            "threads_per_worker": self.slots_per_process,
-            "memory_limit": self.memory_limit,
-            "encrypted": self._address().startswith("tls://"),
-            **scheduler_settings(self.client),
-        }
+        encrypted = self._address().startswith("tls://")
+        return {**super().describe(), "encrypted": encrypted, **scheduler_settings(self.client)}
 
     def build(self) -> tuple[str, ...]:
         """Return the builds of all workers; several where they differ in BLAS or CPU."""

@@ -39,27 +39,17 @@ class Slots(Protocol):
 
 @dataclass(frozen=True)
 class Projection:
-    """Upper bound of the bytes of one process that runs tasks.
-
-    Parameters
-    ----------
-    process : int
-        The process itself.
-    reading : int
-        Reading, decoding and preparing blocks, one per task at a time.
-    states : int
-        States being made and waiting to be merged.
-    working : int
-        Kernels' working memory.
-    caller : int
-        Results that the caller of the pass has in this process meanwhile, where tasks run in it.
-    """
+    """Upper bound of the bytes of one process that runs tasks."""
 
     process: int
     reading: int
+    """Reading, decoding and preparing blocks, one per task at a time."""
     states: int
+    """States being made and waiting to be merged."""
     working: int
+    """Kernels' working memory."""
     caller: int = 0
+    """Results that the caller of the pass has in this process meanwhile, where tasks run in it."""
 
     @property
     def nbytes(self) -> int:
@@ -87,15 +77,22 @@ def projection(
     caller_nbytes: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
+    reading = _sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
+    if source.matrix.in_memory and engine.kind == "dask":
+        # Rows are sent for a few partitions ahead.
+        reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
+    return Projection(
+        process=PROCESS_NBYTES,
+        reading=int(engine.slots_per_process * reading),
+        states=_states(tree, engine, state_nbytes),
+        working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
+        caller=caller_nbytes if engine.kind != "dask" else 0,
+    )
+
+
+def _dense_reading(source: Source, partitions: Partitions) -> float:
+    """Return the bytes that one task needs for a block that is dense, or made so."""
     matrix = source.matrix
-    if source.is_sparse:
-        return Projection(
-            process=PROCESS_NBYTES,
-            reading=int(engine.slots_per_process * _sparse_reading(source, partitions, engine)),
-            states=_states(tree, engine, state_nbytes),
-            working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
-            caller=caller_nbytes if engine.kind != "dask" else 0,
-        )
     n_columns = matrix.shape[1]
     rows = max(stop - start for start, stop in zip(partitions.edges, partitions.edges[1:], strict=False))
     # Whole chunks are decoded, whatever part of them a partition uses.
@@ -110,16 +107,7 @@ def projection(
         reading += rows * len(source.columns) * prepared_itemsize
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
-    if matrix.in_memory and engine.kind == "dask":
-        # Rows are sent for a few partitions ahead.
-        reading += SENT_AHEAD * rows * n_columns * matrix.dtype.itemsize
-    return Projection(
-        process=PROCESS_NBYTES,
-        reading=int(engine.slots_per_process * reading),
-        states=_states(tree, engine, state_nbytes),
-        working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
-        caller=caller_nbytes if engine.kind != "dask" else 0,
-    )
+    return reading
 
 
 def _states(tree: MergeTree, engine: Slots, state_nbytes: int) -> int:
@@ -134,7 +122,7 @@ def _step_nbytes(source: Source) -> int:
     return sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
 
 
-def _sparse_reading(source: Source, partitions: Partitions, engine: Slots) -> float:
+def _sparse_reading(source: Source, partitions: Partitions) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     offsets = source.matrix.entry_offsets
     assert offsets is not None
@@ -144,8 +132,6 @@ def _sparse_reading(source: Source, partitions: Partitions, engine: Slots) -> fl
     nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
-    if source.matrix.in_memory and engine.kind == "dask":
-        nbytes += SENT_AHEAD * ENTRY_NBYTES * entries
     return nbytes
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sketchselect.execution.cached import CachedSource
-from sketchselect.execution.checkpoints.fingerprint import local_build
-from sketchselect.execution.engine import Ran
+from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.inputs import Inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, read_block
@@ -86,7 +85,7 @@ class DryPass:
 
 
 @dataclass
-class DryRun:
+class DryRun(Engine):
     """Runs a few rows of every pass in this thread; the result of a pass is that of those rows.
 
     What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
@@ -124,22 +123,8 @@ class DryRun:
     spent: float = 0.0
     last_rows: int = 0
 
-    @property
-    def n_slots(self) -> int:
-        """Tasks at a time."""
-        return self.n_workers * self.slots_per_process
-
-    def describe(self) -> dict[str, Any]:
-        """Return kind and workers."""
-        return {"kind": self.kind, "n_workers": self.n_workers, "threads_per_worker": self.slots_per_process}
-
-    def can_write(self, directory: str) -> bool:
-        """Return True: it is this process."""
-        return True
-
-    def build(self) -> tuple[str, ...]:
-        """Return this process's build."""
-        return local_build()
+    def __post_init__(self) -> None:
+        self.n_slots = self.n_workers * self.slots_per_process
 
     def peak_nbytes(self) -> int | None:
         """Return None: nothing is run."""
