@@ -256,15 +256,12 @@ def test_files_that_the_texts_name_exist(name: str) -> None:
 
 
 def test_readme_names_only_what_exists() -> None:
-    """Every capitalised name in code font is public, and every method in the tables can be used in a job file."""
-    from sketchselect.selectors import METHODS
-
+    """Every capitalised name in code font is public."""
     names = set(re.findall(r"`(?:sks\.)?(?:([a-z]+)\.)?([A-Z][A-Za-z]+)\b", README))
     assert {("", "KMeans"), ("summaries", "RowSample")} <= names
     for folder, name in names:
         public = getattr(sks, folder).__all__ if folder else [*sks.__all__, *sks.selectors.__all__]
         assert name in public, f"{folder}.{name}"
-    assert set(METHODS) <= set(re.findall(r"`([a-z-]+)`", README))
 
 
 @pytest.mark.parametrize("name", MODULES)

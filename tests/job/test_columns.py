@@ -27,9 +27,9 @@ from .oracles import scatter
 Job = Callable[..., dict[str, Any]]
 # Methods whose own parameters a job of 300 rows x 12 columns in 3 clusters needs.
 SETTINGS: dict[str, dict[str, Any]] = {"leverage": {"n_features": 5, "choice": "sampled"}}
-WEIGHTED = sorted({"online-leverage", "leverage", "deterministic", "randomized", "hybrid"} & METHODS.keys())
-# Counts, which hvg takes, have jobs of their own.
-UNSUPERVISED = sorted(name for name, cls in METHODS.items() if not cls.needs_target and name != "hvg")
+WEIGHTED = sorted(name for name, cls in METHODS.items() if cls.has_weights)
+# Counts have jobs of their own.
+UNSUPERVISED = sorted(name for name, cls in METHODS.items() if not cls.needs_target and not cls.needs_counts)
 
 
 def stored(folder: Path, name: str) -> np.ndarray:
@@ -226,7 +226,6 @@ def test_a_partition_is_found_in_a_pass_of_its_own_and_kept(job: Job, tmp_path: 
     assert reused(sks.run(whole))["collect"] is False
 
 
-@pytest.mark.skipif("online-leverage" not in METHODS, reason="no method reads columns")
 def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp_path: Path) -> None:
     whole = with_method(job(), "online-leverage", sampling_rate=3.0)
     first = sks.run(whole)
@@ -250,7 +249,6 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     assert (done.exit_code, "13 wanted, the summary has 12 columns" in done.stderr) == (2, True)
 
 
-@pytest.mark.skipif("leverage" not in METHODS, reason="no method takes two passes")
 def test_two_passes_over_columns_give_the_scores_of_numpy(job: Job, rows: np.ndarray) -> None:
     result = sks.run(with_method(job(), "leverage", read="columns", ridge=50.0, choice="top"))
     X = rows.astype(np.float64)
@@ -261,7 +259,6 @@ def test_two_passes_over_columns_give_the_scores_of_numpy(job: Job, rows: np.nda
     assert sks.load(result.folder / "columns.sks").kind == "leverage-scores"
 
 
-@pytest.mark.skipif("online-leverage" not in METHODS, reason="no method reads columns")
 def test_row_steps_and_column_bands_are_told_apart_before_anything_is_read(job: Job, tmp_path: Path) -> None:
     for changes, expected in [
         ({"prepare": {"rows": ["l2"]}}, "'l2' needs whole rows"),

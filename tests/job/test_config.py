@@ -131,7 +131,7 @@ WRONG = [
     ("select.n_components", '"ten"', "expected a whole number or false, got the string 'ten'"),
     ("select.alpha", '"atuo"', '"auto" or "paper"'),
     ("select.alpha", "nan", "got the number nan"),
-    ("select.score", '"min"', "score must be"),
+    ("select.combine", '"min"', "combine must be"),
     ("select.sketch_size", "2", "must exceed n_components"),
     ("cluster.n_clusters", "0", "at least 1"),
     ("cluster.n_clusters", '"10"', "got the string '10'"),
@@ -168,6 +168,15 @@ def test_every_mistake_is_named(tmp_path: Path, key: str, value: str, expected: 
     number = int(re.search(r"\(line (\d+)\)$", line)[1])  # type: ignore[index]
     named = text.splitlines()[number - 1]
     assert named.startswith((f"{name} = ", f"[{section}]")), named
+
+
+def test_a_former_name_of_a_parameter_is_taken_with_a_warning_that_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(toml({"select.score": '"l2"'}))
+    with pytest.warns(UserWarning, match=r"job\.toml: select\.score: the key is now called 'combine' \(line 6\)"):
+        assert load_job(path).select.parameters == {"combine": "l2"}
+    [line] = complaints(tmp_path, toml({"select.score": '"l2"', "select.combine": '"l2"'}))
+    assert line.startswith("job.toml: select.score: unknown key")
 
 
 @pytest.mark.parametrize("method", ["lasso", "deterministic", "leverage", "mcfs"])

@@ -211,7 +211,7 @@ def test_random_features_replace_the_columns(text_job: Job, documents: np.ndarra
         ({"output": {"image_shape": [5, 6]}}, r"output\.image_shape: after 'fourier' the columns are random features"),
         (
             {"select": {"method": "online-leverage"}},
-            r"online-leverage: the step 'fourier' needs whole rows, and columns are read here",
+            r"online-leverage: the step 'fourier' needs whole rows, but this method reads columns",
         ),
     ],
 )

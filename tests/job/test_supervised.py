@@ -223,7 +223,7 @@ def test_a_missing_target_is_named_before_anything_is_read(job: Job, tmp_path: P
     [
         (np.full(300, np.nan), {}, NotFinite, "row 0"),
         (np.zeros(299), {}, SourceError, r"299.*300 rows"),
-        (np.array(["a", "b"] * 150), {}, ConfigError, "holds text"),
+        (np.array(["a", "b"] * 150), {}, ConfigError, "is text; set task"),
         (np.linspace(0, 1, 300), {"task": "classification"}, ConfigError, "no classes"),
         (np.zeros(300, int), {"task": "classification"}, ConfigError, "one class"),
     ],
@@ -290,7 +290,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
     for args, expected in [
         (["--method", "thresholded-ols", "--set", "cv=4"], "holds 5 folds"),
         (["--method", "thresholded-ols", "--features", "13"], "--features: 13 wanted"),
-        (["--method", "thresholded-ols", "--set", "task=classification"], "target of this summary is numbers"),
+        (["--method", "thresholded-ols", "--set", "task=classification"], "target of this summary is numeric"),
         (["--method", "thresholded-ols", "--set", "cv=1"], "cv must be"),
         (["--method", "variance", "--model", tmp_path / "m.json"], "--model: variance fits no model"),
     ]:
@@ -303,7 +303,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
     assert cli("summarize", store, "-o", plain, "--moments", "--cluster", "serial").exit_code == 0
     done = cli("select", plain, "--method", "thresholded-ols", "--features", 3, "-o", out)
     assert done.exit_code == 1
-    assert "holds no target" in done.stderr
+    assert "has no target" in done.stderr
 
 
 def test_options_that_contradict_each_other(store: Path, target: np.ndarray, tmp_path: Path) -> None:

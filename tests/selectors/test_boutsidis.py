@@ -218,7 +218,7 @@ def test_kmeans_plus_plus_makes_a_partition_first():
 
 
 def test_the_sample_of_kmeans_plus_plus_does_not_depend_on_the_bands(monkeypatch):
-    from sketchselect.execution import Source, as_engine
+    from sketchselect.execution import PassOptions, Source, as_engine
     from sketchselect.selectors.kmeans_columns import partition
 
     monkeypatch.setattr(partition, "SAMPLE_ROWS", 100)
@@ -227,7 +227,7 @@ def test_the_sample_of_kmeans_plus_plus_does_not_depend_on_the_bands(monkeypatch
     for nbytes in (1 << 16, 1 << 18, 1 << 25):
         with as_engine("serial") as engine:
             source = Source(sks.open_matrix(X))
-            found.append(partition.seeded(source, 4, 0, engine, partition_bytes=nbytes)[0].centers)
+            found.append(partition.seeded(source, 4, 0, PassOptions(engine, nbytes)).centers)
     assert all((f == found[0]).all() for f in found)
 
 
@@ -358,7 +358,7 @@ def test_bad_data_are_named(cls, tmp_path):
         cls(9, n_clusters=4).fit(str(tmp_path / "x.npy"))
     with pytest.raises(ValueError, match="NaN"):
         cls(9, n_clusters=4).fit(X)
-    with pytest.raises(BadParameter, match="size 4 keeps only 3 directions"):
+    with pytest.raises(BadParameter, match="size 4 has only 3 directions"):
         cls(9, n_clusters=4).fit_summary(sks.FrequentDirections(4).from_block(blobs(d=100)[0]))
 
 

@@ -125,7 +125,7 @@ def test_the_largest_values_of_sparse_rows():
 
 def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():
     X = spiked()
-    with pytest.raises(BadParameter, match=r"top_values = 2 are kept.*with top_values = \d+") as error:
+    with pytest.raises(BadParameter, match=r"the top_values = 2 of each.*with top_values = \d+") as error:
         hvg().fit_summary(TopValues(2).from_block(X))
     enough = int(str(error.value).rsplit(" ", 1)[1])
     assert 3 <= enough <= len(X)
@@ -196,8 +196,8 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
 
     enough = selector.complete(first, source, options.but(progress=Told()))
     assert notes == [
-        f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
-        f"again, and {enough.size} kept"
+        "hvg: columns have more values to clip than top_values = 2; reading the rows again with top_values = "
+        f"{enough.size}"
     ]
     assert selector.complete(enough, source, options) is enough
     engine.memory_limit = 2**20
@@ -324,7 +324,7 @@ def test_missing_values_are_refused_by_the_summary():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"batches": "obs/batch"}, "given as the target"),
+        ({"batches": "obs/batch"}, "as the target"),
         ({"top_values": 0}, "size"),
         ({"trend": "spline"}, "trend"),
         ({"span": 0.0}, "span"),

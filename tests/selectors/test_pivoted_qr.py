@@ -277,7 +277,7 @@ def test_a_summary_that_cannot_answer_is_refused(selector):
     with pytest.raises(Incompatible, match="frequent-directions or moments"):
         selector(3).fit_summary(sks.ColumnStats().from_block(spread()))
     small = sks.FrequentDirections(6).from_block(spread(d=200))
-    with pytest.raises(BadParameter, match="keeps only 5"):
+    with pytest.raises(BadParameter, match="has only 5"):
         selector(3, n_components=6).fit_summary(small)
     # Left to itself, it takes what the sketch resolves.
     assert selector(9).fit_summary(small).selection_.parameters["n_components"] == 3

@@ -76,9 +76,9 @@ def test_folds_of_a_saved_summary_give_the_same_model(tmp_path):
     assert np.array_equal(by_criterion.support_, sks.LassoPath().fit(X, y).support_)
     with pytest.raises(Incompatible, match="folds"):
         sks.LassoPath(cv=5).fit_summary(sks.summarize(X, sks.Moments(), y=y))
-    with pytest.raises(Incompatible, match="are in 5 folds, cv is 4"):
+    with pytest.raises(Incompatible, match="are in 5 folds, but cv is 4"):
         sks.LassoPath(cv=4).fit_summary(folds)
-    with pytest.raises(Incompatible, match="are not in folds, cv is 3"):
+    with pytest.raises(Incompatible, match="are not in folds, but cv is 3"):
         sks.LassoPath().fit(X, y).set_params(cv=3).partial_fit(X, y)
 
 

@@ -164,7 +164,7 @@ def test_bad_parameters_of_one_method_are_named(method, message):
 @every_method
 def test_summaries_that_do_not_fit_are_refused(method):
     X, y = linear(60, 8)
-    with pytest.raises(Incompatible, match="holds no target"):
+    with pytest.raises(Incompatible, match="has no target"):
         method.fit_summary(sks.Moments().from_block(X))
     with pytest.raises(Incompatible, match="moments"):
         method.fit_summary(sks.ColumnStats().from_block(X))

@@ -138,15 +138,15 @@ def test_what_does_not_go_with_forgetting_is_said():
     X, y = linear(60, 5)
     with pytest.raises(BadParameter, match="cv needs moments that do not decay"):
         sks.LassoPath(cv=3, half_life=10).fit(X, y)
-    with pytest.raises(BadParameter, match="half_life goes with degree=1"):
+    with pytest.raises(BadParameter, match="half_life needs degree=1"):
         sks.LassoPath(degree=2, half_life=10).fit(X, y)
     with pytest.raises(BadParameter, match="half_life"):
         sks.LassoPath(half_life=-1).fit(X, y)
-    with pytest.raises(Incompatible, match="do not forget"):
+    with pytest.raises(Incompatible, match="have no half_life, but half_life is 10"):
         sks.LassoPath(alpha=0.1).fit(X, y).set_params(half_life=10.0).partial_fit(X, y)
     decayed = sks.summaries.DecayedMoments(half_life=30).from_block(X, y)
     both = {"all": sks.Moments().from_block(X, y), "recent": decayed}
     recent = sks.ThresholdedOLS(2, half_life=30).fit_summary(both)
     assert np.array_equal(recent.coef_, sks.ThresholdedOLS(2).fit_summary(decayed).coef_)
-    with pytest.raises(Incompatible, match="have half_life 30, this estimator has half_life 40"):
+    with pytest.raises(Incompatible, match="have half_life 30, but half_life is 40"):
         sks.ThresholdedOLS(2, half_life=40).fit_summary(decayed)

@@ -131,7 +131,7 @@ def test_prepare_steps_come_before_the_selectors_own():
         (sks.OnlineLeverageSelector(), {}, "online-leverage reads the source in passes of its own"),
         (sks.LeverageSelector(read="columns"), {}, "leverage reads the source"),
         ("sketched-ridge", {}, "expected a selector, got str"),
-        (sks.ThresholdedOLS(3), {}, "thresholded-ols learns from a target; give y"),
+        (sks.ThresholdedOLS(3), {}, "thresholded-ols learns from a target; pass y"),
         (sks.VarianceSelector(3), {"window": 0}, "window must be a whole number of at least 1, got 0"),
         (sks.VarianceSelector(3), {"points": -1}, "points must be a whole number of at least 1"),
         (sks.SketchedRidgeSelector(3, half_life=-1), {}, "half_life must be a positive number of rows"),

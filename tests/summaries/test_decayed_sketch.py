@@ -188,12 +188,12 @@ def test_selectors_and_summaries_that_forget_differently_do_not_go_together():
     assert sks.SketchedRidgeSelector(2, 2, half_life=20, normalize=None).fit_summary(both).support_.tolist() == [30, 44]
     assert sks.SketchedRidgeSelector(2, 2, normalize=None).fit_summary(both).support_.tolist() == [2, 5]
     assert sks.GreedySelector(2, 2, normalize=None).fit_summary(both["fading"]).support_.tolist() == [30, 44]
-    with pytest.raises(Incompatible, match="has half_life 20, this selector has half_life 30"):
+    with pytest.raises(Incompatible, match="have half_life 20, but half_life is 30"):
         sks.SketchedRidgeSelector(2, 2, half_life=30).fit_summary(both)
     with pytest.raises(Incompatible, match="decayed-directions"):
         sks.SketchedRidgeSelector(2, 2, half_life=30).fit_summary(both["plain"])
     seen = sks.PivotedQRSelector(2, 2).fit(X).set_params(half_life=5.0)
-    with pytest.raises(Incompatible, match="does not forget, this selector has half_life 5"):
+    with pytest.raises(Incompatible, match="have no half_life, but half_life is 5"):
         seen.partial_fit(X)
 
 

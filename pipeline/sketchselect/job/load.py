@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
-from sketchselect.job.parameters import method_parameters, parameter_problems
+from sketchselect.job.parameters import method_parameters, parameter_problems, with_current_names
 from sketchselect.job.schema import SECTIONS, Expectation, JobConfig, PrepareSettings, Problem, SelectSettings
 from sketchselect.job.text import SET, JobText, KeyPath, read_job_text, with_overrides, write_toml
 
@@ -46,6 +46,7 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
         text = read_job_text(Path(source))
     if overrides:
         text = _without_local_cluster(with_overrides(text, overrides))
+    text = with_current_names(text)
     config, problems = None, []
     try:
         config = JobConfig.model_validate(text.values)
@@ -72,7 +73,7 @@ def check_select(values: Mapping[str, Any]) -> SelectSettings:
     ConfigError
         With one line for every mistake, as `load_job`.
     """
-    text = JobText("job", {"select": dict(values)}, Path.cwd())
+    text = with_current_names(JobText("job", {"select": dict(values)}, Path.cwd()))
     try:
         settings = SelectSettings.model_validate(text.values["select"])
     except ValidationError as error:

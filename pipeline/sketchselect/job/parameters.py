@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -18,6 +20,23 @@ if TYPE_CHECKING:
 
 _WIDE = 10**6
 """Columns of an imagined matrix against which parameters are checked when the real one is not known."""
+
+
+def with_current_names(text: JobText) -> JobText:
+    """Return the text with the method's parameters under their current names; warn of former names."""
+    from sketchselect import selectors
+
+    select = text.values.get("select")
+    cls = selectors.METHODS.get(str(select.get("method"))) if isinstance(select, dict) else None
+    if cls is None:
+        return text
+    values, lines = dict(text.values["select"]), dict(text.lines)
+    for former in [name for name, current in cls.renamed.items() if name in values and current not in values]:
+        current, path = cls.renamed[former], ("select", former)
+        warnings.warn(at_key(text, path, f"the key is now called {current!r}"), stacklevel=4)
+        values[current] = values.pop(former)
+        lines |= {("select", current): lines.pop(path)} if path in lines else {}
+    return replace(text, values={**text.values, "select": values}, lines=lines)
 
 
 def parameter_problems(text: JobText) -> list[str]:
@@ -70,7 +89,10 @@ def parameter_problems(text: JobText) -> list[str]:
 def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int | None = None) -> str | None:
     """Return a selector's objection to its parameters; None where it has none."""
     try:
-        selector = make_selector(method, n_features, parameters)
+        with warnings.catch_warnings():
+            # Of a former name `with_current_names` warns, which knows its line.
+            warnings.simplefilter("ignore", FutureWarning)
+            selector = make_selector(method, n_features, parameters)
         selector.check_parameters()
         selector.prepare_steps()
         selector.summary_description(_WIDE)

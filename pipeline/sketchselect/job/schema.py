@@ -12,14 +12,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 
-METHODS_WITHOUT_WEIGHTS = frozenset(
-    (
-        *("variance", "sketched-ridge", "sketched-lasso", "pivoted-qr", "greedy", "hvg", "mcfs", "laplacian-score"),
-        *("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"),
-    )
-)
-"""Methods whose selections never have weights."""
-
 
 class Problem(ValueError):
     """A refusal whose message says all that is wrong."""

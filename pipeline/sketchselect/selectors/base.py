@@ -1,4 +1,4 @@
-"""The base of all selectors: a scikit-learn transformer around one pure function ``summary -> Selection``."""
+"""Base class of all selectors: a scikit-learn transformer around one pure function ``summary -> Selection``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
 from sketchselect.readers.base import Nonfinite
+from sketchselect.selectors.parameters import inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
 from sketchselect.summaries.base import require_positive
@@ -30,9 +31,17 @@ from sketchselect.summaries.base import require_positive
 class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
 
-    A subclass names its `method`, says which summary it `requires`, describes it (`summary_description`), and
-    implements `_select`, which sees the summary alone. Everything else is derived: one pass over any source, fitting
-    from a saved summary without data, streaming, transforming.
+    A subclass names its `method` and the kinds of summary it `requires`, describes its summary (`summary_description`),
+    and implements `_select`, which sees the summary alone. Everything else is derived: one pass over any source,
+    fitting from a saved summary without data, streaming, transforming. A parameter that a base class documents need not
+    be documented again.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        Half of the columns by default.
+    normalize : "l2" or None
+        Scale every row to unit length first.
 
     Attributes
     ----------
@@ -43,15 +52,27 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     selection_ : Selection
         The same with parameters and diagnostics, as written to ``selection.json``.
     summary_ : Summary
-        What it was computed from; can be saved and merged.
+        The summary it was computed from; can be saved and merged.
     """
 
     method: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]
     needs_target: ClassVar[bool] = False
-    """Whether the selector looks at y; others ignore it."""
+    """Whether the selector learns from y; others ignore it."""
+    needs_counts: ClassVar[bool] = False
+    """Whether the rows must be counts."""
+    has_weights: ClassVar[bool] = False
+    """Whether a selection can have weights, by which its theory multiplies the columns."""
+    limits_components: ClassVar[bool] = False
+    """Whether `n_components` must be below the number of columns."""
     axis: ClassVar[Literal["rows", "columns"]] = "rows"
-    """What a stream brings (`partial_fit`), and what a pass reads at a time."""
+    """What a stream brings (`partial_fit`)."""
+    renamed: ClassVar[dict[str, str]] = {}
+    """Former name of a parameter -> its name; the constructor takes both."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        inherit_parameters(cls)
 
     # --- what a new selector implements ------------------------------------------------------------------------
 
@@ -67,48 +88,53 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def uses_target(self) -> bool:
-        """Whether this selector, with its parameters, looks at y."""
-        return type(self).needs_target
+        """Whether this selector, with its parameters, learns from y."""
+        return self.needs_target
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether a pass of this selector, with its parameters, reads the source by columns."""
+        return self.axis == "columns"
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn from the whole target what the description of the summary depends on, such as the classes.
+        """Learn what the description of the summary depends on, such as the classes, from the whole target.
 
-        Called before `summary_description`, by `fit` and by the job.
+        Called before `summary_description`, by `fit` and by a job.
         """
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether `collect` reads the source in its own way, and not in the one pass of `summary_description`.
+        """Whether `collect` makes other passes than the one that `summary_description` describes.
 
-        A job adds the description to the summaries that it makes anyway, or else calls `collect`.
+        A job calls `collect` if so; otherwise it adds the description to the summaries of its pass.
         """
         return type(self).collect is not BaseSelector.collect
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary that `_select` sees: one pass over the source; override where it takes another way.
+        """Return the summary that `_select` sees, from one pass over the source; override it for other passes.
 
         Parameters
         ----------
         source : Source
             The rows and their target.
         options : PassOptions
-            Of the passes.
+            Engine, checkpoint and progress of the passes.
         """
         return summarize_source(source, self.summary_description(source.n_columns), options).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
-        """Return what one more pass has to summarise, as the first summary shows; None where that one is enough."""
+        """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
         return None
 
     def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary to select from, after that of `collect`: with `further_description`, of another pass."""
+        """Return the summary to select from: that of `collect`, or of a pass with the `further_description`."""
         return summary
 
     def prepare_steps(self) -> tuple[str, ...]:
-        """Return the row steps the selector asks for: those of its `normalize` parameter."""
+        """Return the labels of the row steps that the selector's `normalize` parameter adds."""
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else prepare.check_steps([normalize])
 
@@ -120,10 +146,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         X : anything `open_matrix` takes
             Path or URL of a Zarr array, ndarray, Dask array, ...
         y : array, path or anything `open_vector` takes, optional
-            Target of each row; ignored by selectors without `needs_target`, for which it is there for pipelines.
+            Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
         client : optional
-            Where the pass runs; as in `sketchselect.summarize`.
+            Runs the pass, as in `sketchselect.summarize`.
         """
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)
@@ -139,15 +165,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._finish(matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows to what was seen and select again; the same guarantees as one pass over all rows.
+        """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : sequence, optional
-            Every class that a later batch may hold, for classification; only the first call uses it. None: those of
-            the first batch.
+            Every class that a batch may hold, for classification; used in the first call. None: those of the first
+            batch.
         """
         before: Summary[Any] | None = getattr(self, "summary_", None)
         matrix = self._open(X, reset=before is None)
@@ -177,7 +203,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             for a, b in zip(partitions.edges, partitions.edges[1:], strict=False)
         )
         summary = self._updated(summary, batches)
-        # A batch that is refused leaves the stream as it was, so that it can be given again.
+        # A batch that is refused leaves the stream as it was, so that it can be passed again.
         self.summary_ = summary
         try:
             return self._finish(summary.feature_names)
@@ -189,15 +215,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             raise
 
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
-        """Return the summary of a stream after more of its rows, given with their targets and weights."""
+        """Return the summary of a stream after more batches (rows, targets, weights)."""
         for rows, labels, weights in batches:
             summary = summary.update(rows, labels, sample_weight=weights, prepare=summary.prepare)
         return summary
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
-        """Learn from the first batch of a stream what the description of the summary depends on."""
+        """Learn what the description of the summary depends on from the first batch of a stream."""
         if classes is not None:
-            raise BadParameter(f"{type(self).__name__} knows no classes; leave the argument out")
+            raise BadParameter(f"{type(self).__name__} has no classes; leave the argument out")
         if target is not None:
             self.inspect_target(target)
 
@@ -215,7 +241,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._finish(self.summary_.feature_names)
 
     def _open(self, X: Any, *, reset: bool) -> Matrix:
-        """Open a source, letting scikit-learn check and record what is an array or data frame in memory."""
+        """Return the opened source; scikit-learn checks and records arrays and data frames in memory."""
         missing = getattr(self, "missing", None) is not None
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         if _is_array_like(X):
@@ -238,7 +264,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
-        """Open the target of a selector that uses one."""
+        """Return the opened target; None for a selector that uses none."""
         if not self.uses_target:
             return None
         if y is None:
@@ -267,20 +293,20 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _n_select(self, n_features: int) -> int:
-        wanted = getattr(self, "n_features_to_select", None)
-        if wanted is None:
+        n_select = getattr(self, "n_features_to_select", None)
+        if n_select is None:
             return max(n_features // 2, 1)
-        wanted = require_positive("n_features_to_select", wanted)
-        if wanted > n_features:
+        n_select = require_positive("n_features_to_select", n_select)
+        if n_select > n_features:
             warnings.warn(
-                f"n_features_to_select = {wanted} but there are {n_features} columns; all are selected", stacklevel=4
+                f"n_features_to_select = {n_select} but there are {n_features} columns; all are selected", stacklevel=4
             )
             return n_features
-        return int(wanted)
+        return int(n_select)
 
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
-        """Return how the rows of a summary were normalised, whatever this selector would have done."""
+        """Return the normalisation of a summary's rows, which may differ from this selector's."""
         return next((step for step in summary.prepare if step == "l2"), None)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
@@ -292,7 +318,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Any:
         """Return the selected columns: of the same type for arrays and data frames, an array (or CSR) for stores.
 
-        A store's bands are read one after the other and only the selected columns are kept. A Dask array stays lazy.
+        A store is read partition by partition, and only the selected columns stay in memory. A Dask array stays lazy.
         """
         check_is_fitted(self, "support_")
         if _is_array_like(X):
@@ -311,23 +337,25 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = getattr(self, "missing", None) is not None
+        tags.input_tags.positive_only = self.needs_counts
+        tags.target_tags.required = self.uses_target
         return tags
 
 
 def _require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
-    """Raise `Incompatible`, naming the column, where a batch's columns are named otherwise than those seen so far."""
+    """Raise `Incompatible`, naming the column, if a batch's columns have other names than those of the stream."""
     names = matrix.feature_names
     if seen is None or names is None or seen == names:
         return
     j = next(i for i, (a, b) in enumerate(zip(seen, names, strict=True)) if a != b)
     raise Incompatible(
-        f"{matrix.address}: column {j} is named {names[j]!r}, in the rows seen so far it is {seen[j]!r}; bring the "
+        f"{matrix.address}: column {j} is named {names[j]!r}, but {seen[j]!r} in the rows seen so far; bring the "
         "columns into the same order"
     )
 
 
 def _is_array_like(X: Any) -> bool:
-    """Return whether scikit-learn should look at X first: arrays, sparse matrices, lists and frames in memory."""
+    """Return whether scikit-learn should check X first: arrays, sparse matrices, lists and data frames in memory."""
     if isinstance(X, (str, bytes, Matrix)) or hasattr(X, "__fspath__") or hasattr(X, "__dask_graph__"):
         return False
     return not (hasattr(X, "store") and hasattr(X, "chunks"))

@@ -14,7 +14,7 @@ from sketchselect.linalg.arrays import Floats
 
 @dataclass(frozen=True)
 class Selection:
-    """Which columns were selected, by what, with which scores.
+    """Selected columns, with the scores of all columns and the method.
 
     Parameters
     ----------
@@ -25,15 +25,15 @@ class Selection:
     scores : array of float, shape (n_features,)
         One score per column, larger is better; NaN ranks last.
     weights : array of float, shape (n_selected,), or None
-        Factor of each selected column in the method's guarantee; None where it has none.
+        Factor of each selected column in the method's guarantee; None for methods without.
     feature_names : tuple of str or None
         Names of all columns.
     parameters : dict
         The method's parameters, resolved.
     diagnostics : dict
-        Numbers that say how trustworthy the scores are.
+        Numbers on the reliability of the scores.
     prepare : tuple of str
-        Steps the rows went through before they were summarised; cluster rows prepared in the same way.
+        Labels of the steps that the rows went through first; prepare rows for clustering in the same way.
     """
 
     method: str
@@ -67,7 +67,7 @@ class Selection:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Selection:
-        """Return the selection that `to_dict` described; raise `DamagedFile` naming what is missing or wrong."""
+        """Return the selection of a `to_dict`; raise `DamagedFile` naming the missing or wrong key."""
         for key in ("method", "support", "scores"):
             if key not in content:
                 raise DamagedFile(f"this is not a selection: the key {key!r} is missing")

@@ -1,4 +1,4 @@
-"""The variances of counts about a trend, the largest values clipped, from summaries; and their order over batches."""
+"""Variances of counts about a trend, the largest values clipped, from summaries, and their order over batches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sketchselect.summaries import TopValues
 
 
 class MoreValuesNeeded(BadParameter):
-    """A column has more clipped values than a summary holds; `needed` of them are enough.
+    """A column has more clipped values than the summary's largest values; `needed` of them are enough.
 
     Parameters
     ----------
     message : str
         For the user.
     needed : int
-        Largest values of a column to keep.
+        Number of largest values of a column that are enough.
     """
 
     def __init__(self, message: str, needed: int = 0) -> None:
@@ -32,9 +32,9 @@ class MoreValuesNeeded(BadParameter):
 
 @dataclass(frozen=True)
 class NormalizedVariances:
-    """The variances of one batch after standardising by the trend and clipping; arrays of shape (n_features,).
+    """Variances of one batch after standardising by the trend and clipping; array of shape (n_features,).
 
-    `n_clipped` is the weight of the values that were clipped, at most, in any column.
+    `n_clipped` is the largest weight of clipped values in a column.
     """
 
     values: Floats
@@ -45,7 +45,7 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     """Return the variance of ``min((x - mean) / sigma, sqrt(N))`` of each column, about zero, with divisor N - 1.
 
     sigma^2 is the variance that the trend expects at the column's mean, N the number of rows. The few clipped values
-    are among the largest ones that the summary holds, so that no second pass is needed.
+    are among the largest ones in the summary, so that no second pass is needed.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     BadBlock
         For negative values.
     MoreValuesNeeded
-        If more values of a column are clipped than the summary holds; says how many it has to hold.
+        If more values of a column are clipped than the summary has; names the number that it needs.
 
     Notes
     -----
@@ -69,8 +69,8 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     negative = np.flatnonzero(summary.minimum < 0)
     if negative.size:
         raise BadBlock(
-            f"Negative values in data passed to HighlyVariableGenes: column {int(negative[0])} has some; it takes "
-            "counts"
+            f"Negative values in data passed to HighlyVariableGenes: column {int(negative[0])} has some; counts are "
+            "needed"
         )
     scatter = summary.centered_column_squared_norms
     out = np.zeros(scatter.size)
@@ -84,40 +84,40 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     is_clipped = beyond > reach
     _require_enough(summary, is_clipped, spread / expected, n_rows)
     clipped = np.where(is_clipped, summary.top_weights[:, varying], 0.0)
-    # What clipping takes away from the sum of squares: (x - mean)^2 - reach^2 for each clipped value.
+    # Clipping takes (x - mean)^2 - reach^2 from the sum of squares, for each clipped value.
     excess = (clipped * (beyond - reach) * (beyond + reach)).sum(axis=0)
     out[varying] = (spread - excess) / ((n_rows - 1.0) * expected)
     return NormalizedVariances(out, float(clipped.sum(axis=0).max(initial=0.0)))
 
 
 def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: Floats, n_rows: float) -> None:
-    held = summary.top.shape[0]
-    if held < summary.size or summary.n_rows == held:
+    n_top = summary.top.shape[0]
+    if n_top < summary.size or summary.n_rows == n_top:
         return
     short = is_clipped[-1]
     if short.any():
         # At most this share of the rows can lie so far above the mean (Cantelli).
         share = ratios[short] / (ratios[short] + n_rows * n_rows)
-        needed = max(int(min(np.ceil(n_rows * share.max()), summary.n_rows)) + 1, held + 1)
+        needed = max(int(min(np.ceil(n_rows * share.max()), summary.n_rows)) + 1, n_top + 1)
         raise MoreValuesNeeded(
-            f"{int(short.sum())} columns have {held} or more values that must be clipped, and top_values = "
-            f"{summary.size} are kept of each; read the rows again with top_values = {needed}",
+            f"{int(short.sum())} columns have {n_top} or more values to clip, but the summary has only the top_values "
+            f"= {summary.size} of each; read the rows again with top_values = {needed}",
             needed,
         )
 
 
 def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
-    """Return the columns in order of selection, their median rank and the number of batches that would select them.
+    """Return the columns in order of selection, their median ranks and the numbers of batches that select them.
 
     Parameters
     ----------
     values : array of shape (n_batches, n_features)
         Normalised variances.
     n_select : int
-        A column that is not among so many first ones of a batch has no rank there; one that has a rank nowhere comes
-        last, with the median rank NaN.
+        A column has a rank in the batches where it is among this many first ones; one without ranks comes last, with
+        the median rank NaN.
     ties : "index" or "numpy"
-        Which of equal values comes first.
+        The order of equal values.
 
     Notes
     -----
@@ -128,8 +128,8 @@ def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np
     ranks = np.argsort(np.argsort(-values, axis=1, kind=kind), axis=1, kind="stable").astype(np.float64)
     ranks[ranks >= n_select] = np.nan
     n_batches = np.asarray((~np.isnan(ranks)).sum(axis=0), dtype=np.int64)
-    found = np.flatnonzero(n_batches)
+    ranked = np.flatnonzero(n_batches)
     median = np.full(values.shape[1], np.nan)
-    median[found] = np.nanmedian(ranks[:, found], axis=0)
+    median[ranked] = np.nanmedian(ranks[:, ranked], axis=0)
     order = np.lexsort((-n_batches, np.where(n_batches > 0, median, np.inf)))
     return order, median, n_batches

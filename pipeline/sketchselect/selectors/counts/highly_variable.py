@@ -1,4 +1,4 @@
-"""Highly variable genes: the columns of counts that vary more than their mean explains, in one pass or seldom two."""
+"""Highly variable genes: columns of counts that vary more than their means explain, in one pass or two."""
 
 from __future__ import annotations
 
@@ -21,39 +21,37 @@ from sketchselect.summaries import Groups, Summary, TopValues, pick
 
 
 class HighlyVariableGenes(BaseSelector):
-    """Select the columns of counts whose variance exceeds what their mean explains (Seurat v3), in one pass.
+    """Select the columns of counts that vary more than their means explain (Seurat v3), in one pass.
 
     The result is that of the usual two passes, to rounding: the sum over clipped values needs only the values above
-    the clipping point, of which there are few, and these are kept exactly. Where a column has more than `top_values` of
-    them, `fit` (and a job) reads the rows a second time and keeps as many as are enough; from a summary alone, or where
-    those would not fit in memory, an error says how many are needed. Nothing is approximated.
+    the clipping point, of which there are few, and the summary has these exactly. If a column has more than
+    `top_values` of them, `fit` (and a job) reads the rows a second time for as many as needed; from a summary alone, or
+    if those would not fit in memory, an error names the number. Nothing is approximated.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
     batches : bool, default False
-        The target names the batch of every row: variances are normalised in each batch, and columns chosen by the
+        The target is the batch of every row: variances are normalised in each batch, and columns chosen by the
         median of their ranks. All batches are summarised in the same pass.
     top_values : int, default 64
-        Largest values kept of each column (and batch) in the first pass.
+        Number of largest values of each column (and batch) in the summary of the first pass.
     trend : "loess" or "quadratic", default "loess"
-        What log10(variance) is expected at a log10(mean): local regression, which needs scikit-misc (the extra
-        ``anndata``), or one parabola.
+        Fit of log10(variance) to log10(mean): local regression, which needs scikit-misc (the extra ``anndata``), or a
+        parabola.
     span : float, default 0.3
         Share of the columns in each local regression.
     ties : "numpy" or "index", default "numpy"
-        Which of columns with equal values comes first (rare genes with the same counts in other cells are equal):
-        the order that NumPy's sort leaves them in, which is that of scanpy on the same machine, or the lowest index.
+        Order of columns with equal values (rare genes with the same counts in other cells are equal): that of NumPy's
+        sort, which is that of scanpy on the same machine, or the lowest index first.
 
     Attributes
     ----------
     variances_norm_ : array of shape (n_features,)
         Normalised variances, averaged over the batches.
     ranks_ : array of shape (n_features,)
-        Rank from 0 on (with batches: the median of the ranks); NaN for columns not among the first in any batch.
+        Rank from 0 on (with batches: the median of the ranks); NaN for columns that no batch selects.
     n_batches_ : array of int, shape (n_features,)
-        Number of batches in which a column is among the first.
+        Number of batches that select a column.
     means_, variances_ : array of shape (n_features,)
         Of all rows; the variance with divisor N - 1.
 
@@ -76,6 +74,7 @@ class HighlyVariableGenes(BaseSelector):
 
     method: ClassVar[str] = "hvg"
     requires: ClassVar[tuple[str, ...]] = ("groups", "top-values")
+    needs_counts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -95,13 +94,13 @@ class HighlyVariableGenes(BaseSelector):
 
     @property
     def uses_target(self) -> bool:
-        """Whether the target names batches."""
+        """Whether the target is the batches."""
         return self.batches is True
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""
         if not isinstance(self.batches, bool):
-            raise BadParameter("batches must be true or false; the batches themselves are given as the target y")
+            raise BadParameter("batches must be true or false; pass the batches themselves as the target y")
         TopValues(self.top_values)
         if self.trend not in ("loess", "quadratic"):
             raise BadParameter(f'trend must be "loess" or "quadratic", got {self.trend!r}')
@@ -112,46 +111,46 @@ class HighlyVariableGenes(BaseSelector):
             raise BadParameter(f"span must be a number above 0, at most 1, got {span!r:.40}")
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn the batches."""
+        """Learn the names of the batches."""
         self._seen_batches = supervised_target.classes_of(y)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is not None and self.batches:
-            self._seen_batches = supervised_target.given_classes(classes)
+            self._seen_batches = supervised_target.checked_classes(classes)
         else:
             super()._start_stream(target, classes)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the largest values of each column; those of each batch where there are several."""
+        """Return the largest values of each column; of each batch if there are several."""
         self.check_parameters()
         inner = TopValues(self.top_values)
         labels = getattr(self, "_seen_batches", ()) if self.batches else ()
         return Groups(inner, labels) if len(labels) > 1 else inner
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
-        """Return the description that keeps enough values, where a summary does not; None also where it is refused."""
-        found = pick(summary, *self.requires)
+        """Return the description with enough values of each column; None if the summary has them, or is refused."""
+        summary = pick(summary, *self.requires)
         needed = 0
-        for group in _groups(found):
+        for group in _groups(summary):
             try:
                 normalized_variances(group, self.trend, float(self.span))
             except MoreValuesNeeded as short:
-                # Fractional weights may leave a second summary short too; a third would hardly be.
+                # With fractional weights a second summary can have too few values as well; a third is unlikely to.
                 needed = max(needed, short.needed, 2 * group.size)
             except SketchSelectError:
                 return None
         if not needed:
             return None
         inner = TopValues(needed)
-        return Groups(inner, found.labels) if isinstance(found, Groups) else inner
+        return Groups(inner, summary.labels) if isinstance(summary, Groups) else inner
 
     def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
-        """Return a summary with enough values of each column: the one given, or that of one more pass.
+        """Return a summary with enough values of each column: this one, or that of another pass.
 
         Raises
         ------
         BadParameter
-            If the values would not fit in memory: the limit of a process, or half of this machine's where none is set.
+            If the values would not fit in memory: the limit of a process, or half of this machine's without a limit.
         """
         while (further := self.further_description(summary)) is not None:
             inner: Any = further.summary if isinstance(further, Groups) else further
@@ -159,13 +158,13 @@ class HighlyVariableGenes(BaseSelector):
             limit = options.engine.memory_limit or available_nbytes() // 2
             if projected.nbytes > limit:
                 raise BadParameter(
-                    f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
-                    f"kept of each; read the rows again with top_values = {inner.size}, which takes "
-                    f"{format_bytes(projected.nbytes)} of memory per process, where there are {format_bytes(limit)}"
+                    f"{self.method}: columns have more values to clip than top_values = {self.top_values}; read the "
+                    f"rows again with top_values = {inner.size}, which takes {format_bytes(projected.nbytes)} per "
+                    f"process; the limit is {format_bytes(limit)}"
                 )
             options.progress.note(
-                f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
-                f"kept of each; the rows are read again, and {inner.size} kept"
+                f"{self.method}: columns have more values to clip than top_values = {self.top_values}; reading the "
+                f"rows again with top_values = {inner.size}"
             )
             summary = summarize_source(source, further, options).value
         return summary
@@ -176,7 +175,7 @@ class HighlyVariableGenes(BaseSelector):
         for i, group in enumerate(groups):
             if len(groups) > 1 and float(group.weight.max(initial=0.0)) <= 1:
                 raise BadParameter(
-                    f"batch {i} (of {len(groups)}, counted from 0) has fewer than two rows; merge it with another"
+                    f"batch {i} (of {len(groups)}, counted from 0) has fewer than two rows; merge it with another one"
                 )
         parts = [normalized_variances(group, self.trend, float(self.span)) for group in groups]
         values = np.array([part.values for part in parts])
@@ -212,12 +211,7 @@ class HighlyVariableGenes(BaseSelector):
             },
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        return tags
-
 
 def _groups(summary: Any) -> list[Any]:
-    """Return the summaries of the batches; of all rows where there are none."""
+    """Return the summaries of the batches; that of all rows if there are none."""
     return list(summary) if isinstance(summary, Groups) else [summary]

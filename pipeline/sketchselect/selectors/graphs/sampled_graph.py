@@ -23,9 +23,20 @@ Weight = Literal["heat", "cosine", "binary"]
 
 
 class SampledGraphSelector(BaseSelector):
-    """Base of the selectors on a graph of nearest neighbours: it is made of a uniform sample of the rows.
+    """Base of the selectors on a graph of nearest neighbours among a uniform sample of the rows.
 
-    The same rows are sampled whatever the chunks, the order and the batches are. Sparse rows stay sparse.
+    The sample does not depend on chunks, order or batches. Sparse rows stay sparse.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows in the sample.
+    n_neighbors : int
+        Neighbours of each row in the graph.
+    weight : "heat", "cosine" or "binary"
+        Weight of the edges; heat with the mean squared distance of neighbours as its scale.
+    random_state : int
+        Seed of the sample.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("row-sample",)
@@ -38,7 +49,7 @@ class SampledGraphSelector(BaseSelector):
 
     @abstractmethod
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
-        """Return the scores of the columns and the method's own parameters, resolved."""
+        """Return the scores of the columns, and the resolved parameters that only this method has."""
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""
@@ -58,16 +69,18 @@ class SampledGraphSelector(BaseSelector):
     def _select(self, summary: RowSample, n_select: int) -> Selection:
         self.check_parameters()
         if summary.center is not None:
-            raise Incompatible("the graph needs a uniform sample of the rows, this one favours far rows; make another")
+            raise Incompatible(
+                "the graph needs a uniform sample of the rows, but this RowSample has a center; make one without"
+            )
         rows = summary.rows
         if rows.shape[0] == 0:
             raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
         scores, graph = np.zeros(summary.n_features), None
-        own: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         if rows.shape[0] > 1:
             with one_blas_thread():
                 graph = neighbour_graph(rows, int(self.n_neighbors), self.weight)
-                scores, own = self._scores(rows, graph, n_select)
+                scores, parameters = self._scores(rows, graph, n_select)
         return Selection(
             method=self.method,
             support=np.sort(rank(scores)[:n_select]),
@@ -80,7 +93,7 @@ class SampledGraphSelector(BaseSelector):
                 "weight": self.weight,
                 "random_state": summary.seed,
                 "normalize": self._normalized(summary),
-                **own,
+                **parameters,
             },
             diagnostics={
                 "n_sampled_rows": int(rows.shape[0]),
@@ -91,25 +104,10 @@ class SampledGraphSelector(BaseSelector):
 
 
 class LaplacianScoreSelector(SampledGraphSelector):
-    """Select the columns that change least between neighbouring rows (Laplacian score), on a sample of the rows.
+    """Select the columns that change least between neighbouring rows of a sample (Laplacian score).
 
     `scores_` are ``1 - L_j / 2``, where ``L_j`` in [0, 2] is the published score (the smaller the better): larger is
     better, and constant columns have 0. Scores ignore redundancy.
-
-    Parameters
-    ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
-    n_rows : int, default 4000
-        Rows sampled.
-    n_neighbors : int, default 5
-        Neighbours of each row in the graph.
-    weight : "heat", "cosine" or "binary", default "heat"
-        Weight of the edges; heat with the mean squared distance of neighbours as its scale.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first.
-    random_state : int, default 0
-        Decides which rows are sampled.
 
     Notes
     -----
@@ -145,39 +143,27 @@ class LaplacianScoreSelector(SampledGraphSelector):
         self.random_state = random_state
 
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
-        found = laplacian_scores(rows, graph)
-        return np.where(np.isnan(found), 0.0, 1.0 - found / 2.0), {}
+        published = laplacian_scores(rows, graph)
+        return np.where(np.isnan(published), 0.0, 1.0 - published / 2.0), {}
 
 
 class MCFSSelector(SampledGraphSelector):
-    """Select the columns that explain the clusters of a neighbour graph by sparse regressions (MCFS), on a sample.
+    """Select the columns that explain the clusters of a graph of sampled rows by sparse regressions (MCFS).
 
-    The slowest functions on the graph of a sample of the rows stand for the clusters. Each is regressed on the columns
-    by the lasso with `n_nonzero` columns, and a column scores its largest coefficient. Columns that no regression uses
-    come after all others, in the order of their correlation with these functions.
+    The graph's first eigenvectors represent the clusters. Each is regressed on the columns by the lasso with
+    `n_nonzero` columns, and a column scores its largest coefficient. Columns that no regression uses rank last, in the
+    order of their correlation with the eigenvectors.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
     n_clusters : int, optional
-        Functions; min(8, n_features) by default. A job that clusters takes the number of its clusters.
+        Number of eigenvectors; min(8, n_features) by default. A job that clusters takes the number of its clusters.
     n_nonzero : int, optional
-        Columns in each regression; min(n_features_to_select, 200) by default (as published, as many as are wanted).
-    n_rows : int, default 4000
-        Rows sampled.
-    n_neighbors : int, default 5
-        Neighbours of each row in the graph.
-    weight : "heat", "cosine" or "binary", default "heat"
-        Weight of the edges; heat with the mean squared distance of neighbours as its scale.
+        Columns in each regression; min(n_features_to_select, 200) by default (published: n_features_to_select).
     signed : bool, default False
-        Score by the largest coefficient and not the largest magnitude: what a public implementation does.
+        Score by the largest coefficient and not the largest magnitude, as a public implementation does.
     scale_columns : bool, default False
         Divide columns by their standard deviation before the regressions.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first.
-    random_state : int, default 0
-        Decides which rows are sampled.
 
     Notes
     -----
@@ -234,13 +220,13 @@ class MCFSSelector(SampledGraphSelector):
         k = min(8, rows.shape[1]) if self.n_clusters is None else int(self.n_clusters)
         n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
         embedding = spectral_embedding(graph, k)
-        found = mcfs_coefficients(rows, embedding, n_nonzero, scale_columns=bool(self.scale_columns))
-        scores = np.maximum((found if self.signed else np.abs(found)).max(axis=1, initial=0.0), 0.0)
+        coefs = mcfs_coefficients(rows, embedding, n_nonzero, scale_columns=bool(self.scale_columns))
+        scores = np.maximum((coefs if self.signed else np.abs(coefs)).max(axis=1, initial=0.0), 0.0)
         marginal = np.abs(Design(rows, center=True).products(embedding - embedding.mean(axis=0)))
-        own = {
+        parameters = {
             "n_clusters": k,
             "n_nonzero": n_nonzero,
             "signed": bool(self.signed),
             "scale_columns": bool(self.scale_columns),
         }
-        return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), own
+        return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), parameters

@@ -62,7 +62,7 @@ def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_col
     ----------
     rows : array or CSR array of shape (n_rows, n_features)
     embedding : array of shape (n_rows, n_components)
-        What is explained: centred first, so that there is an intercept.
+        Targets of the regressions; centred first, so that there is an intercept.
     n_nonzero : int
         Columns in each regression.
     scale_columns : bool

@@ -1,4 +1,4 @@
-"""The base of selectors that keep actual columns, with weights and a certificate for k-means (Boutsidis 2012)."""
+"""Base class of selectors of weighted columns with a certificate for k-means (Boutsidis 2012)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ class ColumnSelector(BaseSelector):
     A subclass implements `_sample`: weights of at most r columns from the top directions. Exactly r distinct columns,
     merged weights, scores and the certificate follow.
 
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        r > k; half of the columns by default. Exactly as many distinct columns are selected.
+    n_clusters : int, optional
+        k; min(8, r // 2) by default.
+    sketch_size : int, optional
+        Rows l of the sketch, more than k; min(n_features, max(8 k, 64)) by default.
+
     Attributes
     ----------
     weights_ : array of shape (n_selected,)
@@ -35,6 +44,7 @@ class ColumnSelector(BaseSelector):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments")
+    has_weights: ClassVar[bool] = True
 
     n_features_to_select: int | None
     n_clusters: int | None
@@ -45,13 +55,13 @@ class ColumnSelector(BaseSelector):
     def _sample(
         self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
     ) -> tuple[Floats, dict[str, Any]]:
-        """Return s_i^2 of every column, at most `n_select` of them positive, and what is to be told about it."""
+        """Return s_i^2 of every column, at most `n_select` of them positive, and diagnostics."""
 
     def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
         return column_subspace(summary, n_clusters)
 
-    def _own_parameters(self, summary: Any) -> dict[str, Any]:
-        """Return the resolved parameters beyond those that all of these selectors have."""
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
+        """Return the resolved parameters that not all of these selectors have."""
         return {}
 
     def _n_select(self, n_features: int) -> int:
@@ -59,32 +69,31 @@ class ColumnSelector(BaseSelector):
             return super()._n_select(n_features)
         return self._default_select(n_features, _partition_clusters(self.summary_))
 
-    def _default_select(self, n_features: int, found: int | None) -> int:
-        k = found if self.n_clusters is None else require_positive("n_clusters", self.n_clusters)
+    def _default_select(self, n_features: int, n_parts: int | None) -> int:
+        k = n_parts if self.n_clusters is None else require_positive("n_clusters", self.n_clusters)
         return min(max(n_features // 2, 2 if k is None else k + 1), n_features)
 
-    def _clusters(self, n_features: int, found: int | None = None) -> int:
-        """Return k; `found` is that of the partition, where there is one."""
-        wanted = self.n_features_to_select
-        if wanted is None:
-            wanted = self._default_select(n_features, found)
-        wanted = min(require_positive("n_features_to_select", wanted), n_features)
-        k = found if self.n_clusters is None else self.n_clusters
+    def _clusters(self, n_features: int, n_parts: int | None = None) -> int:
+        """Return k; `n_parts` is that of the partition, if there is one."""
+        n_select = self.n_features_to_select
+        if n_select is None:
+            n_select = self._default_select(n_features, n_parts)
+        n_select = min(require_positive("n_features_to_select", n_select), n_features)
+        k = n_parts if self.n_clusters is None else self.n_clusters
         if k is None:
-            # Half of the columns: with k near r, sqrt(k / r) near 1, nothing much is proved.
-            return max(min(8, wanted // 2), 1)
+            # Half of the columns: with k near r, sqrt(k / r) near 1, the bounds are weak.
+            return max(min(8, n_select // 2), 1)
         k = require_positive("n_clusters", k)
         if k >= n_features:
             raise BadParameter(f"n_clusters = {k} must be below the number of columns: n_features = {n_features}")
-        if wanted <= k:
+        if n_select <= k:
             raise BadParameter(
-                f"n_features_to_select = {wanted} must exceed n_clusters = {k}: as many columns as clusters, or fewer, "
-                "carry no guarantee"
+                f"n_features_to_select = {n_select} must exceed n_clusters = {k}: fewer columns have no guarantee"
             )
         return k
 
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the sketch of the size asked for; the default is min(n_features, max(8 k, 64)), at least k + 1."""
+        """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
         self.check_parameters()
         return self._sketch(n_features, self._clusters(n_features))
 
@@ -94,7 +103,7 @@ class ColumnSelector(BaseSelector):
         sketch = FrequentDirections(size=self.sketch_size)
         if sketch.size <= k:
             raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch keeps size - 1 directions"
+                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch has size - 1 directions"
             )
         return sketch
 
@@ -105,18 +114,18 @@ class ColumnSelector(BaseSelector):
         k = self._clusters(p, _partition_clusters(summary))
         if isinstance(sketch, FrequentDirections) and sketch.size <= k and not sketch.is_exact:
             raise BadParameter(
-                f"n_clusters = {k}, but a sketch of size {sketch.size} keeps only {sketch.size - 1} directions; "
+                f"n_clusters = {k}, but a sketch of size {sketch.size} has only {sketch.size - 1} directions; "
                 "make the sketch larger"
             )
         subspace = self._subspace(sketch, k)
         if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
-            raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select by")
-        told: dict[str, Any] = {}
+            raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
+        diagnostics: dict[str, Any] = {}
         if n_select == p or subspace.vectors.shape[1] == 0:
             squares = np.zeros(p)
             squares[by_leverage(subspace)[:n_select]] = 1.0
         else:
-            squares, told = self._sample(subspace, summary, n_select, k)
+            squares, diagnostics = self._sample(subspace, summary, n_select, k)
         support: NDArray[np.int64] = np.flatnonzero(squares)
         self.certificate_ = certify_weighted_columns(subspace, support, squares[support], k)
         parameters = {
@@ -132,10 +141,10 @@ class ColumnSelector(BaseSelector):
             scores=squares * subspace.leverage,
             weights=np.sqrt(squares[support]),
             feature_names=summary.feature_names,
-            parameters=parameters | self._own_parameters(summary),
+            parameters=parameters | self._further_parameters(summary),
             diagnostics={"shrinkage": subspace.shrinkage, "subspace_angle": subspace.angle}
             | self.certificate_.to_dict()
-            | told,
+            | diagnostics,
         )
 
 
@@ -148,7 +157,7 @@ def _partition_clusters(summary: Any) -> int | None:
 
 
 def by_leverage(subspace: ColumnSubspace) -> NDArray[np.int64]:
-    """Return the columns, those to be added first leading: by leverage, then scatter, then index."""
+    """Return the columns in the order of leverage, then scatter (both descending), then index."""
     order: NDArray[np.int64] = np.lexsort((-subspace.scatter, -subspace.leverage))
     return order
 
@@ -161,7 +170,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def require_svd(svd: Any, epsilon: Any) -> None:
-    """Raise `BadParameter` for an unknown way to singular vectors or an epsilon out of range."""
+    """Raise `BadParameter` for an unknown `svd` or an `epsilon` out of range."""
     if svd not in ("exact", "fast"):
         raise BadParameter(f'svd must be "exact" or "fast", got {svd!r}')
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, np.number)) or not 0 < float(epsilon) < 1:

@@ -1,4 +1,4 @@
-"""What weighted columns prove about k-means in all columns: the certificate of a column selection."""
+"""Certificate of a column selection: bounds of the k-means objective in all columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SelectionCertificate:
     squares, scatter : array of shape (n_selected,)
         s_j^2 and scatter of the selected columns.
     rounding : float
-        What rounding may add to a sum of squares of the whole matrix.
+        Bound of the rounding of a sum of squares of the whole matrix.
     """
 
     n_clusters: int
@@ -81,7 +81,7 @@ class SelectionCertificate:
         return min(self.structural_bound(value), self.dropped_bound(value))
 
     def structural_bound(self, weighted_objective: float) -> float:
-        """Return the first bound; infinite where the selected columns do not span the directions."""
+        """Return the first bound; infinite if the selected columns do not span the directions."""
         if self.n_directions == 0:
             return self.residual
         if self.sigma_min == 0:
@@ -104,7 +104,7 @@ class SelectionCertificate:
         """Return a bound of F(A, X) / optimum for every gamma-approximate clustering X of the weighted columns.
 
         ``e + (sqrt(gamma) ||Omega S||_2 + w)^2 / sigma_k^2`` with e = ||E||^2 / LB and w = ||E Omega S||_F / sqrt(LB);
-        known before any clustering; infinite where the lower bound LB is 0.
+        known before any clustering; infinite if the lower bound LB is 0.
         """
         if self.lower_bound <= 0:
             return math.inf
@@ -117,7 +117,7 @@ class SelectionCertificate:
         return self.residual / self.lower_bound + root * root
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, an infinite factor as None; what `Selection.diagnostics` holds."""
+        """Return plain numbers for `Selection.diagnostics`, an infinite factor as None."""
         factor = self.factor()
         return {
             "n_clusters": self.n_clusters,

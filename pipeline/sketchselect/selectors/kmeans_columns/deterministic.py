@@ -23,24 +23,18 @@ class DeterministicSelector(ColumnSelector):
     With k = `n_clusters`, n columns, R >= r steps of barrier sampling (`selection_.diagnostics`) and a
     gamma-approximate clustering of the weighted selected columns, its objective in all columns is at most
     ``1 + 4 gamma (1 + sqrt(n / R))^2 / (1 - sqrt(k / R))^2`` times the best one; with a partition, at most
-    ``1 + 4 gamma / (1 - sqrt(k / R))^2`` times that of the partition. Both hold where the sketch is exact; with a
-    shrunk one, as always, what `certificate_` says holds.
+    ``1 + 4 gamma / (1 - sqrt(k / R))^2`` times that of the partition. Both hold for an exact sketch; the bounds of
+    `certificate_` hold for every sketch.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        r > k; half of the columns by default. Exactly as many distinct columns are selected.
     n_clusters : int, optional
         k; min(8, r // 2) by default, or the number of distinct labels of the partition.
     partition : "kmeans++", array, path or URL of shape (n_rows,), optional
-        A label for each row (Algorithm 4); "kmeans++" makes one first, with one more pass. None is Algorithm 5. When
+        A label for each row (Algorithm 4); "kmeans++" finds labels first, with one more pass. None is Algorithm 5. When
         fitting a summary, the partition is its member of kind "centroid-sums".
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(8 k, 64)) by default. More than k.
-    normalize : "l2" or None, default None
-        Scale every row to unit length first.
     random_state : int, RandomState or None, default 0
-        For "kmeans++" alone.
+        Used by "kmeans++" alone.
 
     Notes
     -----
@@ -90,7 +84,7 @@ class DeterministicSelector(ColumnSelector):
             In place of the constructor's.
         sample_weight : array or path of shape (n_rows,), optional
         client : optional
-            Where the passes run.
+            Runs the passes, as in `sketchselect.summarize`.
         """
         self._partition = self.partition if partition is None else partition
         try:
@@ -100,13 +94,13 @@ class DeterministicSelector(ColumnSelector):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows and select again; not with a partition, which is one of all rows."""
+        """Add a batch of rows and select again; not with a partition, which has a label for each row of the source."""
         if self.partition is not None or isinstance(getattr(self, "summary_", None), Bundle):
             raise BadParameter("a partition needs all rows at once; use fit, or fit_summary")
         return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Self:
-        """Select from a summary; with a partition, from a Bundle or mapping that also holds its centroid sums.
+        """Select from a summary; with a partition, from a Bundle or mapping that also has its centroid sums.
 
         Raises
         ------
@@ -123,7 +117,7 @@ class DeterministicSelector(ColumnSelector):
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether there is a partition to be made or read."""
+        """Whether there is a partition."""
         return self.partition is not None
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
@@ -142,7 +136,7 @@ class DeterministicSelector(ColumnSelector):
         description = Bundle({"sketch": self._sketch(width, k), "partition": sums})
         return summarize_source(source, description, options).value
 
-    def _own_parameters(self, summary: Any) -> dict[str, Any]:
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
         if not isinstance(summary, Bundle):
             return {"partition": None}
         return {
@@ -158,7 +152,7 @@ class DeterministicSelector(ColumnSelector):
             run = longest_run(lambda steps: sample_spectral(vectors, steps, most=n_select), n_select)
             squares = top_up(run.squares, by_leverage(subspace), n_select)
             norm = 1.0 + np.sqrt(vectors.shape[0] / run.n_iterations)
-            told: dict[str, Any] = {"algorithm": 5}
+            diagnostics: dict[str, Any] = {"algorithm": 5}
             factor = 1.0 + 4.0 * float(norm / (1.0 - np.sqrt(k / run.n_iterations))) ** 2
         else:
             sums = pick(summary, "centroid-sums")
@@ -166,8 +160,8 @@ class DeterministicSelector(ColumnSelector):
             costs = subspace.column_residuals + within_columns(sums, pick(summary, *self.requires))
             run = longest_run(lambda steps: sample_frobenius(vectors, costs, steps, most=n_select), n_select)
             squares = top_up(run.squares, by_leverage(subspace), n_select, costs, float(costs.sum()))
-            told = {"algorithm": 4, "partition_objective": sums.objective}
+            diagnostics = {"algorithm": 4, "partition_objective": sums.objective}
             factor = 1.0 + 4.0 / float(1.0 - np.sqrt(k / run.n_iterations)) ** 2
         # The theorems are about exact singular vectors.
-        told["proven_factor"] = factor if subspace.is_exact else None
-        return squares, told | {"n_iterations": run.n_iterations, "n_added": n_select - run.n_columns}
+        diagnostics["proven_factor"] = factor if subspace.is_exact else None
+        return squares, diagnostics | {"n_iterations": run.n_iterations, "n_added": n_select - run.n_columns}

@@ -25,30 +25,12 @@ class HybridSelector(DrawnColumnSelector):
 
     With probability 0.4 a draw is such that the objective, in all columns, of a gamma-approximate clustering of the
     weighted selected ones is at most ``15 + 320 gamma ((1 + sqrt(c / r)) / (1 - sqrt(k / r)))^2`` times the best one;
-    no more columns than O(k) are needed. Whatever the draw, `certificate_` says what holds for it.
-
-    Parameters
-    ----------
-    n_features_to_select : int, optional
-        r > k; half of the columns by default. Exactly as many distinct columns are selected.
-    n_clusters : int, optional
-        k; min(8, r // 2) by default.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(8 k, 64)) by default. More than k.
-    svd : "fast" or "exact", default "fast"
-        Singular vectors of a random projection of the sketch, or of the sketch itself.
-    epsilon : float, default 0.5
-        For "fast": the residual of the directions is expected within 1 + epsilon of the best.
-    n_draws : int, default 10
-        The draw of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` of so many is kept.
-    normalize : "l2" or None, default None
-        Scale every row to unit length first.
-    random_state : int, RandomState or None, default 0
+    no more columns than O(k) are needed. The bounds of `certificate_` hold for every draw.
 
     Notes
     -----
-    y is ignored. One pass over the rows. Where c is no less than the number of columns, drawing is pointless and
-    Algorithm 5 is what remains. Cost, beside the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
+    y is ignored. One pass over the rows. If c is at least the number of columns, nothing is drawn, and the selection is
+    that of Algorithm 5. Cost, beside the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 6 and Theorem 5, with the missing square of (11).
 
     Examples
@@ -90,8 +72,8 @@ class HybridSelector(DrawnColumnSelector):
             return super()._sample(subspace, summary, n_select, n_clusters)
         run = longest_run(lambda steps: sample_spectral(subspace.vectors, steps, most=n_select), n_select)
         squares = top_up(run.squares, by_leverage(subspace), n_select)
-        told = {"n_candidates": p, "n_iterations": run.n_iterations, "n_added": n_select - run.n_columns}
-        return squares, told
+        n_added = n_select - run.n_columns
+        return squares, {"n_candidates": p, "n_iterations": run.n_iterations, "n_added": n_added}
 
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
@@ -108,11 +90,14 @@ class HybridSelector(DrawnColumnSelector):
             run = longest_run(lambda steps: sample_spectral(basis, steps, most=n_select), n_select)
             squares, steps = np.zeros(p), run.n_iterations
             squares[candidates] = first[candidates] * run.squares
-        told: dict[str, Any] = {"n_candidates": int(candidates.size), "n_iterations": steps}
-        told["n_added"] = n_select - int(np.count_nonzero(squares))
-        factor = self._proven_factor(n_candidates(k, n_select), k, max(steps, n_select), told["n_added"] > 0)
-        told["proven_factor"] = factor if subspace.is_exact else None
-        return top_up(squares, by_leverage(subspace), n_select), told
+        n_added = n_select - int(np.count_nonzero(squares))
+        factor = self._proven_factor(n_candidates(k, n_select), k, max(steps, n_select), n_added > 0)
+        return top_up(squares, by_leverage(subspace), n_select), {
+            "n_candidates": int(candidates.size),
+            "n_iterations": steps,
+            "n_added": n_added,
+            "proven_factor": factor if subspace.is_exact else None,
+        }
 
     def _proven_factor(self, c: int, k: int, n_iterations: int, added: bool) -> float:
         """Return the factor of Theorem 5 (0.4), for any epsilon, with columns of s^2 <= 1 added afterwards or not."""

@@ -1,4 +1,4 @@
-"""The partition of the rows that supervises a column selection: given labels, or k-means++ centres."""
+"""Partition of the rows that supervises a column selection: labels, or k-means++ centres."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from sketchselect.summaries import CentroidSums
 
 SAMPLE_ROWS = 1 << 16
 SAMPLE_NBYTES = 256 << 20
-"""k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
+"""Most rows, and most bytes of them, that k-means++ runs on; of more rows a hashed sample is drawn."""
 
 REFINEMENTS = 25
 """Most Lloyd iterations on the sample."""
 
 
 def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
-    """Return the source with the labels, whole numbers or text, as codes beside the rows, and what sums up clusters.
+    """Return the source with the labels, numbers or text, as codes beside the rows, and the description of their sums.
 
     Raises
     ------
     BadParameter
         If there are more distinct labels than `n_clusters`.
     SourceError
-        If there are not as many labels as rows.
+        If the number of labels is not that of the rows.
     """
     n_rows = source.n_rows
     vector = open_vector(labels, n_rows, matrix_address=source.matrix.address, name="partition")
@@ -54,7 +54,7 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
 
 
 def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> CentroidSums:
-    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from; one pass.
+    """Return the sums over the clusters of k-means++ centres, refined on the sampled rows; one pass.
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """
@@ -98,7 +98,7 @@ def within_columns(sums: CentroidSums, summary: Any) -> Floats:
     """
     if sums.n_rows != summary.n_rows or not np.isclose(sums.weight, summary.weight, rtol=1e-9):
         raise Incompatible(
-            f"the partition covers {sums.n_rows} rows of weight {sums.weight:g}, the sketch {summary.n_rows} of weight "
+            f"the partition has {sums.n_rows} rows of weight {sums.weight:g}, the sketch {summary.n_rows} of weight "
             f"{summary.weight:g}: every row needs a cluster"
         )
     steps = sums.cluster_means - summary.mean
@@ -126,15 +126,16 @@ class _SampleBlock:
 
     def __call__(self, block: Block) -> _Sample:
         n_rows = block.values.shape[0]
-        given = as_weights(block.weight, n_rows)
-        weights = np.ones(n_rows) if given is None else given
+        weights = as_weights(block.weight, n_rows)
+        if weights is None:
+            weights = np.ones(n_rows)
         rows = global_rows(block.position, n_rows)
         heavy = np.flatnonzero(weights > 0)
         keys = uniforms(self.seed, rows[heavy])
-        kept = heavy[np.lexsort((rows[heavy], keys))[: self.size]]
-        dense = block.values[kept]
+        sample = heavy[np.lexsort((rows[heavy], keys))[: self.size]]
+        dense = block.values[sample]
         points = np.asarray(dense.toarray() if hasattr(dense, "toarray") else dense, dtype=np.float64)
-        return _Sample(uniforms(self.seed, rows[kept]), rows[kept], points, weights[kept])
+        return _Sample(uniforms(self.seed, rows[sample]), rows[sample], points, weights[sample])
 
 
 @dataclass(frozen=True)

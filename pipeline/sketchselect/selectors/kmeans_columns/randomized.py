@@ -18,11 +18,23 @@ from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, Metho
 from sketchselect.summaries.base import require_positive
 
 MOST_DRAWS = 64
-"""Times the wanted number of columns that are drawn at most."""
+"""Most draws for each column to select."""
 
 
 class DrawnColumnSelector(ColumnSelector):
-    """Base of the selectors that draw: the best of several draws, each of (seed, stage, draw, index) alone."""
+    """Base of the selectors that draw columns, and take the best draw; a draw is hashed from (seed, method, number).
+
+    Parameters
+    ----------
+    svd : "exact" or "fast"
+        Singular vectors of the sketch, or those of a random projection of it.
+    epsilon : float
+        For "fast": the residual of the directions is expected within 1 + epsilon of the best.
+    n_draws : int
+        Number of draws; the one of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` is taken.
+    random_state : int, RandomState or None
+        Seed of the draws and the projection.
+    """
 
     svd: Method
     epsilon: float
@@ -40,7 +52,7 @@ class DrawnColumnSelector(ColumnSelector):
         require_positive("n_draws", self.n_draws)
         require_svd(self.svd, self.epsilon)
 
-    def _own_parameters(self, summary: Any) -> dict[str, Any]:
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
         return {
             "svd": self.svd,
             "epsilon": float(self.epsilon),
@@ -49,51 +61,39 @@ class DrawnColumnSelector(ColumnSelector):
         }
 
     def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
-        # A generator passed as random_state is asked once a fit: the projection and the draws share its answer.
+        # A generator passed as random_state is used once a fit: the projection and the draws share its number.
         self._seed = seed_of(self.random_state)
         return column_subspace(summary, n_clusters, self.svd, float(self.epsilon), derive_seed(self._seed, "svd"))
 
     def _sample(
         self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
     ) -> tuple[Floats, dict[str, Any]]:
-        best = math.inf
-        kept: tuple[Floats, dict[str, Any]] | None = None
+        least = math.inf
+        best: tuple[Floats, dict[str, Any]] | None = None
         for draw in range(int(self.n_draws)):
-            squares, told = self._draw(subspace, n_select, n_clusters, derive_seed(self._seed, self.method, draw))
+            seed = derive_seed(self._seed, self.method, draw)
+            squares, diagnostics = self._draw(subspace, n_select, n_clusters, seed)
             support = np.flatnonzero(squares)
             proof = certify_weighted_columns(subspace, support, squares[support], n_clusters)
             loss = proof.weighted_residual / proof.sigma_min**2 if proof.sigma_min > 0 else math.inf
-            if kept is None or loss < best:
-                best, kept = loss, (squares, told | {"draw": draw})
-        assert kept is not None
-        return kept
+            if best is None or loss < least:
+                least, best = loss, (squares, diagnostics | {"draw": draw})
+        assert best is not None
+        return best
 
 
 class RandomizedSelector(DrawnColumnSelector):
     """Select columns for k-means by drawing them with probabilities proportional to their leverage.
 
     For R > 4 k log(20 k) draws ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / R)`` with probability 0.9, and
-    clusterings of the weighted columns are then within 3 + O(sqrt(k log(k) / R)) of the best one. Whatever the
-    draw, `certificate_` says what holds for it.
+    clusterings of the weighted columns are then within 3 + O(sqrt(k log(k) / R)) of the best one. The bounds of
+    `certificate_` hold for every draw.
 
     Parameters
     ----------
     n_features_to_select : int, optional
-        r > k; half of the columns by default. Draws go on as long as they have at most r distinct columns (at most
-        64 r of them), so R >= r; columns still missing are added by leverage.
-    n_clusters : int, optional
-        k; min(8, r // 2) by default.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(8 k, 64)) by default. More than k.
-    svd : "exact" or "fast", default "exact"
-        Singular vectors of the sketch, or those of a random projection of it.
-    epsilon : float, default 0.5
-        For "fast": the residual of the directions is expected within 1 + epsilon of the best.
-    n_draws : int, default 1
-        The draw of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` of so many is kept.
-    normalize : "l2" or None, default None
-        Scale every row to unit length first.
-    random_state : int, RandomState or None, default 0
+        r > k; half of the columns by default. Columns are drawn until the next one would be the (r + 1)th distinct one
+        (at most 64 r draws), so R >= r; columns still missing are added by leverage.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What a summary proves about the top directions of the columns, and how far each column lies from them."""
+"""Top directions of the centred rows of a summary, with rigorous bounds of the remainders of the columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class ColumnSubspace:
-    """Orthonormal directions Z of the centred rows A, and rigorous bounds of what they leave over, E = A - A Z Z'.
+    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'.
 
     Parameters
     ----------
     vectors : array of shape (n_columns, q)
-        Z; fewer directions than asked for where the rows have a lower rank.
+        Z; fewer directions than `n_directions` if the rows have a lower rank.
     residual : float
         At least ``||E||_F^2``.
     column_residuals : array of shape (n_columns,)
@@ -35,13 +35,13 @@ class ColumnSubspace:
     squares : array
         Squared singular values of the sketch, descending.
     shrinkage : float
-        Delta of the sketch; 0 where it is exact.
+        Delta of the sketch; 0 if it is exact.
     rounding : float
-        What rounding may have added to sums of squares of the whole matrix.
+        Bound of the rounding of sums of squares of the whole matrix.
     single_rounding : float
-        What products in float32 may have added to a squared singular value; see `Moments.single_rounding`.
+        Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`.
     angle : float or None
-        Bound of the sine of the angle between Z and the top directions of the rows; None where none follows.
+        Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows.
     """
 
     vectors: Floats
@@ -56,14 +56,14 @@ class ColumnSubspace:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the directions are those of the rows themselves, to rounding: what the theorems are about."""
+        """Whether the directions are those of the rows themselves, to rounding, as the theorems require."""
         return self.shrinkage == 0 and self.single_rounding == 0
 
     @property
     def leverage(self) -> Floats:
         """``||z_i||^2`` of every column."""
-        found: Floats = np.einsum("ij,ij->i", self.vectors, self.vectors)
-        return found
+        squares: Floats = np.einsum("ij,ij->i", self.vectors, self.vectors)
+        return squares
 
     @property
     def total(self) -> float:
@@ -73,7 +73,7 @@ class ColumnSubspace:
     def lower_bound(self, n_clusters: int) -> float:
         """Return a lower bound of the objective of every partition of the rows into `n_clusters` clusters.
 
-        ``||A||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, less what rounding can have added.
+        ``||A||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, minus the bound of the rounding.
         """
         lost = max(self.total - float(self.squares.sum()), 0.0)
         unseen = min((n_clusters - 1) * self.shrinkage, lost) if self.shrinkage > 0 else 0.0
@@ -107,23 +107,23 @@ def column_subspace(
     """
     if getattr(summary, "missing", None) is not None:
         raise Incompatible("column selection with a guarantee needs complete rows, not moments with missing values")
-    found = summary.centered_directions
+    directions = summary.centered_directions
     scatter = summary.centered_column_squared_norms
-    top = float(found.squares.max(initial=0.0))
-    rank = int(np.count_nonzero(found.squares > scatter.size * _EPS * top))
+    top = float(directions.squares.max(initial=0.0))
+    rank = int(np.count_nonzero(directions.squares > scatter.size * _EPS * top))
     width = min(n_directions, rank)
     with one_blas_thread():
         if svd == "fast" and 0 < width < rank:
-            vectors = _projected(found, width, epsilon, seed)
-            left = found.vectors - (found.vectors @ vectors) @ vectors.T
-            left_squares = np.einsum("j,ji,ji->i", found.squares, left, left)
-            captured = float(np.einsum("j,jq->", found.squares, (found.vectors @ vectors) ** 2))
+            vectors = _projected(directions, width, epsilon, seed)
+            left = directions.vectors - (directions.vectors @ vectors) @ vectors.T
+            left_squares = np.einsum("j,ji,ji->i", directions.squares, left, left)
+            captured = float(np.einsum("j,jq->", directions.squares, (directions.vectors @ vectors) ** 2))
         else:
-            vectors = np.ascontiguousarray(found.vectors[:width].T)
-            rest = found.vectors[width:]
-            left_squares = np.einsum("j,ji,ji->i", found.squares[width:], rest, rest)
-            captured = float(found.squares[:width].sum())
-    # A column that never varies is orthogonal to every direction, whatever rounding says.
+            vectors = np.ascontiguousarray(directions.vectors[:width].T)
+            others = directions.vectors[width:]
+            left_squares = np.einsum("j,ji,ji->i", directions.squares[width:], others, others)
+            captured = float(directions.squares[:width].sum())
+    # A column that never varies is orthogonal to every direction, whatever the rounding.
     vectors[scatter == 0] = 0.0
     slack = _column_rounding(summary, scatter)
     total = float(scatter.sum())
@@ -132,14 +132,14 @@ def column_subspace(
     leverage = np.minimum(np.einsum("ij,ij->i", vectors, vectors), 1.0)
     unseen = np.zeros(scatter.size)
     if delta > 0:
-        seen = np.einsum("j,ji,ji->i", found.squares, found.vectors, found.vectors)
+        seen = np.einsum("j,ji,ji->i", directions.squares, directions.vectors, directions.vectors)
         missed = np.sqrt(np.maximum(scatter - seen, 0.0) + slack)
         unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt(delta * leverage)) ** 2)
     # The spectrum is that of a matrix within some units of the largest eigenvalue.
     single = summary.single_rounding if isinstance(summary, Moments) else 0.0
     angle = None
     if width and not (svd == "fast" and width < rank):
-        angle = subspace_angle(found.squares, width, delta + single, scatter.size)
+        angle = subspace_angle(directions.squares, width, delta + single, scatter.size)
     spectral = 4.0 * scatter.size * _EPS * top + single * (1.0 - leverage)
     residuals = left_squares + unseen + spectral + slack
     return ColumnSubspace(
@@ -147,7 +147,7 @@ def column_subspace(
         max(total - captured, 0.0) + width * single + rounding,
         np.where(scatter > 0, residuals, 0.0),
         scatter,
-        found.squares,
+        directions.squares,
         delta,
         rounding,
         single,
@@ -155,16 +155,16 @@ def column_subspace(
     )
 
 
-def _projected(found: Directions, width: int, epsilon: float, seed: int) -> Floats:
+def _projected(directions: Directions, width: int, epsilon: float, seed: int) -> Floats:
     from sketchselect.linalg.columns.draws import approximate_directions, combinations, gaussians
 
-    rows = np.sqrt(found.squares)[:, None] * found.vectors
+    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
     draws = gaussians(seed, (rows.shape[0], combinations(width, epsilon)))
     return approximate_directions(rows.T @ draws, lambda m: rows.T @ (rows @ m), width)
 
 
 def _column_rounding(summary: FrequentDirections | Moments, scatter: Floats) -> Floats:
-    """Return what rounding can have done to the scatter of each column.
+    """Return a bound of the rounding of each column's scatter.
 
     Sums carry up to some units a row. A mean is rounded at each merge, which far from the origin is more than that: an
     error e of it changes a scatter by at most 2 sqrt(W scatter) e + W e^2.

@@ -1,4 +1,4 @@
-"""What selectors that read columns have in common: passes over column bands, streams of columns, sampled supports."""
+"""Sources read by columns, scores of streams of columns, and samples of columns."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ def column_source(source: Source, method: str) -> Source:
     Raises
     ------
     BadParameter
-        Where rows are to be prepared, weighted or dropped: that needs whole rows.
+        If the source prepares or weights rows, or has selected columns: that needs whole rows.
     """
     if source.prepare:
         raise BadParameter(
-            f"{method}: the step {source.prepare[0].name!r} needs whole rows, and columns are read here; convert the "
-            "data first, or use a method that reads rows"
+            f"{method}: the step {source.prepare[0].name!r} needs whole rows, but this method reads columns; convert "
+            "the data first, or use a method that reads rows"
         )
     if source.weight is not None:
-        raise BadParameter(f"{method}: weights of rows are not used where columns are read; leave sample_weight out")
+        raise BadParameter(f"{method}: a method that reads columns takes no weights of rows; leave sample_weight out")
     if source.columns is not None:
-        raise BadParameter(f"{method}: columns were chosen already; give the whole matrix")
+        raise BadParameter(f"{method}: the source has selected columns; pass the whole matrix")
     return replace(source, matrix=transposed(source.matrix), target=None)
 
 
 def n_columns_seen(seen: NDArray[np.int64]) -> int:
-    """Return the number of columns of a matrix of which these were seen, by ascending index."""
+    """Return the number of columns up to the last of these indices, which ascend."""
     return int(seen[-1]) + 1 if seen.size else 0
 
 
 def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
-    """Return the names where there is one for each column."""
+    """Return the names; None unless there is one for each column."""
     return names if names is not None and len(names) == n_columns else None
 
 
 def require_seed(random_state: Any) -> int:
-    """Return a random_state that is a seed: each column index has one number for ever, so generators will not do."""
+    """Return a random_state that is a seed: each column index has a fixed random number, so generators are refused."""
     number = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
     if not number or not 0 <= random_state < 2**64:
         raise BadParameter(f"random_state must be a whole number from 0 to 2^64 - 1, got {random_state!r:.40}")
@@ -53,7 +53,7 @@ def require_seed(random_state: Any) -> int:
 
 
 def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
-    """Return the scores of columns 0, 1, ..., NaN for those that were not seen.
+    """Return the scores of columns 0, 1, ...; NaN for columns that were not seen.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
     if (np.diff(seen) == 0).any():
         twice = int(seen[:-1][np.diff(seen) == 0][0])
         raise Incompatible(
-            f"column {twice} was summarised twice; give every band the index of its first column (start)"
+            f"column {twice} was summarised twice; pass the index of the first column of every band (start)"
         )
     out = np.full(n_columns_seen(seen), np.nan)
     out[seen] = scores
@@ -71,10 +71,10 @@ def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
 
 
 def priority_sample(intensities: Floats, draws: Floats, n_select: int) -> tuple[NDArray[np.int64], Floats]:
-    """Return ``(places, probabilities)`` of exactly `n_select` items, or of all whose intensity is positive.
+    """Return ``(indices, probabilities)`` of exactly `n_select` items, or of all whose intensity is positive.
 
-    Those with the largest ``intensity / draw`` are taken; given the first that is not, of value t, each was taken with
-    probability ``min(1, intensity / t)``, and weighting by the inverse is unbiased.
+    The items of largest ``intensity / draw`` are taken. With t the largest value that is not taken, an item is taken
+    with probability ``min(1, intensity / t)``, so that weights of the inverse are unbiased.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Selection by ridge leverage scores: exact in two passes over column bands, or bounded from one pass over rows."""
+"""Selection by ridge leverage scores: exact from two passes over columns, or bounded from one pass over rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, 
 from sketchselect.summaries.base import require_positive
 
 MOST_ROWS = 8192
-"""Rows for which n_rows^2 numbers are kept."""
+"""Most rows for reading columns, which needs n_rows^2 numbers."""
 
 
 class LeverageSelector(BaseSelector):
@@ -41,25 +41,23 @@ class LeverageSelector(BaseSelector):
     The score of column a_i of the data A is ``tau_i = a_i'(AA' + ridge I)^-1 a_i``; with the ridge "auto",
     ``||A - A_k||_F^2 / k``, scores sum to at most 2 k and do not depend on the units of A. Read by columns, scores are
     exact to rounding, the same for any banding, order or number of workers. Read by rows, one pass gives
-    ``lower <= tau <= upper`` rigorously, equal where the sketch kept everything (up to min(15 sketch_size, 2048)
-    columns); columns are ranked by the upper bound. Redundant columns share their leverage: neither may come first.
+    ``lower <= tau <= upper`` rigorously, equal if the sketch is exact (up to min(15 sketch_size, 2048) columns);
+    columns are ranked by the upper bound. Redundant columns share their leverage, so that neither may rank high.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
     ridge : float or "auto"
-        Not less than 1e-12 ||A||_F^2, so that 0 gives scores without ridge up to rounding (all 1 where there are more
-        independent rows than columns).
+        Raised to 1e-12 ||A||_F^2 if smaller, so that 0 gives scores without ridge up to rounding (all 1 if there are
+        more independent rows than columns).
     random_state : int
-        Of the sample; each column index has one uniform number for ever.
+        Seed of the sample; each column index has a fixed random number.
     n_components : int, optional
         k of the ridge; min(10, n_features - 1) by default.
     choice : "top" or "sampled"
         The largest scores, or exactly n_features_to_select columns by priority sampling, with `weights_` that make
         ``CC'`` unbiased: ``E sum_i w_i^2 a_i a_i' = AA'``.
     read : "rows" or "columns"
-        One pass over rows, or two over bands of columns: AA', then the scores. By columns costs n_rows^2 memory.
+        One pass over rows, or two over columns: AA', then the scores. Reading columns takes n_rows^2 memory.
     sketch_size : int, optional
         Rows of the sketch for "rows"; min(n_features, max(8 k, 64)) by default.
 
@@ -70,7 +68,7 @@ class LeverageSelector(BaseSelector):
     score_bounds_ : array of shape (2, n_features_in_)
         Lower and upper bounds of the scores.
     weights_ : array of shape (n_selected,)
-        For choice="sampled".
+        With choice="sampled".
 
     Notes
     -----
@@ -88,6 +86,7 @@ class LeverageSelector(BaseSelector):
 
     method: ClassVar[str] = "leverage"
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
+    has_weights: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -124,16 +123,21 @@ class LeverageSelector(BaseSelector):
         return require_positive("n_components", self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the sketch that one pass over rows needs."""
+        """Return the sketch for one pass over rows."""
         k = self._components(n_features)
         if self.sketch_size is None:
             return FrequentDirections(size=max(min(n_features, max(8 * k, 64)), k + 1, 2))
         return FrequentDirections(size=self.sketch_size)
 
     @property
-    def has_own_passes(self) -> bool:
-        """Whether columns are read."""
+    def reads_columns(self) -> bool:
+        """Whether the passes are over columns."""
         return self.read == "columns"
+
+    @property
+    def has_own_passes(self) -> bool:
+        """Whether the passes are over columns."""
+        return self.reads_columns
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch of the rows, or the scores of two passes over columns; see `BaseSelector.collect`."""
@@ -147,7 +151,7 @@ class LeverageSelector(BaseSelector):
                 f"{source.matrix.address}: {n_rows} rows are too many for the {n_rows} x {n_rows} matrix that reading "
                 f'columns needs (at most {MOST_ROWS}); set read="rows"'
             )
-        # In float64: what is left of AA' beside its largest eigenvalues counts, down to a ridge of 1e-12 of them.
+        # In float64: eigenvalues of AA' down to the ridge, 1e-12 of the largest, count.
         wide = replace(partitions, matrix=in_double(partitions.matrix))
         first = summarize_source(wide, Moments(), options, stage="columns")
         with one_blas_thread():
@@ -164,13 +168,13 @@ class LeverageSelector(BaseSelector):
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows; see `BaseSelector.partial_fit`. Only where rows are read."""
         if self.read != "rows" or isinstance(getattr(self, "summary_", None), LeverageScores):
-            raise BadParameter('partial_fit adds rows, and two passes over columns were asked for; set read="rows"')
+            raise BadParameter('partial_fit adds rows, but read="columns" makes passes over columns; set read="rows"')
         return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a sketch, moments or scores; see `BaseSelector.fit_summary`."""
-        found = pick(summary, *self.requires)
-        return self._finish_columns(found) if isinstance(found, LeverageScores) else super().fit_summary(found)
+        summary = pick(summary, *self.requires)
+        return self._finish_columns(summary) if isinstance(summary, LeverageScores) else super().fit_summary(summary)
 
     def _finish_columns(self, summary: LeverageScores) -> Self:
         self.summary_ = summary
@@ -179,7 +183,7 @@ class LeverageSelector(BaseSelector):
         return self._finish(names_of_columns(summary.feature_names, self.n_features_in_))
 
     def _scored(self, summary: Any) -> tuple[Floats, Floats, Floats, float]:
-        """Return the scores, lower and upper bounds of what they should be, and the ridge."""
+        """Return the scores, lower and upper bounds of the exact ones, and the ridge."""
         if isinstance(summary, LeverageScores):
             scores = spread(summary.seen, summary.scores)
             return scores, scores, scores, summary.ridge
@@ -193,7 +197,7 @@ class LeverageSelector(BaseSelector):
                 squares = summary.column_squared_norms
         ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size)
         lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
-        # Where nothing was shrunk the bounds differ by what rounding may do.
+        # Without shrinkage the bounds differ by rounding alone.
         scores = upper if shrinkage else np.clip(sketched_leverage(directions, ridge), lower, upper)
         return scores, lower, upper, ridge
 
@@ -212,7 +216,7 @@ class LeverageSelector(BaseSelector):
         if self.choice == "top":
             support = np.sort(rank(scores)[:n_select])
         else:
-            draws = uniforms(derive_seed(self.random_state, "leverage"), np.arange(upper.size, dtype=np.uint64))
+            draws = uniforms(derive_seed(self.random_state, self.method), np.arange(upper.size, dtype=np.uint64))
             support, shares = priority_sample(np.nan_to_num(scores), draws, n_select)
             weights = np.asarray(1.0 / np.sqrt(shares))
         chosen = np.zeros(upper.size, dtype=bool)

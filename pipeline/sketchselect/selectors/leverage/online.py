@@ -1,4 +1,4 @@
-"""Online feature selection by ridge leverage over a stream of columns (Wang, Shen and Li 2018, Algorithm 1)."""
+"""Online selection by ridge leverage over a stream of columns (Wang, Shen and Li 2018, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLU
 _OF_A_STREAM = ("summary_", "_sketch", "n_features_in_", "feature_names_in_")
 
 SKETCH_SIZE = 128
-"""Rows of the sketch that measures the error where neither rows nor columns are few."""
+"""Rows of the sketch that measures the error if there are more than 2,048 rows and columns."""
 
 
 class OnlineLeverageSelector(BaseSelector):
@@ -44,43 +44,44 @@ class OnlineLeverageSelector(BaseSelector):
 
         (1 - eps) AA' - eps ridge I  <=  CC'  <=  (1 + eps) AA' + eps ridge I
 
-    and k-means on C is then within ``(1 + eps) / (1 - eps)`` of the best, but for the ridge. What was realised is in
-    `eps_`. Columns point to where others do not, so redundant ones are rarely kept twice. A pass over a store reads
-    bands of columns; bands are sampled on their own and merged (`LeverageSample`), with the same bits for the same
-    banding on any engine. `partial_fit` takes the next columns of the stream.
+    and k-means on C is then within ``(1 + eps) / (1 - eps)`` of the best, apart from the ridge. The realised error is
+    `eps_`. A column scores high if the columns in the sample do not explain it, so that redundant ones are rarely both
+    selected. A pass over a store samples partitions of columns and merges the samples (`LeverageSample`), with the same
+    bits for the same partitions on any engine. `partial_fit` takes the next columns of the stream.
 
-    The paper's constants keep *every* column unless there are many more than ``8 n log n / eps^2`` of them: all six of
-    its data sets. A warning says so; then give n_features_to_select, a smaller sampling_rate, or a larger ridge.
+    The paper's constants select *every* column unless there are many more than ``8 n log n / eps^2`` of them, so all
+    columns of its six data sets. A warning says so; then set n_features_to_select, a smaller sampling_rate, or a larger
+    ridge.
 
     Parameters
     ----------
     n_features_to_select : int, optional
-        At most so many: a priority sample of the columns kept, weighted accordingly. None: all that were kept.
+        Most columns: a priority sample of the sampled columns, with its weights. None: all sampled columns.
     eps : float
         Accuracy, between 0 and 1.
     sampling_rate : float, "paper" or None
         c; None is 3 log n, "paper" is 8 log n / eps^2, for which the guarantee holds.
     ridge : float or "auto"
-        "auto": 0.001 times the squared norm of the columns seen, frozen per band. 0 is the paper's form, in which a
-        column outside the span of the others is kept with certainty.
+        "auto": 0.001 times the squared norm of the columns seen, fixed per partition. 0 is the paper's form, in which a
+        column outside the span of the others is sampled with certainty.
     random_state : int
-        Each column index has one uniform number for ever.
+        Seed; each column index has a fixed random number.
 
     Attributes
     ----------
     weights_ : array of shape (n_selected,)
         ``1 / sqrt(p)`` of each selected column.
     scores_ : array of shape (n_features_in_,)
-        Leverage of each column against those that were kept when it was last scored, at most 1.
+        Leverage of each column against the sample when it was last scored, at most 1.
     eps_ : float
-        Realised error: the least e for which the two inequalities hold with e in place of eps (for all columns kept,
-        before n_features_to_select); exact where there are at most 2,048 rows or, in `fit`, columns, otherwise an upper
-        bound from a sketch.
+        Realised error: the least e for which the two inequalities hold with e in place of eps (for all sampled columns,
+        before n_features_to_select); exact with at most 2,048 rows or, in `fit`, columns, otherwise an upper bound from
+        a sketch.
 
     Notes
     -----
     Source: Wang, Shen and Li, ICML 2018, Algorithm 1; with a ridge as in Cohen, Musco and Pachocki 2016, without which
-    the printed form selects nothing (the pseudo-inverse scores whatever is outside the span as 0).
+    the printed form selects nothing (the pseudo-inverse gives columns outside the span the score 0).
 
     Examples
     --------
@@ -95,6 +96,7 @@ class OnlineLeverageSelector(BaseSelector):
     method: ClassVar[str] = "online-leverage"
     requires: ClassVar[tuple[str, ...]] = ("leverage-sample",)
     axis: ClassVar[Literal["rows", "columns"]] = "columns"
+    has_weights: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -123,10 +125,10 @@ class OnlineLeverageSelector(BaseSelector):
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the merged sample of all column bands with its measured error; see `BaseSelector.collect`.
+        """Return the merged sample of all columns with its measured error; see `BaseSelector.collect`.
 
-        One pass over column bands; a second one, over rows, measures the error where there are more than 2,048 rows and
-        at most so many columns.
+        One pass over columns; a second one, over rows, measures the error if there are more than 2,048 rows but not
+        more columns than that.
         """
         self._sketch: FrequentDirections | None = None
         n_rows, n_columns = source.matrix.shape
@@ -151,29 +153,28 @@ class OnlineLeverageSelector(BaseSelector):
         return sample.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:  # type: ignore[override]
-        """Read X in bands of columns and select; see `BaseSelector.fit`. Warns where every column was kept.
+        """Read X by columns and select; see `BaseSelector.fit`. Warns if every column is selected.
 
-        There are no weights of rows: a score is that of a whole column.
+        Rows have no weights: a score is that of a whole column.
         """
         super().fit(X, y, client=client)
         self._judge_all_columns()
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:  # type: ignore[override]
-        """Let the next columns of the stream arrive: all rows of X, columns that were not there before.
+        """Add the next columns of the stream, with all their rows, and select again.
 
-        Goes on with the online algorithm (`LeverageSample.update`): new columns are scored against those kept. `eps_`
-        is measured when it is first asked for.
+        New columns are scored against the sample (`LeverageSample.update`). `eps_` is measured on first access.
 
         Parameters
         ----------
         X : anything `open_matrix` takes, of shape (n_rows, n_new_columns)
-            With the rows of the columns before.
+            Its rows are those of the earlier columns.
         y, classes
-            There for pipelines; y is ignored, classes must be None.
+            y is ignored, as scikit-learn's pipelines expect; classes must be None.
         """
         if classes is not None:
-            raise BadParameter("a stream of columns knows no classes; leave the argument out")
+            raise BadParameter("a stream of columns has no classes; leave the argument out")
         sample, sketch = getattr(self, "summary_", None), getattr(self, "_sketch", None)
         before = {name: getattr(self, name) for name in _OF_A_STREAM if hasattr(self, name)}
         try:
@@ -192,28 +193,28 @@ class OnlineLeverageSelector(BaseSelector):
             self.n_features_in_ = seen + n_new
             if names is not None:
                 names = (*(sample.feature_names or ()), *names)
-            # What is realised is measured when somebody asks: that takes far longer than a column.
+            # The error is measured on access: that takes far longer than a column.
             self._sketch = sketch
             self.summary_ = sample.with_context(prepare=(), feature_names=names)
             return self._finish(names)
         except BaseException:
-            # A batch that is refused leaves the stream as it was, so that it can be given again.
+            # A batch that is refused leaves the stream as it was, so that it can be passed again.
             for name in _OF_A_STREAM:
                 self.__dict__.pop(name, None)
             self.__dict__.update(before)
             raise
 
     def _require_stream(self, sample: LeverageSample, n_rows: int, address: str) -> None:
-        """Raise unless columns of `n_rows` values go on with the stream, and under the same parameters."""
+        """Raise unless columns of `n_rows` values fit the stream, and the parameters are the same."""
         if n_rows != sample.n_features:
             raise BadParameter(
-                f"{address}: a band of {n_rows} rows, but the columns before have {sample.n_features}; give all rows "
+                f"{address}: columns of {n_rows} rows, but the columns before have {sample.n_features}; pass all rows "
                 "of the new columns"
             )
         self._sample().empty(n_rows).require_mergeable(sample.with_context(prepare=(), feature_names=None))
 
     def _new_names(self, matrix: Matrix) -> tuple[str, ...] | None:
-        """Return the names of a batch of columns: a data frame's were recorded when it was opened."""
+        """Return the names of a batch of columns; a data frame's were recorded when it was opened."""
         if hasattr(self, "feature_names_in_"):
             return tuple(map(str, self.feature_names_in_))
         return matrix.feature_names
@@ -230,9 +231,9 @@ class OnlineLeverageSelector(BaseSelector):
         return self
 
     def _judge_all_columns(self) -> None:
-        """Warn where nothing was left out, as the printed constants have it unless columns are very many.
+        """Warn if every column was sampled, as with the paper's constants unless there are very many columns.
 
-        A stream is not judged: what comes may be different, and zeros alone are no reason to stop it.
+        Streams are not checked: later columns may differ, and zeros alone are no reason to stop a stream.
         """
         if not cast(LeverageSample, self.summary_).squared_norm > 0:
             raise EmptyInput("all columns are zero: there is nothing to select")
@@ -240,22 +241,22 @@ class OnlineLeverageSelector(BaseSelector):
         if self.n_features_to_select is None and self.support_.size == n_nonzero > 1:
             rate = self.selection_.parameters["sampling_rate"]
             warnings.warn(
-                f"every column was kept: at sampling rate {rate:.3g} that is so unless there are many more columns "
-                f"than {rate:.3g} x the {self.summary_.n_features} rows (or their rank), here {self.scores_.size}; "
-                "give n_features_to_select, a smaller sampling_rate or a larger ridge, or use LeverageSelector",
+                f"every one of the {self.scores_.size} columns was selected: some are left out only if there are many "
+                f"more than {rate:.3g} (the sampling rate) x the {self.summary_.n_features} rows (or their rank); set "
+                "n_features_to_select, a smaller sampling_rate or a larger ridge, or use LeverageSelector",
                 stacklevel=3,
             )
 
     @property
     def eps_(self) -> float:
-        """Realised error; NaN where it is not known (after `fit_summary` of a sample that nobody measured)."""
+        """Realised error; NaN if it is not known (after `fit_summary` of a sample without a measured error)."""
         if not hasattr(self, "selection_"):
-            raise AttributeError("eps_ is known once the selector was fitted")
+            raise AttributeError("eps_ is available after fit")
         sample, sketch = cast(LeverageSample, self.summary_), getattr(self, "_sketch", None)
         if np.isnan(sample.error) and sketch is not None:
             self.summary_ = sample = _measured(sample, sketch)
-            told = self.selection_.diagnostics | {"spectral_error": sample.error}
-            self.selection_ = replace(self.selection_, diagnostics=told)
+            diagnostics = self.selection_.diagnostics | {"spectral_error": sample.error}
+            self.selection_ = replace(self.selection_, diagnostics=diagnostics)
         return sample.error
 
     def _n_select(self, n_features: int) -> int:
@@ -269,8 +270,8 @@ class OnlineLeverageSelector(BaseSelector):
             items, probabilities = items[taken], shares
         elif self.n_features_to_select is not None and items.size < n_select:
             warnings.warn(
-                f"{items.size} columns were kept, fewer than n_features_to_select = {n_select}; raise sampling_rate "
-                "for more",
+                f"{items.size} columns were sampled, fewer than n_features_to_select = {n_select}; raise "
+                "sampling_rate for more",
                 stacklevel=4,
             )
         rate = summary.rate(summary.n_features)
@@ -298,16 +299,16 @@ class OnlineLeverageSelector(BaseSelector):
 
 
 def _require_memory(sample: LeverageSample, n_rows: int, n_columns: int, engine: Engine, address: str) -> None:
-    """Raise `WillNotFit` where the columns that may be kept, some of them copied by a merge, are above the limit."""
+    """Raise `WillNotFit` if the columns that may be sampled, some of them copied by a merge, exceed the limit."""
     limit = engine.memory_limit
     most = min(n_columns, 2 * sample.most_rows(n_rows))
-    # Disjoint samples wait for one another; each merge stacks two, scales them and copies what is kept.
+    # Disjoint samples wait for one another; each merge stacks two, scales them and copies the new sample.
     columns = min(n_columns, 8 * most) + 4 * engine.slots_per_process * most
     nbytes = PROCESS_NBYTES + 8 * (n_rows + 4) * columns
     if limit is not None and nbytes > limit:
         raise WillNotFit(
-            f"{address}: at sampling rate {sample.rate(n_rows):.3g} as many as {most} columns of {n_rows} values may "
-            f"be kept, and merging them can take {format_bytes(nbytes)} per process; the limit is "
+            f"{address}: at sampling rate {sample.rate(n_rows):.3g} up to {most} columns of {n_rows} values may be "
+            f"sampled, and merging them can take {format_bytes(nbytes)} per process; the limit is "
             f"{format_bytes(limit)}. Raise memory_limit, lower sampling_rate, or use a larger ridge or eps"
         )
 
@@ -320,6 +321,6 @@ def _sketch(n: int) -> FrequentDirections:
 
 
 def _measured(sample: LeverageSample, sketch: FrequentDirections) -> LeverageSample:
-    """Return the sample labelled with its error against what a sketch of all columns says."""
+    """Return the sample with its error, measured against a sketch of all columns."""
     with one_blas_thread():
         return sample.measured(spectral_error(sample.sample, sketch.directions, sketch.shrinkage, sample.final_ridge))

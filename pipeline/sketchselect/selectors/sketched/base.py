@@ -1,4 +1,4 @@
-"""What the selectors share that score columns on the top k directions of a Frequent Directions sketch."""
+"""Base class of selectors that score columns on the top k directions of a Frequent Directions sketch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ from sketchselect.summaries.base import require_positive
 
 
 class SketchedSelector(DecayingSelector):
-    """Base of the selectors with k = `n_components` directions of a sketch of `sketch_size` rows."""
+    """Base of the selectors with k = `n_components` directions of a sketch of `sketch_size` rows.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Directions k; min(10, n_features - 1) by default. Must be below `sketch_size`.
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(8 k, 64)) by default.
+    """
 
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "decayed-directions")
+    limits_components: ClassVar[bool] = True
 
     n_components: int | None
     sketch_size: int | None
@@ -29,7 +38,7 @@ class SketchedSelector(DecayingSelector):
     def _scores(
         self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
-        """Return the scores of the columns, and the method's own parameters (resolved) and diagnostics.
+        """Return the columns' scores, and the resolved parameters and the diagnostics that only this method has.
 
         `squares` are the s_i^2 to score with.
         """
@@ -67,30 +76,30 @@ class SketchedSelector(DecayingSelector):
         return require_positive("n_components", self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the sketch of the size asked for; the default is min(n_features, max(8 k, 64)), at least k + 1."""
+        """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
         k = self._components(n_features)
         if self.sketch_size is None:
             return self._sketch(max(min(n_features, max(8 * k, 64)), k + 1, 2))
         sketch = self._sketch(self.sketch_size)
         if sketch.size <= k:
             raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
+                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch has size - 1 directions"
             )
         return sketch
 
     def _resolved_components(self, summary: FrequentDirections) -> int:
-        """Return k, refusing one that the sketch cannot have."""
+        """Return k; raise `BadParameter` if the sketch has fewer directions."""
         k = self._components(summary.n_features)
         if summary.size <= k:
             raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} keeps only {summary.size - 1} directions; "
+                f"n_components = {k}, but a sketch of size {summary.size} has only {summary.size - 1} directions; "
                 "lower n_components, or make the sketch larger"
             )
         return k
 
 
 def scored_squares(summary: FrequentDirections, compensate: bool) -> Floats:
-    """Return s_i^2 of a sketch for scoring: with `compensate` the upper end of what is known of them."""
+    """Return s_i^2 of a sketch for scoring: with `compensate` their upper bounds."""
     squares = summary.directions.squares
     return np.where(squares > 0, squares + summary.shrinkage, 0.0) if compensate else squares
 
@@ -98,6 +107,6 @@ def scored_squares(summary: FrequentDirections, compensate: bool) -> Floats:
 def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
     """Return how many of the first `n_components` directions are above the rounding of the largest."""
     top = float(squares[0]) if squares.size else 0.0
-    # Directions at rounding level are noise: what divides by their size would blow it up.
+    # Directions at rounding level are noise, which a division by their size would blow up.
     above = int(np.count_nonzero(squares > n_features * float(np.finfo(np.float64).eps) * top))
     return min(n_components, above)

@@ -1,4 +1,4 @@
-"""What the selectors share that choose columns one by one on the top directions of a sketch."""
+"""Base class of selectors that choose columns one by one on the top directions of a sketch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sketchselect.summaries import FrequentDirections, Moments, Summary
 from sketchselect.summaries.base import require_positive
 
 ROUNDING = 1e-12
-"""Share of the largest square below which a direction, or what the directions leave of a column, is rounding."""
+"""Share of the largest square below which a direction, or the remainder of a column, is rounding."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """The data as the directions of a summary tell them: ``A'A = C'C + what C leaves out``.
+    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Factor:
     squared_norms : array of shape (n_features,)
         Exact squared norms of the columns of A.
     shrinkage : float
-        Delta: how far C'C may be below the top of A'A; 0 for exact summaries.
+        Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries.
     angle : float or None
-        Bound of the sine of the angle between the directions and those of A; None where none follows.
+        Bound of the sine of the angle between the directions and those of A; None if no bound follows.
     """
 
     columns: Floats
@@ -45,103 +45,106 @@ class Factor:
     @property
     def unexplained(self) -> Floats:
         """Squared norm of each column that C leaves out; exactly 0 where that is rounding."""
-        rest = self.squared_norms - np.einsum("ij,ij->j", self.columns, self.columns)
-        return np.where(rest > ROUNDING * self.squared_norms.max(initial=0.0), rest, 0.0)
+        remainder = self.squared_norms - np.einsum("ij,ij->j", self.columns, self.columns)
+        return np.where(remainder > ROUNDING * self.squared_norms.max(initial=0.0), remainder, 0.0)
 
 
 def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Factor:
     """Return the `n_components` strongest directions of a summary, s_i v_i with ``s_i^2`` compensated for shrinking.
 
-    Adding Delta back to every s_i^2 takes the upper end of what is known of it (as FSDS does); without it the weaker of
-    the top directions look much weaker than they are. Directions at rounding level are left out.
+    Adding Delta back to every s_i^2 takes its upper bound (as FSDS does); without it the weaker of the top directions
+    look much weaker than they are. Directions at rounding level are left out.
     """
-    found: Directions
+    directions: Directions
     if isinstance(summary, FrequentDirections):
-        found, shrinkage, squared_norms = summary.directions, summary.shrinkage, summary.column_squared_norms
+        directions, shrinkage, squared_norms = summary.directions, summary.shrinkage, summary.column_squared_norms
     else:
         gram = summary.gram()
         with one_blas_thread():
-            found = symmetric_directions(gram)
+            directions = symmetric_directions(gram)
         shrinkage, squared_norms = 0.0, gram.diagonal().copy()
-    top = float(found.squares[0]) if found.squares.size else 0.0
-    m = min(n_components, int(np.count_nonzero(found.squares > ROUNDING * top)))
-    s = np.sqrt(found.squares[:m] + shrinkage)
-    columns = s[:, None] * found.vectors[:m]
+    top = float(directions.squares[0]) if directions.squares.size else 0.0
+    m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
+    s = np.sqrt(directions.squares[:m] + shrinkage)
+    columns = s[:, None] * directions.vectors[:m]
     # A column of zeros is one exactly; eigenvectors hold rounding there.
     columns[:, squared_norms == 0] = 0.0
-    angle = subspace_angle(found.squares, m, shrinkage, summary.n_features) if m else None
+    angle = subspace_angle(directions.squares, m, shrinkage, summary.n_features) if m else None
     return Factor(columns, squared_norms, shrinkage, angle)
 
 
-def scores_of(order: Pivots, squared_norms: Floats, n_select: int) -> Floats:
-    """Return scores that rank: n_select for the first choice down to 1 for the last, then the rest by their norms.
+def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:
+    """Return scores in the order of choice: n_select for the first column down to 1, the others by their norms.
 
-    Those not chosen lie in (0, 1/2]; columns of zeros score 0.
+    Columns that are not chosen score in (0, 1/2]; columns of zeros score 0.
     """
     top = float(squared_norms.max(initial=0.0))
     scores: Floats = squared_norms / (2.0 * top) if top > 0 else np.zeros(squared_norms.size)
-    scores[order.order] = np.arange(n_select, n_select - order.order.size, -1, dtype=np.float64)
+    scores[pivots.order] = np.arange(n_select, n_select - pivots.order.size, -1, dtype=np.float64)
     scores[squared_norms == 0] = 0.0
     return scores
 
 
 class DirectionsSelector(DecayingSelector):
-    """Base of the selectors that choose columns one by one on the top directions of a sketch or of moments."""
+    """Base of the selectors that choose columns one by one on the top directions of a sketch or of moments.
+
+    Parameters
+    ----------
+    sketch_size : int, optional
+        Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
+    """
 
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments", "decayed-directions")
 
-    n_features_to_select: int | None
     n_components: int | None
     sketch_size: int | None
 
-    def _asked_components(self) -> int | None:
-        """Return the number of directions asked for, checked; None where it is left to the selector."""
+    def _checked_components(self) -> int | None:
+        """Return `n_components`, checked."""
         return None if self.n_components is None else require_positive("n_components", self.n_components)
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a number of directions or a sketch size out of range, or at odds with each other."""
-        k = self._asked_components()
+        """Raise `BadParameter` for an `n_components` or `sketch_size` out of range, or too many directions for it."""
+        k = self._checked_components()
         if self.sketch_size is None:
             return
         size = FrequentDirections(size=self.sketch_size).size
         if k is not None and size <= k:
-            raise BadParameter(
-                f"sketch_size ({size}) must exceed n_components ({k}): a sketch keeps size - 1 directions"
-            )
+            raise BadParameter(f"sketch_size ({size}) must exceed n_components ({k}): a sketch has size - 1 directions")
 
     def summary_description(self, n_features: int) -> Summary[Any]:
-        """Return the sketch of the size asked for; the default is min(n_features, max(4 n_components, 160))."""
+        """Return the sketch of `sketch_size` rows; the default is min(n_features, max(4 n_components, 160))."""
         self.check_parameters()
         if self.sketch_size is not None:
             return self._sketch(self.sketch_size)
-        k = self._asked_components() or 1
+        k = self._checked_components() or 1
         return self._sketch(max(min(n_features, max(4 * k, DEFAULT_SIZE)), k + 1, 2))
 
     @staticmethod
-    def _resolved(summary: FrequentDirections | Moments, wanted: int) -> int:
-        """Return how many directions to take of those wanted: at most the upper half of a sketch, which is accurate."""
+    def _at_most_accurate(summary: FrequentDirections | Moments, n_components: int) -> int:
+        """Return the number of directions, at most the upper half of a sketch, which is accurate."""
         limit = summary.n_features
         if isinstance(summary, FrequentDirections) and not summary.is_exact:
             limit = max(summary.size // 2, 1)
-        return min(wanted, limit)
+        return min(n_components, limit)
 
     def _factor(self, summary: FrequentDirections | Moments, n_components: int) -> Factor:
-        """Return the factor, refusing a number of directions asked for that a sketch cannot have."""
-        asked = self._asked_components()
-        if asked is not None and isinstance(summary, FrequentDirections) and summary.size <= asked:
+        """Return the factor; raise `BadParameter` if a sketch has fewer directions than the parameter says."""
+        k = self._checked_components()
+        if k is not None and isinstance(summary, FrequentDirections) and summary.size <= k:
             raise BadParameter(
-                f"n_components = {asked}, but a sketch of size {summary.size} keeps only {summary.size - 1} "
-                "directions; lower n_components, or make the sketch larger"
+                f"n_components = {k}, but a sketch of size {summary.size} has only {summary.size - 1} directions; "
+                "lower n_components, or make the sketch larger"
             )
         return top_factor(summary, n_components)
 
-    def _result(self, summary: Any, factor: Factor, found: Pivots, n_select: int, **parameters: Any) -> Selection:
-        kept = float(np.einsum("ij,ij->", factor.columns, factor.columns))
+    def _result(self, summary: Any, factor: Factor, pivots: Pivots, n_select: int, **parameters: Any) -> Selection:
+        captured = float(np.einsum("ij,ij->", factor.columns, factor.columns))
         total = float(factor.squared_norms.sum())
         return Selection(
             method=self.method,
-            support=np.sort(found.order),
-            scores=scores_of(found, factor.squared_norms, n_select),
+            support=np.sort(pivots.order),
+            scores=rank_scores(pivots, factor.squared_norms, n_select),
             feature_names=summary.feature_names,
             parameters={
                 "n_features_to_select": n_select,
@@ -153,13 +156,13 @@ class DirectionsSelector(DecayingSelector):
             },
             diagnostics={
                 "n_directions": int(factor.columns.shape[0]),
-                "n_rounds": int(found.rounds.max(initial=-1)) + 1,
+                "n_rounds": int(pivots.rounds.max(initial=-1)) + 1,
                 "shrinkage": factor.shrinkage,
                 "subspace_angle": factor.angle,
-                "captured_energy": min(kept / total, 1.0) if total > 0 else 0.0,
+                "captured_energy": min(captured / total, 1.0) if total > 0 else 0.0,
             },
         )
 
 
 DEFAULT_SIZE = 160
-"""Rows of the sketch unless more directions are asked for."""
+"""Rows of the sketch by default, where 4 n_components is not larger."""

@@ -1,4 +1,4 @@
-"""Greedy column subset selection on the sketch, with the noise of the columns taken into account."""
+"""Greedy column subset selection on a sketch, with a model of the noise of the columns."""
 
 from __future__ import annotations
 
@@ -19,32 +19,21 @@ COMPONENTS = 40
 class GreedySelector(DirectionsSelector):
     """Select, one by one, the columns from which all columns can be predicted best.
 
-    The top m directions of the sketch are taken for the signal of each column, and what they leave of its (exact) norm
-    for its noise. Each column chosen lowers the expected squared error of predicting the signal of *all* columns from
-    the chosen ones the most. A column that nothing else resembles, or that is mostly noise, comes late; a duplicated
-    one is chosen again only where its noise leaves something to gain. Near the best, or the best, on images, texts and
-    counts alike, with the same defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go
-    to the larger column, then to the lowest index.
+    The top m directions of the sketch are each column's signal, and the remainder of its (exact) norm is its noise.
+    Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
+    the most. A column that nothing else resembles, or that is mostly noise, comes late; a duplicated one is chosen
+    again only if its noise leaves something to gain. The best, or near it, on images, texts and counts, with the same
+    defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go to the larger column, then to the
+    lowest index.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
     n_components : int, optional
-        Directions m; min(40, n_features // 2) by default, and at most half the rows of a given sketch.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
+        Directions m; min(40, n_features // 2) by default, but at most half the rows of a sketch that is not exact.
     noise : "residual" or None, default "residual"
-        "residual": the noise of a column is what the directions leave of its squared norm, plus the mean of that over
-        all columns. None: no noise, which is greedy column subset selection of the sketch; once its columns span
-        the directions, the choice goes on in a new round among the columns that are left.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first.
-    half_life : float, optional
-        Rows after which a row counts half, so that the selection follows a drifting stream.
-    window : int, optional
-        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
-        32nd of them, and keeps the states of the panes.
+        "residual": the noise of a column is its squared norm outside the directions, plus the mean of that over all
+        columns. None: no noise, which is greedy column subset selection of the sketch; once its columns span the
+        directions, the choice goes on in a new round among the columns that are left.
 
     Notes
     -----
@@ -86,22 +75,22 @@ class GreedySelector(DirectionsSelector):
         self.window = window
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for parameters out of range."""
+        """Raise `BadParameter` for a parameter out of range."""
         super().check_parameters()
         if self.noise not in ("residual", None):
             raise BadParameter(f'noise must be "residual" or None, got {self.noise!r}')
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
-        k = self._asked_components()
+        k = self._checked_components()
         if k is None:
-            # With as many directions as columns nothing would be left to tell signal from noise.
-            k = self._resolved(summary, max(min(COMPONENTS, summary.n_features // 2), 1))
+            # With as many directions as columns there would be no noise left to estimate.
+            k = self._at_most_accurate(summary, max(min(COMPONENTS, summary.n_features // 2), 1))
         factor = self._factor(summary, k)
         noise = np.zeros(summary.n_features)
         if self.noise == "residual":
             noise = factor.unexplained
             noise += noise.mean()
         with one_blas_thread():
-            found = greedy_columns(factor.columns, noise, n_select)
-        return self._result(summary, factor, found, n_select, n_components=k, noise=self.noise)
+            pivots = greedy_columns(factor.columns, noise, n_select)
+        return self._result(summary, factor, pivots, n_select, n_components=k, noise=self.noise)

@@ -18,8 +18,8 @@ def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero
     """Return the lasso regressions of the left singular vectors on the columns, shape (n_features, k).
 
     Column h minimises ``(1/2) ||B x - u_h||^2 + alpha_h ||x||_1``, where B has the singular values s_i and the right
-    singular vectors v_i; alpha_h is the smallest one with no more than `n_nonzero` columns. B needs no rows of its own:
-    in the basis of its left singular vectors it is ``diag(s) V'`` and u_h the unit vector e_h.
+    singular vectors v_i; alpha_h is the smallest one with no more than `n_nonzero` columns. Only the squares and
+    the v_i are needed: in the basis of its left singular vectors B is ``diag(s) V'`` and u_h the unit vector e_h.
 
     Parameters
     ----------
@@ -50,29 +50,15 @@ class SketchedLassoSelector(SketchedSelector):
 
     As `SketchedRidgeSelector` (FSDS), with the lasso in place of the ridge: each of the top k left singular vectors is
     regressed on the columns of the sketch with `n_nonzero` coefficients, and a column scores its largest magnitude.
-    Unlike ridge weights these leave out columns that repeat others. Columns that no regression uses come after all
-    others, in the order of their products ``s_h |v_hj|`` with the directions, the rule by which columns enter.
+    Unlike ridge weights these leave out columns that repeat others. Columns that no regression uses rank last, in the
+    order of their products ``s_h |v_hj|`` with the directions, the rule by which columns enter.
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
-    n_components : int, optional
-        Directions k; min(10, n_features - 1) by default. Must be below `sketch_size`.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(8 k, 64)) by default.
     n_nonzero : int, optional
-        Columns in each regression; min(n_features_to_select, 200) by default. A regression on a sketch can use no more
-        columns than that has rows.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first, as the paper does.
+        Columns in each regression; min(n_features_to_select, 200) by default, and at most the rows of the sketch.
     compensate : bool, default True
         Add Delta back to every s_i^2 before the regressions, as for the ridge.
-    half_life : float, optional
-        Rows after which a row counts half, so that the selection follows a drifting stream.
-    window : int, optional
-        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
-        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -113,7 +99,7 @@ class SketchedLassoSelector(SketchedSelector):
         self.window = window
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a number of coefficients out of range."""
+        """Raise `BadParameter` for an `n_nonzero` out of range."""
         resolved_nonzero(self.n_nonzero, 1)
 
     def _scores(
@@ -127,5 +113,5 @@ class SketchedLassoSelector(SketchedSelector):
             weights = np.abs(lasso_weights(squares, vectors, n_components, n_nonzero)).max(axis=1, initial=0.0)
         first = slice(n_components)
         marginal = (np.sqrt(squares[first])[:, None] * np.abs(vectors[first])).max(axis=0, initial=0.0)
-        told = {"n_with_coefficient": int(np.count_nonzero(weights))}
-        return with_marginal_order(weights, marginal), {"n_nonzero": n_nonzero}, told
+        scores = with_marginal_order(weights, marginal)
+        return scores, {"n_nonzero": n_nonzero}, {"n_with_coefficient": int(np.count_nonzero(weights))}

@@ -19,21 +19,9 @@ class PivotedQRSelector(DirectionsSelector):
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
     n_components : int, optional
-        Directions m. By default one for each column wanted, as far as the summary resolves them: all of an exact
-        summary, half the rows of a sketch. For texts and counts, whose weaker directions are single rows, the number of
-        clusters is the better choice.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(4 n_components, 160)) by default.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first.
-    half_life : float, optional
-        Rows after which a row counts half, so that the selection follows a drifting stream.
-    window : int, optional
-        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
-        32nd of them, and keeps the states of the panes.
+        Directions m. By default `n_features_to_select`, but at most half the rows of a sketch that is not exact. For
+        texts and counts, whose weaker directions are single rows, the number of clusters is the better choice.
 
     Notes
     -----
@@ -74,10 +62,10 @@ class PivotedQRSelector(DirectionsSelector):
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
-        k = self._asked_components()
+        k = self._checked_components()
         if k is None:
-            k = self._resolved(summary, n_select)
+            k = self._at_most_accurate(summary, n_select)
         factor = self._factor(summary, k)
         with one_blas_thread():
-            found = pivot_rounds(factor.columns, n_select)
-        return self._result(summary, factor, found, n_select, n_components=k)
+            pivots = pivot_rounds(factor.columns, n_select)
+        return self._result(summary, factor, pivots, n_select, n_components=k)

@@ -16,9 +16,9 @@ Alpha = float | Literal["auto", "paper"]
 
 
 def ridge_weights(
-    squares: Floats, vectors: Floats, n_components: int, alpha: Alpha = "auto", score: str = "max"
+    squares: Floats, vectors: Floats, n_components: int, alpha: Alpha = "auto", combine: str = "max"
 ) -> tuple[Floats, float]:
-    """Return ``(scores, alpha)``: how strongly each column takes part in a ridge regression on the top directions.
+    """Return ``(scores, alpha)``: the columns' weights in a ridge regression on the top directions, and its ridge.
 
     With singular values s_i and right singular vectors v_i of the data (i up to k = `n_components`) the weights are
     ``x_ij = v_ij s_i / (s_i^2 + alpha)``; the score of column j is ``max_i |x_ij|`` or ``sqrt(sum_i x_ij^2)``.
@@ -32,7 +32,7 @@ def ridge_weights(
     alpha : "auto", "paper" or float
         "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
         "paper": ``8 s_k`` as printed.
-    score : "max" or "l2"
+    combine : "max" or "l2"
 
     Notes
     -----
@@ -49,7 +49,7 @@ def ridge_weights(
     else:
         ridge = float(alpha)
     x = vectors[:k] * (np.sqrt(s2) / (s2 + ridge))[:, None]
-    scores: Floats = np.abs(x).max(axis=0) if score == "max" else np.sqrt(np.einsum("ij,ij->j", x, x))
+    scores: Floats = np.abs(x).max(axis=0) if combine == "max" else np.sqrt(np.einsum("ij,ij->j", x, x))
     return scores, ridge
 
 
@@ -63,28 +63,15 @@ class SketchedRidgeSelector(SketchedSelector):
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
-    n_components : int, optional
-        Directions k; min(10, n_features - 1) by default. Must be below `sketch_size`.
-    sketch_size : int, optional
-        Rows l of the sketch; min(n_features, max(8 k, 64)) by default.
     alpha : "auto", "paper" or float, default "auto"
         The ridge: s_k^2; or the paper's 8 s_k (its units are wrong: rescaling the data changes the ranking); or a
         number.
-    normalize : "l2" or None, default "l2"
-        Scale every row to unit length first, as the paper does.
-    score : "max" or "l2", default "max"
-        Largest weight over the directions (paper), or their root sum of squares (robust to rotation).
+    combine : "max" or "l2", default "max"
+        Score a column by its largest weight over the directions (paper), or by their root sum of squares (robust to
+        rotation).
     compensate : bool, default True
         Add Delta back to every s_i^2 before scoring: shrinking makes weak directions look weaker still, and the scores
         are not monotone in s_i. False scores the shrunk values, as printed.
-    half_life : float, optional
-        Rows after which a row counts half, so that the selection follows a drifting stream; Delta fades alike. By
-        default all rows count the same, as in the paper.
-    window : int, optional
-        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
-        32nd of them, and keeps the states of the panes.
 
     Notes
     -----
@@ -102,6 +89,8 @@ class SketchedRidgeSelector(SketchedSelector):
     """
 
     method: ClassVar[str] = "sketched-ridge"
+    # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
+    renamed: ClassVar[dict[str, str]] = {"score": "combine"}
 
     def __init__(
         self,
@@ -110,7 +99,7 @@ class SketchedRidgeSelector(SketchedSelector):
         sketch_size: int | None = None,
         alpha: Alpha = "auto",
         normalize: str | None = "l2",
-        score: str = "max",
+        combine: str = "max",
         compensate: bool = True,
         half_life: float | None = None,
         window: int | None = None,
@@ -120,15 +109,15 @@ class SketchedRidgeSelector(SketchedSelector):
         self.sketch_size = sketch_size
         self.alpha = alpha
         self.normalize = normalize
-        self.score = score
+        self.combine = combine
         self.compensate = compensate
         self.half_life = half_life
         self.window = window
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a score or alpha out of range."""
-        if self.score not in ("max", "l2"):
-            raise BadParameter(f'score must be "max" or "l2", got {self.score!r}')
+        """Raise `BadParameter` for a `combine` or `alpha` out of range."""
+        if self.combine not in ("max", "l2"):
+            raise BadParameter(f'combine must be "max" or "l2", got {self.combine!r}')
         if isinstance(self.alpha, str):
             if self.alpha not in ("auto", "paper"):
                 raise BadParameter(f'alpha must be "auto", "paper" or a number, got {self.alpha!r}')
@@ -138,6 +127,6 @@ class SketchedRidgeSelector(SketchedSelector):
     def _scores(
         self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
-        scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, self.alpha, self.score)
+        scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, self.alpha, self.combine)
         alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
-        return scores, {"alpha": alpha, "score": self.score}, {"ridge": ridge}
+        return scores, {"alpha": alpha, "combine": self.combine}, {"ridge": ridge}

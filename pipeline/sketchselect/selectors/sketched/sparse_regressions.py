@@ -1,4 +1,4 @@
-"""What the selectors share that score columns by the coefficients of lasso regressions with few columns."""
+"""Scores from the coefficients of lasso regressions with few columns."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.summaries.base import require_positive
 
 N_NONZERO = 200
-"""Most columns in a regression, unless told: the coefficients of later ones are small."""
+"""Most columns in a regression by default: the coefficients of later ones are small."""
 
 
 def resolved_nonzero(n_nonzero: Any, n_select: int) -> int:
-    """Return the columns of each regression: as many as are selected, up to `N_NONZERO`, unless told.
+    """Return the number of columns of each regression; min(n_select, `N_NONZERO`) by default.
 
     Raises
     ------
     BadParameter
-        If a number is given that is not a whole one of at least 1.
+        If `n_nonzero` is not a whole number of at least 1.
     """
     return min(n_select, N_NONZERO) if n_nonzero is None else require_positive("n_nonzero", n_nonzero)
 
@@ -27,7 +27,7 @@ def resolved_nonzero(n_nonzero: Any, n_select: int) -> int:
 def with_marginal_order(scores: Floats, marginal: Floats) -> Floats:
     """Return scores in which columns that score 0 follow the others, in the order of `marginal` (not negative).
 
-    They are put below half of the smallest score; those of no marginal either keep 0.
+    Theirs are at most half of the smallest positive score; 0 where the marginal is 0 too.
     """
     used = scores > 0
     floor = float(scores[used].min()) if used.any() else 1.0

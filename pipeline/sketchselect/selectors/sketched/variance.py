@@ -1,4 +1,4 @@
-"""Selection by variance: the plain baseline every other method is to be compared with."""
+"""Selection by variance: the baseline to compare every other method with."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ class VarianceSelector(BaseSelector):
     """Select the columns of largest variance.
 
     Exact: variances come from merged centred sums, so a large mean costs no digits; a constant column scores exactly 0.
-
-    Parameters
-    ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
-    normalize : "l2" or None, default None
-        Scale every row to unit length first.
 
     Examples
     --------

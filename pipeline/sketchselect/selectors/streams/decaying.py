@@ -1,35 +1,22 @@
-"""What selectors share whose sketch may forget."""
+"""Base class of selectors whose sketch can decay."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
-from sketchselect.errors import Incompatible
 from sketchselect.selectors.streams.forgetting import ForgettingSelector
 from sketchselect.summaries import DecayedDirections, FrequentDirections, pick
 
 
 class DecayingSelector(ForgettingSelector):
-    """Base of the selectors from a sketch of the rows, all alike, fading with age, or the last ones alone."""
+    """Base of the selectors from a sketch of all rows, of rows that fade, or of the last rows alone."""
 
     def _sketch(self, size: int) -> FrequentDirections:
-        """Return the description of the sketch, checked."""
+        """Return the description of the sketch; raise `BadParameter` for its parameters."""
         self._check_forgetting()
         if self.half_life is None:
             return FrequentDirections(size=size)
         return DecayedDirections(size=size, half_life=self.half_life)
-
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows to what was seen and select again; rows before them fade, or leave the window.
-
-        Parameters
-        ----------
-        X, y, classes, sample_weight
-            As in `fit`; the batch may have any number of rows.
-        """
-        if hasattr(self, "summary_"):
-            self._require_half_life(self.summary_)
-        return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
@@ -37,20 +24,10 @@ class DecayingSelector(ForgettingSelector):
         Raises
         ------
         Incompatible
-            If there is no summary of the kind this selector needs, or it forgets at another rate.
+            If there is no summary of the kind this selector needs, or its half-life is another one.
         """
         if self.half_life is None:
             return super().fit_summary(pick(summary, *self.requires))
-        found = pick(summary, DecayedDirections.kind)
-        self._require_half_life(found)
-        return super().fit_summary(found)
-
-    def _require_half_life(self, seen: Any) -> None:
-        """Raise `Incompatible` if a sketch forgets at another rate than this selector's."""
-        before = getattr(seen, "half_life", None)
-        if before != self.half_life:
-            was = "does not forget" if before is None else f"has half_life {before:g}"
-            raise Incompatible(
-                f"the sketch of the rows seen so far {was}, this selector has half_life {self.half_life}; set it to "
-                "match, or start with a new selector"
-            )
+        sketch = pick(summary, DecayedDirections.kind)
+        self._require_half_life(sketch)
+        return super().fit_summary(sketch)

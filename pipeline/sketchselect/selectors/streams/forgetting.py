@@ -1,4 +1,4 @@
-"""What selectors share whose streams may forget: a window that old rows leave, where they do not fade."""
+"""Base class of selectors whose old rows can fade, or leave a window of the last ones."""
 
 from __future__ import annotations
 
@@ -16,37 +16,43 @@ from sketchselect.summaries.window import SlidingWindow
 
 
 class ForgettingSelector(BaseSelector):
-    """Base of the selectors that fade rows (`half_life`), or leave out all but the last ones (`window`).
+    """Base of the selectors whose rows can fade (`half_life`), or count only while among the last (`window`).
 
-    With a window `fit` reads the last `window` rows of a source. `partial_fit` keeps the states of a `SlidingWindow`,
-    and selects from the rows that it holds: the last `window` ones, and those before in the same pane.
+    With a window `fit` reads the last `window` rows of a source. `partial_fit` selects from the rows in a
+    `SlidingWindow`: the last `window` ones, and those before in the same pane.
+
+    Parameters
+    ----------
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Only this many of the last rows count, in `fit` too; not together with `half_life`. `partial_fit` rounds up to
+        whole panes of a 32nd of them, and stores the states of the panes.
 
     Attributes
     ----------
     window_ : SlidingWindow
-        After `partial_fit` with a window: which rows count (`start`, `end`), and their states.
+        After `partial_fit` with a window: the rows that count (`start`, `end`), and their states.
     """
 
     half_life: float | None
     window: int | None
 
     def _check_forgetting(self) -> None:
-        """Raise `BadParameter` for a window that is no number of rows, or one beside a half-life."""
+        """Raise `BadParameter` for a window that is no number of rows, or one together with a half-life."""
         if self.window is None:
             return
         require_positive("window", self.window)
         if self.half_life is not None:
-            raise BadParameter(
-                "window and half_life are two ways to forget the same rows; give one of them (the other None)"
-            )
+            raise BadParameter("window and half_life exclude each other; leave one of them out")
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether the rows that count are not all rows."""
+        """Whether only the rows of a window are read."""
         return self.window is not None
 
     def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary of all rows, or of the last ones with a window: no others are read."""
+        """Return the summary of all rows; with a window, of the last ones: no others are read."""
         self._check_forgetting()
         self.__dict__.pop("window_", None)
         if self.window is None:
@@ -55,22 +61,23 @@ class ForgettingSelector(BaseSelector):
         return summarize_source(source, self.summary_description(source.n_columns), options, first_row=first_row).value
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
-        """Add a batch of rows to what was seen and select again; rows before them fade, or leave the window.
+        """Add a batch of rows to the stream and select again; earlier rows fade, or leave the window.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`; the batch may have any number of rows.
         classes : sequence, optional
-            Every class that a later batch may hold, for classification; needed in the first call unless its batch
-            holds them all.
+            Every class that a batch may hold, for classification; needed in the first call unless its batch has them
+            all.
 
         Raises
         ------
         Incompatible
-            If what was seen so far forgets in another way than this selector.
+            If the rows seen so far are in another window, or have another half-life, than this selector's.
         """
         if hasattr(self, "summary_"):
+            self._require_half_life(self.summary_)
             self._require_same_window()
         before = self.__dict__.get("window_")
         try:
@@ -91,10 +98,10 @@ class ForgettingSelector(BaseSelector):
             window = window.update(rows, labels, sample_weight=weights)
         self.window_ = window
         try:
-            found: Summary[Any] = window.summary()
+            last: Summary[Any] = window.summary()
         except NoData:
             return summary
-        return found.with_context(prepare=summary.prepare, feature_names=summary.feature_names)
+        return last.with_context(prepare=summary.prepare, feature_names=summary.feature_names)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary (or the fitting member of a mapping or `Bundle`); all its rows count.
@@ -107,13 +114,23 @@ class ForgettingSelector(BaseSelector):
         self.__dict__.pop("window_", None)
         return super().fit_summary(summary)
 
+    def _require_half_life(self, summary: Any) -> None:
+        """Raise `Incompatible` if the summary of the rows seen so far has another half-life than this selector."""
+        before = getattr(summary, "half_life", None)
+        if before != self.half_life:
+            were = "have no half_life" if before is None else f"have half_life {before:g}"
+            raise Incompatible(
+                f"the rows seen so far {were}, but half_life is {self.half_life}; set it to match, or start a new "
+                "selector"
+            )
+
     def _require_same_window(self) -> None:
-        """Raise `Incompatible` where the rows seen so far are in no window, or in another one, or in one unasked."""
-        held: SlidingWindow[Any] | None = getattr(self, "window_", None)
-        if self.window == (None if held is None else held.rows):
+        """Raise `Incompatible` unless the rows seen so far are in the window of this selector."""
+        window: SlidingWindow[Any] | None = getattr(self, "window_", None)
+        if self.window == (None if window is None else window.rows):
             return
-        was = "are in one summary, which none of them can leave" if held is None else f"are in a window of {held.rows}"
+        was = "are in one summary, which they cannot leave" if window is None else f"are in a window of {window.rows}"
         raise Incompatible(
-            f"the rows seen so far {was}, this selector has window {self.window}; set it to match, or start a new "
-            "selector with partial_fit"
+            f"the rows seen so far {was}, but window is {self.window}; set it to match, or start a new selector with "
+            "partial_fit"
         )

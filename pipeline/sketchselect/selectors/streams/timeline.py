@@ -1,4 +1,4 @@
-"""How the importance of features changes along the rows: scores after every partition, all computed at once."""
+"""Timeline of a selection: scores and supports along the rows, computed in one pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timeline:
     starts : array of int, shape (n_points,)
         Global index of the first row that counts: all 0, unless there is a window.
     scores : array of float, shape (n_points, n_features)
-        NaN where a point has no rows that count (all dropped, or of weight 0).
+        NaN at a point without rows that count (all dropped, or of weight 0).
     supports : list of arrays of int
         Selected columns at each point, ascending.
     feature_names : tuple of str or None
@@ -61,24 +61,24 @@ class Timeline:
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
         """Place of every column at every point, 1 for the best score; ties by the lowest index, NaN last."""
-        found = np.empty(self.scores.shape, dtype=np.int64)
+        ranks = np.empty(self.scores.shape, dtype=np.int64)
         for t, scores in enumerate(self.scores):
-            found[t, rank(scores)] = np.arange(1, scores.size + 1)
-        return found
+            ranks[t, rank(scores)] = np.arange(1, scores.size + 1)
+        return ranks
 
     @cached_property
     def selected(self) -> NDArray[np.bool_]:
         """Whether a column is selected, shape (n_points, n_features)."""
-        found = np.zeros(self.scores.shape, dtype=bool)
+        selected = np.zeros(self.scores.shape, dtype=bool)
         for t, support in enumerate(self.supports):
-            found[t, support] = True
-        return found
+            selected[t, support] = True
+        return selected
 
     @cached_property
     def rises(self) -> Floats:
-        """How far each column rose from the first point to the last: log2(first rank / last rank), negative if it fell.
+        """Rise of each column from the first point to the last: log2(first rank / last rank), negative if it fell.
 
-        1 is to half the rank. 0 for columns that are selected at no point: far from the top, ranks move by chance.
+        A rise of 1 halves the rank. 0 for columns that no point selects: far from the top, ranks move by chance.
         """
         known = np.flatnonzero(~np.isnan(self.scores).all(axis=1))
         if known.size == 0:
@@ -87,11 +87,11 @@ class Timeline:
         return np.where(self.selected.any(axis=0), moved, 0.0)
 
     def risers(self, count: int = 10) -> NDArray[np.int64]:
-        """Return the columns that rose the most, at most `count`, those first that rose farthest."""
+        """Return at most `count` columns that rose, the largest rise first."""
         return _largest(self.rises, count)
 
     def fallers(self, count: int = 10) -> NDArray[np.int64]:
-        """Return the columns that fell the most, at most `count`, those first that fell farthest."""
+        """Return at most `count` columns that fell, the largest fall first."""
         return _largest(-self.rises, count)
 
 
@@ -109,18 +109,18 @@ def timeline(
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     progress: Progress | Callable[..., object] | bool | None = False,
 ) -> Timeline:
-    """Return the scores that a selector gives after every partition of a source: one pass, in parallel.
+    """Return the scores of a selector after every partition of a source: one pass, in parallel.
 
     The state after every partition is the merge of O(log n) nodes of a tree over the partitions (a prefix scan), as are
-    those of sliding windows; none of them leaves its task, only scores do. Same bits on every engine. They are those of
-    `partial_fit`, partition by partition: to rounding for moments, within the guarantee for sketches.
+    those of sliding windows; only scores leave a task. Same bits on every engine. They are those of `partial_fit`,
+    partition by partition: to rounding for moments, within the guarantee for sketches.
 
     Parameters
     ----------
     source : path, URL, array or Matrix
-        Whatever `open_matrix` takes, of shape (n_rows, n_features); its rows in the order of time.
+        Anything `open_matrix` takes, of shape (n_rows, n_features); its rows in the order of time.
     selector : BaseSelector
-        One that selects from one summary of the rows; it is not fitted. With its `half_life`, older rows fade.
+        One that selects from one summary of the rows; it stays unfitted. With its `half_life`, older rows fade.
     y : array or path, optional
         Target, for selectors that learn from one.
     prepare : sequence, optional
@@ -128,27 +128,27 @@ def timeline(
         them from all rows, also for early points.
     window : int, optional
         Rows that count at each point, rounded up to whole partitions; by default those of the selector's window, or
-        all since the first.
+        all rows so far.
     points : int, optional
-        How many points, evenly spaced among the partitions' ends; all of them by default.
+        Number of points, evenly spaced among the partitions' ends; all of them by default.
     sample_weight : array or path of shape (n_rows,), optional
     partition_bytes : int or text, optional
-        Size of a partition, as for `summarize`: what decides how close the points can be. By default small enough for
-        the points and the window that are asked for, and for 16 points.
+        Size of a partition, as for `summarize`: points are at ends of partitions. By default small enough for `points`
+        and `window`, and for 16 points.
     client : optional
-        Where the tasks run, as for `summarize`.
+        Runs the tasks, as for `summarize`.
     checkpoint : path, URL or Checkpoint, optional
-        Where the states of partitions are kept. Running again after rows were appended reads only partitions that are
-        new, or were not full. By default they are held in memory on the engines of this process where they fit, and
-        else in a temporary folder; all workers must be able to write there.
+        Folder of the states of partitions. Running again after rows were appended reads only partitions that are new,
+        or were not full. By default the states stay in memory if the engine is in this process and they fit, otherwise
+        in a temporary folder; all workers must be able to write there.
     progress : bool, Progress or callable
-        Whether, or to what, progress is reported.
+        Reporting of progress, as for `summarize`.
 
     Raises
     ------
     BadParameter
-        For a selector that reads the source in passes of its own; for a window or points that are not positive; for
-        a window beside another one of the selector.
+        For a selector that does not select from one summary of the rows; for a window or points that are not positive;
+        for a window other than the selector's.
     SourceError, WillNotFit, NotFinite, PartitionFailed
         As for `summarize`.
 
@@ -163,59 +163,58 @@ def timeline(
     >>> X = 0.1 * np.random.default_rng(0).standard_normal((400, 20))
     >>> X[:200, 3] *= 50
     >>> X[200:, 7] *= 50
-    >>> found = timeline(X, sks.VarianceSelector(1), window=100, points=4, partition_bytes=100 * 20 * 8)
-    >>> found.rows.tolist(), [support.tolist() for support in found.supports]
+    >>> line = timeline(X, sks.VarianceSelector(1), window=100, points=4, partition_bytes=100 * 20 * 8)
+    >>> line.rows.tolist(), [support.tolist() for support in line.supports]
     ([100, 200, 300, 400], [[3], [3], [7], [7]])
-    >>> found.risers(1).tolist(), found.fallers(1).tolist()
+    >>> line.risers(1).tolist(), line.fallers(1).tolist()
     ([7], [3])
     """
-    given = steps.resolve(prepare)
-    kept = as_checkpoint(checkpoint)
+    resolved = steps.resolve(prepare)
     require_one_summary(selector)
     chosen: BaseSelector = clone(selector)
     matrix = open_matrix(source, nonfinite="missing" if getattr(chosen, "missing", None) is not None else "error")
     target = weight = None
     if chosen.uses_target:
         if y is None:
-            raise BadParameter(f"timeline: {chosen.method} learns from a target; give y")
+            raise BadParameter(f"timeline: {chosen.method} learns from a target; pass y")
         target = open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
         chosen.inspect_target(target)
     if sample_weight is not None:
         weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
-    names = {step.name for step in given}
-    own = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
+    names = {step.name for step in resolved}
+    added = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
     reporting = make_progress(progress)
     with as_engine(client, matrix, target, weight) as engine:
-        options = PassOptions(engine, partition_bytes, kept, reporting)
-        rows = fitted_source(Source(matrix, target, weight, (*given, *own)), options)
+        options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
+        rows = fitted_source(Source(matrix, target, weight, (*resolved, *added)), options)
         return timeline_of(rows, chosen, options, window=window, points=points)
 
 
 def require_one_summary(selector: BaseSelector) -> None:
-    """Raise `BadParameter` unless this is a selector that a timeline can be made with."""
+    """Raise `BadParameter` unless this selector selects from one summary of the rows."""
     if not isinstance(selector, BaseSelector):
         raise BadParameter(f"timeline: expected a selector, got {type(selector).__name__}")
     selector.check_parameters()
-    # A window is what the timeline itself moves along the rows.
+    # The timeline itself moves the window along the rows.
     if (selector.has_own_passes and window_of(selector) is None) or selector.axis != "rows":
         raise BadParameter(
-            f"timeline: {selector.method} reads the source in passes of its own; take a method that selects from one "
-            "summary of the rows, such as sketched-ridge, greedy, pivoted-qr or variance"
+            f"timeline: {selector.method} reads the source in passes of its own; use a method that selects from one "
+            "summary of the rows"
         )
 
 
 def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
-    """Return the rows that count at a point: those of the timeline's window, or of the selector's.
+    """Return the number of rows that count at a point: the timeline's window, or the selector's.
 
     Raises
     ------
     BadParameter
         If both have one, and they differ.
     """
-    own: int | None = getattr(selector, "window", None)
-    if own is not None and window is not None and own != window:
-        raise BadParameter(f"timeline: window is {window}, and the selector's is {own}; give one of them")
-    return window if own is None else own
+    default: int | None = getattr(selector, "window", None)
+    if default is not None and window is not None and default != window:
+        raise BadParameter(f"timeline: window is {window}, but the selector's is {default}; leave one of them out")
+    return window if default is None else default
 
 
 def timeline_of(
@@ -226,7 +225,7 @@ def timeline_of(
     points: int | None = None,
     window: int | None = None,
 ) -> Timeline:
-    """Return the timeline of a source with fitted steps, by an unfitted selector that has looked at its target.
+    """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
 
     Parameters
     ----------
@@ -242,23 +241,23 @@ def timeline_of(
     description = selector.summary_description(source.n_columns)
     score = ScoreAt(selector, source.prepare_labels, source.feature_names)
     with warnings.catch_warnings():
-        # A stream may begin with rows of one value, or with few; what all rows give is warned of by `fit`.
+        # A stream may begin with rows of one value, or with few; `fit` warns for all rows.
         warnings.simplefilter("ignore", UserWarning)
-        found = scan_source(source, description, score, options, points=points, window=window, stage="timeline")
-    starts, stops = np.array(found.spans, dtype=np.int64).T
+        scan = scan_source(source, description, score, options, points=points, window=window, stage="timeline")
+    starts, stops = np.array(scan.spans, dtype=np.int64).T
     return Timeline(
         selector.method,
         stops.copy(),
         starts.copy(),
-        np.stack([scores for scores, _ in found.values]),
-        [support for _, support in found.values],
+        np.stack([scores for scores, _ in scan.values]),
+        [support for _, support in scan.values],
         source.feature_names,
     )
 
 
 @dataclass(frozen=True)
 class ScoreAt:
-    """What a timeline wants of the summary at a point: scores and support.
+    """Scores and support of the summary at a point.
 
     Parameters
     ----------
@@ -275,7 +274,7 @@ class ScoreAt:
     feature_names: tuple[str, ...] | None
 
     def __call__(self, summary: Any) -> tuple[Floats, NDArray[np.int64]]:
-        """Return scores and support of the rows summarised; NaN and none where no rows count."""
+        """Return scores and support of the rows summarised; NaN and no columns if no rows count."""
         labelled = summary.with_context(prepare=self.prepare, feature_names=self.feature_names)
         try:
             # Threads share the selector, and fitting changes it.

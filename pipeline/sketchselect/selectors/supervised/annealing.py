@@ -1,14 +1,15 @@
-"""Feature selection with annealing: gradient steps while columns are removed on a schedule."""
+"""Feature selection with annealing: gradient steps, with columns removed on a schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.selectors.supervised.sized import SizedSelector
 from sketchselect.solvers import Problem, anneal
@@ -16,7 +17,7 @@ from sketchselect.summaries.base import require_positive
 
 
 class FeatureSelectionAnnealing(SizedSelector):
-    """Select columns by descending the least-squares loss and removing the smallest coefficients as it goes (OFSA).
+    """Select columns by gradient descent on the least-squares loss, removing the smallest coefficients (OFSA).
 
     From moments alone. Step e of N keeps ``M_e = k + (p - k) max(0, (N - 2e) / (2 e mu + N))`` columns, so that k are
     left after N/2 steps. Stopping early regularises: for weak signals it detects more than least squares does. For
@@ -24,35 +25,12 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default, unless `criterion` or `cv` is given.
-    criterion : "aic", "bic" or "ebic", optional
-        Choose the number of columns, of some fifty from none to all; each is a run of its own.
-    cv : int, optional
-        Choose it by cross-validated squared error with so many folds of hashed rows, without a further pass.
-    cv_rule : "min" or "1se", default "min"
-        The best number, or the smallest within one standard error of it.
-    ebic_gamma : float, default 0.5
     n_iter : int, optional
         Steps N; 500 by default, 40 with `newton`.
     mu : float, default 1.0
         Speed of removal; larger removes earlier.
     newton : bool, default False
         Newton steps: faster, and better for strong or collinear signals; gradient steps are better for weak ones.
-    task : "regression" or "classification", default "regression"
-        Classes may be numbers or text. The decision is that of linear discriminant analysis on the selected columns.
-    degree : 1 or 2, default 1
-        2 adds all squares and products of the standardised columns, from the same pass.
-    half_life : float, optional
-        Forget: a row counts half after so many rows.
-    window : int, optional
-        Forget otherwise: only the last so many rows count, in `fit` too; `partial_fit` rounds up to whole panes of a
-        32nd of them, and keeps the states of the panes.
-    missing : "pairwise", optional
-        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
-        opened with ``nonfinite="missing"``. Predictions need complete rows.
-    random_state : int, default 0
-        Seed of the folds.
 
     Notes
     -----
@@ -78,35 +56,18 @@ class FeatureSelectionAnnealing(SizedSelector):
         criterion: str | None = None,
         cv: int | None = None,
         *,
-        cv_rule: str = "min",
-        ebic_gamma: float = 0.5,
         n_iter: int | None = None,
         mu: float = 1.0,
         newton: bool = False,
-        task: str = "regression",
-        degree: int = 1,
-        half_life: float | None = None,
-        window: int | None = None,
-        missing: str | None = None,
-        random_state: int = 0,
+        **shared: Unpack[SupervisedKeywords],
     ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.criterion = criterion
-        self.cv = cv
-        self.cv_rule = cv_rule
-        self.ebic_gamma = ebic_gamma
+        super().__init__(n_features_to_select, criterion, cv, **shared)
         self.n_iter = n_iter
         self.mu = mu
         self.newton = newton
-        self.task = task
-        self.degree = degree
-        self.half_life = half_life
-        self.window = window
-        self.missing = missing
-        self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         if self.n_iter is not None:
             require_positive("n_iter", self.n_iter, 2)

@@ -1,4 +1,4 @@
-"""The base of all supervised selectors: from moments of columns and target to a sparse linear model."""
+"""Base class of all supervised selectors: from moments of columns and target to a sparse linear model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SupervisedSelector(ModelFitter):
     requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         if self.task not in ("regression", "classification"):
             raise BadParameter(f'task must be "regression" or "classification", got {self.task!r}')
         if self.degree not in (1, 2) or isinstance(self.degree, bool):
@@ -49,9 +49,7 @@ class SupervisedSelector(ModelFitter):
         if self.n_features_to_select is not None:
             super()._n_select(int(np.iinfo(np.int64).max))
             if self.cv is not None:
-                raise BadParameter(
-                    "n_features_to_select and cv both choose the model; give one of them (the other None)"
-                )
+                raise BadParameter("n_features_to_select and cv both choose the model; leave one of them out")
         model_choice.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
         if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
             raise BadParameter(f"random_state must be a whole number (the folds' seed), got {self.random_state!r:.40}")
@@ -59,11 +57,11 @@ class SupervisedSelector(ModelFitter):
             if self.cv is not None:
                 raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")
             if self.degree == 2 or self.missing is not None:
-                raise BadParameter("half_life goes with degree=1 and missing=None only")
+                raise BadParameter("half_life needs degree=1 and missing=None")
         self._check_forgetting()
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn the classes, or check that the target is numbers."""
+        """Learn the classes, or check that the target is numeric."""
         if self.task == "classification":
             self._seen_classes = supervised_target.classes_of(y)
             supervised_target.require_several(self._seen_classes)
@@ -76,7 +74,7 @@ class SupervisedSelector(ModelFitter):
         elif self.task != "classification":
             raise BadParameter('classes are for task="classification"; leave the argument out')
         else:
-            self._seen_classes = supervised_target.given_classes(classes)
+            self._seen_classes = supervised_target.checked_classes(classes)
             supervised_target.require_several(self._seen_classes)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
@@ -92,17 +90,15 @@ class SupervisedSelector(ModelFitter):
         return moments if self.cv is None else Folds(moments, self.cv, seed=self.random_state)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Any:
-        """Add a batch of rows to what was seen and fit again, from all rows so far, decayed, or those in the window.
+        """Add a batch of rows to the stream and fit again, from all its rows, decayed, or those in the window.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : sequence, optional
-            Every class that a later batch may hold; needed in the first call unless its batch holds them all.
+            Every class that a batch may hold; needed in the first call unless its batch has them all.
         """
-        if hasattr(self, "summary_"):
-            self._require_half_life(self.summary_)
         with warnings.catch_warnings():
             # A stream may begin with rows of one value, or with few.
             for early in (ConstantTarget, ConstantColumns, Interpolation):
@@ -110,12 +106,12 @@ class SupervisedSelector(ModelFitter):
             return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Any:
-        """Fit from moments: `Moments`, `Folds` of them, `DecayedMoments`, or a mapping or `Bundle` that holds one.
+        """Fit from moments: `Moments`, `Folds` of them, `DecayedMoments`, or a mapping or `Bundle` with one of these.
 
         Raises
         ------
         Incompatible
-            If there are none, they hold no target, they are not in folds although `cv` asks for them, or the target's
+            If there are none, they have no target, they are not in folds although `cv` needs them, or the target's
             kind (numbers, classes) is not that of the task.
         """
         self.check_parameters()
@@ -124,29 +120,19 @@ class SupervisedSelector(ModelFitter):
             kinds = ("folds",)
         elif self.half_life is not None:
             kinds = ("decayed-moments",)
-        found = pick(summary, *kinds)
+        moments = pick(summary, *kinds)
         if self.half_life is not None:
-            self._require_half_life(found)
-        return super().fit_summary(found)
-
-    def _require_half_life(self, seen: Any) -> None:
-        """Raise `Incompatible` if moments forget at another rate than this estimator's."""
-        before = getattr(seen, "half_life", None)
-        if before != self.half_life:
-            was = "do not forget" if before is None else f"have half_life {before:g}"
-            raise Incompatible(
-                f"the moments of the rows seen so far {was}, this estimator has half_life {self.half_life}; set it to "
-                "match, or start with a new estimator"
-            )
+            self._require_half_life(moments)
+        return super().fit_summary(moments)
 
     def _n_select(self, n_features: int) -> int:
-        # 0 stands for "as many as the criterion says"
+        # 0 leaves the number to the criterion.
         return 0 if self.n_features_to_select is None else super()._n_select(n_columns(n_features, self.degree))
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
-            have = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
-            raise Incompatible(f"the moments of the rows seen so far {have}, cv is {self.cv}; set it to match")
+            were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
+            raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
         design = design_of(summary, self.task, self.degree, with_folds=self.cv is not None)
         fitted = self._fit_design(design, n_select or None)
         self.path_ = fitted.path
@@ -163,7 +149,7 @@ class SupervisedSelector(ModelFitter):
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)
-        # The selection, which the job works with, is of columns; the estimator's answers are of what it fitted.
+        # The selection, which the job uses, is of columns; the estimator's attributes are of the terms it fitted.
         self.support_, self.scores_ = self._terms, self._term_scores
         return self
 
@@ -172,5 +158,5 @@ class SupervisedSelector(ModelFitter):
 
 
 def n_columns(n_features: int, degree: int) -> int:
-    """Return the columns of the design: with degree 2 also every square and product."""
+    """Return the number of columns of the design: with degree 2 also every square and product."""
     return n_features if degree == 1 else n_features + n_features * (n_features + 1) // 2

@@ -1,4 +1,4 @@
-"""Fitting the models of a supervised selector to a design, and taking one of them."""
+"""Models of a supervised selector fitted to a design, and the choice of one of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -21,20 +21,20 @@ from sketchselect.solvers import Problem, least_squares
 
 
 class ConstantTarget(UserWarning):
-    """The target does not vary, so that no column can explain it."""
+    """Warning that the target does not vary, so that no column can explain it."""
 
 
 class ConstantColumns(UserWarning):
-    """No column varies, so that none can explain the target."""
+    """Warning that no column varies, so that none can explain the target."""
 
 
 class Interpolation(UserWarning):
-    """An unregularised model has a coefficient for every row, and so fits whatever the target is."""
+    """Warning that an unregularised model has a coefficient for every row, and so fits any target."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a supervised selector learned: the models it compared, the one it took, and a score for each column."""
+    """A supervised selector's result: the models, the chosen one in original units, and a score for each column."""
 
     path: ModelPath
     scores: Floats
@@ -43,25 +43,85 @@ class Fitted:
     selection: Selection
 
 
-class ModelFitter(LinearPredictor):
-    """From a design to the chosen model: what `SupervisedSelector` does between its moments and its attributes."""
+class SupervisedKeywords(TypedDict, total=False):
+    """Parameters of every supervised selector that are passed by keyword."""
 
-    # parameters that every subclass declares in its constructor
-    n_features_to_select: int | None
-    criterion: Any
-    cv: int | None
-    cv_rule: Any
+    cv_rule: str
     ebic_gamma: float
-    task: Any
+    task: str
     degree: int
-    refit: bool
     half_life: float | None
     window: int | None
-    missing: Any
+    missing: str | None
     random_state: int
+
+
+class ModelFitter(LinearPredictor):
+    """Base class of supervised selectors: parameters, and the models of a design.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        Half of the columns by default, unless `criterion` or `cv` is set.
+    criterion : "aic", "bic" or "ebic", optional
+        Choose the number of columns, of some fifty from none to all.
+    cv : int, optional
+        Choose it by cross-validated squared error, with this number of folds. The folds are hashed rows, their moments
+        come from the same one pass.
+    cv_rule : "min" or "1se"
+        The best model, or the sparsest within one standard error of it.
+    ebic_gamma : float
+        Weight of the number of possible models in "ebic", from 0 to 1.
+    task : "regression" or "classification"
+        Classes may be numbers or text; two become a target of +-1, several an indicator each. The decision is that of
+        linear discriminant analysis on the fitted scores.
+    degree : 1 or 2
+        2 adds all squares and products of the standardised columns, from the same pass; `coef_`, `support_` and
+        `transform` are then of these terms.
+    missing : "pairwise", optional
+        NaN in X are missing values: use every pair of present ones. A matrix that was opened before must have been
+        opened with ``nonfinite="missing"``. Predictions need complete rows.
+    random_state : int
+        Seed of the folds.
+    """
+
     _seen_classes: tuple[Any, ...] | None
 
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        criterion: str | None = None,
+        cv: int | None = None,
+        *,
+        cv_rule: str = "min",
+        ebic_gamma: float = 0.5,
+        task: str = "regression",
+        degree: int = 1,
+        half_life: float | None = None,
+        window: int | None = None,
+        missing: str | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.criterion: Any = criterion
+        self.cv = cv
+        self.cv_rule: Any = cv_rule
+        self.ebic_gamma = ebic_gamma
+        self.task = task
+        self.degree = degree
+        self.half_life = half_life
+        self.window = window
+        self.missing: Any = missing
+        self.random_state = random_state
+
     # --- what a new method implements --------------------------------------------------------------------------
+
+    refit: bool
+
+    @property
+    def refits(self) -> bool:
+        """Whether the chosen model is the unregularised fit of its columns."""
+        return bool(self.refit)
 
     @abstractmethod
     def _models(
@@ -73,22 +133,17 @@ class ModelFitter(LinearPredictor):
         ----------
         problem : Problem
         size : int or None
-            Columns wanted: the models may end with the first of so many.
+            Number of columns to select: the models may end with the first of that size.
         values : sequence of float or None
             Alphas (or numbers of columns) of exactly these models, for cross-validation.
         """
 
     def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:
-        """Return the model that a parameter names outright, or None."""
+        """Return the index of the model that a parameter names, or None."""
         return None
 
-    @property
-    def refits(self) -> bool:
-        """Whether the chosen model is the unregularised fit of its columns."""
-        return bool(self.refit)
-
     parameter: ClassVar[str] = "n_features"
-    """What tells the models of a path apart: "alpha" or "n_features"."""
+    """The quantity that the models of a path differ in: "alpha" or "n_features"."""
 
     def _fit_design(self, design: Design, size: int | None) -> Fitted:
         """Return the model of a design; pure."""
@@ -101,8 +156,8 @@ class ModelFitter(LinearPredictor):
         elif not problem.active.any():
             warnings.warn(
                 ConstantColumns(
-                    "no column varies (beyond the rounding of its mean, or by more than 1e-152): none is selected, and "
-                    "the target's mean is predicted"
+                    "no column varies (by more than the rounding of its mean, or 1e-152): none is selected, and the "
+                    "target's mean is predicted"
                 ),
                 stacklevel=6,
             )
@@ -147,7 +202,7 @@ class ModelFitter(LinearPredictor):
             )
 
     def _path(self, problem: Problem, size: int | None, constant: bool) -> tuple[Sequence[Candidate], Floats | None]:
-        """Return the models; one without columns for a target that cannot be explained."""
+        """Return the models; only one, without columns, for a target that no column can explain."""
         p, q = problem.xy.shape
         if constant or not problem.active.any():
             return [Candidate.of(problem, 0.0, np.zeros((p, q)))], None
@@ -159,8 +214,8 @@ class ModelFitter(LinearPredictor):
         def solve(problem: Problem) -> Sequence[Candidate]:
             if not problem.active.any():
                 return [Candidate.of(problem, v, np.zeros(problem.xy.shape)) for v in values]
-            found = self._models(problem, None, values)[0]
-            return [refitted(problem, c) for c in found] if self.refit else found
+            candidates = self._models(problem, None, values)[0]
+            return [refitted(problem, c) for c in candidates] if self.refit else candidates
 
         return model_choice.cross_validation_errors(solve, design.splits(), len(path))
 
@@ -196,7 +251,7 @@ class ModelFitter(LinearPredictor):
         return Fitted(path, strengths, dense, intercept, selection)
 
     def _resolved(self, path: ModelPath) -> dict[str, Any]:
-        """Return the parameters as plain values: those that give this selection again."""
+        """Return the parameters that repeat this selection, as plain values."""
         out: dict[str, Any] = {}
         for name, value in self.get_params(deep=False).items():
             out[name] = np.asarray(value).tolist() if isinstance(value, (np.generic, np.ndarray)) else value

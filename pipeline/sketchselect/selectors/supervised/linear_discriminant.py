@@ -1,4 +1,4 @@
-"""From a regression on class indicators to a classifier: the linear discriminant of the regression's scores."""
+"""Linear discriminant of a regression on class indicators, which makes it a classifier."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def class_statistics(problem: Problem, n_classes: int) -> tuple[Floats, Floats]:
 
 
 def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Floats, Floats]:
-    """Return coefficients and intercepts of the log posterior odds that a selected model gives.
+    """Return coefficients and intercepts of the log posterior odds of a selected model.
 
     The regression's scores ``t = B'x`` have class means m_k and a common covariance V within the classes, both known
     from the moments; the discriminant is ``log prior_k + t'V^-1 m_k - m_k'V^-1 m_k / 2``. For a model that is the
@@ -76,7 +76,7 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     means = b.T @ d
     total = b.T @ correlation @ b
     within = total - (means * priors) @ means.T
-    # Classes that the scores separate without error would have infinite odds: their spread is taken for 1e-6 sd.
+    # Classes that the scores separate without error would have infinite odds: their spread is set to 1e-6 sd.
     spread = max(float(np.trace(total)), np.finfo(np.float64).tiny)
     squares, axes = np.linalg.eigh((within + within.T) / 2.0)
     squares = np.maximum(squares, _LEAST_SPREAD * spread)

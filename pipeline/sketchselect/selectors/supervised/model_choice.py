@@ -1,4 +1,4 @@
-"""Which model of a path to take: by its number of columns, an information criterion, or cross-validation."""
+"""Choice of a model from a path: by its number of columns, an information criterion, or cross-validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     solve : callable
         Training problem -> its models, one for each value of the path.
     splits : iterable of (Problem, Moments)
-        For each fold, all other rows and the fold's own moments.
+        For each fold, the problem of all other rows and the moments of the fold.
     n_models : int
         Models on the path.
     """
@@ -75,12 +75,12 @@ def best_by_size(candidates: Sequence[Candidate], n_select: int) -> int:
     """Return the last of the models with the most columns that are at most `n_select`."""
     sizes = np.array([c.support.size if c.support.size <= n_select else -1 for c in candidates])
     if sizes.max() < 0:
-        raise BadParameter(f"every model of the given alphas has more than {n_select} columns; add a larger alpha")
+        raise BadParameter(f"at each of these alphas the model has more than {n_select} columns; add a larger alpha")
     return int(np.flatnonzero(sizes == sizes.max())[-1])
 
 
 def usable_folds(rows: Sequence[float]) -> list[int]:
-    """Return the folds that hold rows; raise unless two do.
+    """Return the folds that have rows; raise unless there are two.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def usable_folds(rows: Sequence[float]) -> list[int]:
 
 
 def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: object) -> None:
-    """Raise `BadParameter` for a way of choosing a model that does not exist."""
+    """Raise `BadParameter` for a parameter of the choice of the model that is out of range."""
     if criterion is not None and criterion not in CRITERIA:
         raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
     if cv is not None and (isinstance(cv, bool) or not isinstance(cv, (int, np.integer)) or cv < 2):

@@ -1,4 +1,4 @@
-"""The models an estimator chose from: one per regularisation strength or per number of columns."""
+"""Path of models to choose from: one per regularisation strength or per number of columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CRITERIA = ("aic", "bic", "ebic")
 
 
 class Units(Protocol):
-    """What standardised coefficients need to become those of the data: means and scales."""
+    """Means and scales that turn standardised coefficients into those of the data."""
 
     @property
     def mean(self) -> Floats:
@@ -40,7 +40,7 @@ class Candidate:
     Parameters
     ----------
     value : float
-        What tells it from the others: alpha, or the number of columns.
+        Its place on the path: alpha, or the number of columns.
     support : array of int, shape (k,)
         Its columns, ascending.
     coef : array of shape (k, n_targets)
@@ -58,7 +58,7 @@ class Candidate:
     def of(cls, problem: Problem, value: float, coef: Floats, support: NDArray[np.int64] | None = None) -> Candidate:
         """Return the model with these coefficients of all columns, shape (p,) or (p, n_targets).
 
-        The support is that of the rows that are not zero, unless it is given.
+        The support is by default that of the rows that are not zero.
         """
         rows = coef[:, None] if coef.ndim == 1 else coef
         s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
@@ -72,7 +72,7 @@ class Candidate:
         return np.asarray(np.count_nonzero(self.coef, axis=0), dtype=np.int64)
 
     def original_units(self, units: Units) -> tuple[Floats, Floats]:
-        """Return the coefficients of the support, shape (k, n_targets), and intercepts, in the data's own units."""
+        """Return the coefficients of the support, shape (k, n_targets), and intercepts, in the data's units."""
         coef: Floats = self.coef / units.scale[self.support, None]
         intercept: Floats = units.y_mean - units.mean[self.support] @ coef
         return coef, intercept
@@ -86,12 +86,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ModelPath:
-    """All models that were compared, from the sparsest on, and what speaks for each.
+    """All models that were compared, from the sparsest on, with their criteria and errors.
 
     Parameters
     ----------
     parameter : "alpha" or "n_features"
-        What `values` are.
+        The quantity in `values`.
     candidates : sequence of Candidate
         The models.
     mean, scale, y_mean : array
@@ -105,7 +105,7 @@ class ModelPath:
     ebic_gamma : float
         Weight of the extended part of EBIC.
     chosen : int
-        Index of the model that was taken.
+        Index of the chosen model.
     cv_errors : array of shape (m, n_folds) or None
         Mean squared error of each model (refitted without the fold) on each fold; in squared units of the target,
         summed over targets.
@@ -128,7 +128,7 @@ class ModelPath:
 
     @property
     def model(self) -> Candidate:
-        """The model that was taken."""
+        """The chosen model."""
         return self.candidates[self.chosen]
 
     @property
@@ -143,7 +143,7 @@ class ModelPath:
 
     @property
     def n_nonzero(self) -> NDArray[np.int64]:
-        """Columns in use by each model, shape (m,)."""
+        """Columns of each model, shape (m,)."""
         return np.array([c.support.size for c in self.candidates], dtype=np.int64)
 
     @property
@@ -194,7 +194,7 @@ class ModelPath:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure, without a window, by default.
+            Axes to draw on; a new figure, without a window, by default.
         """
         if ax is None:
             from matplotlib.figure import Figure
@@ -204,7 +204,7 @@ class ModelPath:
         place = {int(j): i for i, j in enumerate(used)}
         lines = np.zeros((len(self), used.size))
         for i, candidate in enumerate(self.candidates):
-            # Of several targets the size of the row says how strongly a column is in use.
+            # For several targets a column's strength is the norm of its row.
             height = candidate.coef[:, 0] if candidate.coef.shape[1] == 1 else np.linalg.norm(candidate.coef, axis=1)
             lines[i, [place[int(j)] for j in candidate.support]] = height
         values = self.values

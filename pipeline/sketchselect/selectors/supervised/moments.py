@@ -1,4 +1,4 @@
-"""From a summary of columns and target to the standardised least-squares problem that the solvers take."""
+"""Design of a supervised selector: the standardised least-squares problem of a summary of columns and target."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sketchselect.summaries.moments.polynomial import pair_indices, polynomial_n
 
 @dataclass(frozen=True)
 class Expansion:
-    """The polynomial terms of rows: ``z_j`` and ``z_i z_j`` with ``z = (x - mean) / scale``.
+    """Polynomial terms of rows: ``z_j`` and ``z_i z_j`` with ``z = (x - mean) / scale``.
 
     Parameters
     ----------
     mean, scale : array of shape (p,)
-        Of the columns in the data the model was fitted to.
+        Means and standard deviations of the columns in the data of the fit.
     """
 
     mean: Floats
@@ -40,7 +40,7 @@ class Expansion:
         return first, second
 
     def of_rows(self, rows: Any, terms: NDArray[np.int64]) -> Floats:
-        """Return the values of some terms, shape (n_rows, n_terms)."""
+        """Return the values of these terms, shape (n_rows, n_terms)."""
         first, second = self.columns(terms)
         used, place = np.unique(np.concatenate([first, second[second >= 0]]), return_inverse=True)
         block = rows[:, used].toarray() if hasattr(rows, "toarray") else rows[:, used]
@@ -53,7 +53,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Design:
-    """What a supervised selector works on.
+    """Problem that a supervised selector solves, and its origin.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Design:
     names, source_names : tuple of str or None
         Names of the problem's columns (terms), and of the data's.
     expansion : Expansion or None
-        How rows become terms, with degree 2.
+        The terms of a row, with degree 2.
     n_source : int
         Columns of the data.
     moments : summary
@@ -83,18 +83,18 @@ class Design:
     folds: Any = None
 
     def splits(self) -> Iterator[tuple[Problem, Any]]:
-        """Yield for every fold with rows the problem without it, and its own moments; one at a time in memory."""
+        """Yield for every fold with rows the problem of the other rows, and its moments; one at a time in memory."""
         for i in usable_folds([fold.weight for fold in self.folds]):
             yield problem_of(self._terms(self.folds.complement(i))), self._terms(self.folds[i])
 
     def _terms(self, moments: Any) -> Any:
-        """Return the moments of the design's columns; polynomial terms are standardised alike in all folds."""
+        """Return the moments of the design's columns; all folds have the same scale of polynomial terms."""
         return moments if self.expansion is None else moments.expanded(self.expansion.mean, self.expansion.scale)
 
     def exact_fit(self, columns: NDArray[np.int64]) -> tuple[Floats, Floats] | None:
-        """Return least squares of these columns in original units, where the moments keep a triangular factor.
+        """Return least squares of these columns in original units from the triangular factor of the moments.
 
-        It has twice the digits that the covariance leaves. None without a factor, or for dependent columns.
+        It has twice the digits of a solution from the covariance. None without a factor, or for dependent columns.
         """
         if getattr(self.moments, "method", None) != "qr" or not columns.size:
             return None
@@ -105,7 +105,7 @@ class Design:
         return coef, intercept
 
     def source_columns(self, terms: NDArray[np.int64], scores: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Return the data's columns that these terms use, and a score of each: the best of its terms."""
+        """Return the data's columns in these terms, and a score of each: the best of its terms."""
         if self.expansion is None:
             return terms, scores
         first, second = self.expansion.columns(np.arange(scores.size))
@@ -122,26 +122,26 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Desi
     Raises
     ------
     Incompatible
-        If the summary keeps no target, one of another kind than the task's, or moments of another degree.
+        If the summary has no target, one of another kind than the task's, or moments of another degree.
     EmptyInput
-        If fewer than two folds hold rows.
+        If fewer than two folds have rows.
     """
     folds: Any = summary if isinstance(summary, Folds) else None
     moments: Any = folds.total if folds is not None else summary
     if folds is not None and not isinstance(moments, Moments):
-        raise Incompatible(f"this needs folds of moments; given: folds of {moments.kind}")
+        raise Incompatible(f"folds of moments are needed, got folds of {moments.kind}")
     if moments.n_targets < 1:
-        raise Incompatible("this summary holds no target; collect it with one: summarize(X, Moments(), y=target)")
+        raise Incompatible("this summary has no target; collect it with one: summarize(X, Moments(), y=target)")
     classes = getattr(moments, "classes", None)
     if task == "classification" and classes is None:
         raise Incompatible(
-            "the target of this summary is numbers; collect it with Moments(classes=[...]) for a classification"
+            "the target of this summary is numeric; collect it with Moments(classes=[...]) for a classification"
         )
     if task == "regression" and classes is not None:
         raise Incompatible('the target of this summary is classes; set task="classification"')
     if getattr(moments, "degree", 1) != degree:
         raise Incompatible(
-            f"this summary holds moments of degree {getattr(moments, 'degree', 1)}, the estimator's degree is {degree}"
+            f"this summary has moments of degree {getattr(moments, 'degree', 1)}, the estimator's degree is {degree}"
         )
     names, expansion, terms = moments.feature_names, None, moments
     if degree == 2:
@@ -163,12 +163,12 @@ def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Desi
 def problem_of(moments: Any) -> Problem:
     """Return the standardised problem of plain moments."""
     if not np.max(moments.weight, initial=0.0) > 0:
-        raise EmptyInput("no rows with a positive weight are left to fit to")
+        raise EmptyInput("there are no rows with a positive weight to fit to")
     if not moments.n_effective > 0:
-        raise BadParameter("the weights of the rows are so small that their squares are zero; give larger ones")
+        raise BadParameter("the weights of the rows are so small that their squares are zero; use larger ones")
     covariance = moments.covariance()  # a new array each time: the problem takes its memory
     if getattr(moments, "missing", None) == "pairwise":
-        # Each entry comes from other rows, so that the whole need not be a covariance.
+        # Each entry comes from other rows, so that the matrix need not be a covariance.
         covariance = nearest_psd(covariance)
     return standardize(
         covariance,

@@ -1,16 +1,17 @@
-"""The base of the penalised estimators: a path of models from strong to weak regularisation."""
+"""Base class of penalised estimators: a path of models from strong to weak regularisation."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors.supervised.base import SupervisedSelector
+from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
 from sketchselect.solvers.ranking import row_norms
@@ -20,29 +21,83 @@ _ZOOMS = 3
 _ZOOM_POINTS = 13
 
 
+class PathKeywords(SupervisedKeywords, total=False):
+    """Parameters of every penalised estimator that are passed by keyword."""
+
+    alpha: float | None
+    n_alphas: int
+    alpha_ratio: float | None
+    adaptive: bool
+    refit: bool
+    tol: float
+
+
 class PenalizedPath(SupervisedSelector):
     """Base of `LassoPath`, `ElasticNetPath`, `MCPPath` and `SCADPath`.
 
     All minimise ``(1/2n) ||y - Xb||^2 + sum_j f_j P(b_j; alpha)`` over standardised columns, from moments alone, along
     a decreasing sequence of alpha with warm starts. For several targets (or classes) the penalty is on
-    the norm of a column's coefficients, so that they share a support; give targets comparable units then.
+    the norm of a column's coefficients, so that they share a support; bring targets to comparable units then.
+
+    Parameters
+    ----------
+    alphas : sequence of float, optional
+        Regularisation strengths, scaled as in scikit-learn for standardised columns; by default `n_alphas` of them,
+        geometric from the one where the first column enters down to `alpha_ratio` times it.
+    n_features_to_select : int, optional
+        Take the last model with at most this number of columns, alpha refined between the grid's values. It may have
+        fewer: duplicated columns enter together, and along the path of a concave penalty others may too.
+    criterion : "aic", "bic" or "ebic"
+        Chooses the model unless `alpha`, `n_features_to_select` or `cv` is set.
+    cv : int, optional
+        Number of folds: the model of least cross-validated squared error. The folds are hashed rows, their moments come
+        from the same one pass.
+    alpha : float, optional
+        Take the model at this alpha.
+    n_alphas : int
+        Number of alphas.
+    alpha_ratio : float, optional
+        1e-3 if there are more rows than columns, else 5e-2.
+    adaptive : bool
+        Weight each column's penalty by the inverse of its pilot coefficient (adaptive lasso, Zou 2006).
+    refit : bool
+        Replace the model's coefficients by the unregularised least-squares fit of its columns.
+    tol : float
+        Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     """
 
     parameter: ClassVar[str] = "alpha"
 
-    alphas: Any
-    alpha: float | None
-    n_alphas: int
-    alpha_ratio: float | None
-    adaptive: bool
-    tol: float
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        n_features_to_select: int | None = None,
+        criterion: str = "ebic",
+        cv: int | None = None,
+        *,
+        alpha: float | None = None,
+        n_alphas: int = 100,
+        alpha_ratio: float | None = None,
+        adaptive: bool = False,
+        refit: bool = False,
+        tol: float = 1e-10,
+        **shared: Unpack[SupervisedKeywords],
+    ) -> None:
+        super().__init__(n_features_to_select, criterion, cv, **shared)
+        self.alphas = alphas
+        self.alpha = alpha
+        self.n_alphas = n_alphas
+        self.alpha_ratio = alpha_ratio
+        self.adaptive = adaptive
+        self.refit = refit
+        self.tol = tol
 
     @abstractmethod
     def _penalty(self) -> Penalty:
         """Return the penalty, checked."""
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         self._penalty()
         if self.criterion is None:
@@ -55,34 +110,34 @@ class PenalizedPath(SupervisedSelector):
             _positive("alpha", self.alpha)
             for name in ("n_features_to_select", "cv"):
                 if getattr(self, name) is not None:
-                    raise BadParameter(f"alpha and {name} both choose the model; give one of them (the other None)")
+                    raise BadParameter(f"alpha and {name} both choose the model; leave one of them out")
         if self.alphas is not None:
-            given = np.asarray(self.alphas)
-            numbers = given.dtype.kind in "fiu" and given.ndim == 1 and given.size > 0
-            if not numbers or not (np.isfinite(given) & (given > 0)).all():
+            alphas = np.asarray(self.alphas)
+            is_sequence = alphas.dtype.kind in "fiu" and alphas.ndim == 1 and alphas.size > 0
+            if not is_sequence or not (np.isfinite(alphas) & (alphas > 0)).all():
                 raise BadParameter("alphas must be a sequence of finite numbers above 0; one number is `alpha`")
 
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None
     ) -> tuple[Sequence[Candidate], Floats | None]:
         pilot = _pilot(problem) if self.adaptive else np.zeros(0)
-        # A target that no column explains at all leaves nothing to weigh by.
+        # If no column explains the target, there is nothing to weight by.
         factors = adaptive_factors(pilot) if pilot.any() else None
         alphas = self._grid(problem, factors) if values is None else np.asarray(values)
         if size is None:
             # As many columns as rows fit anything: no criterion compares such models.
-            own = values is None and self.alphas is None and self.alpha is None
-            return self._solve(problem, alphas, factors, max(int(problem.n) - 2, 1) if own else None), None
+            is_default = values is None and self.alphas is None and self.alpha is None
+            return self._solve(problem, alphas, factors, max(int(problem.n) - 2, 1) if is_default else None), None
         return self._exactly(problem, size, alphas, factors), None
 
     def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:
         return None if self.alpha is None else len(candidates) - 1
 
     def _grid(self, problem: Problem, factors: Floats | None) -> Floats:
-        """Return the alphas, descending: given, or geometric from where the first column enters."""
+        """Return the alphas, descending: the parameter's, or geometric from where the first column enters."""
         if self.alphas is not None:
-            given = np.unique(np.asarray(self.alphas, dtype=np.float64))[::-1]
-            return given if self.alpha is None else np.append(given[given > self.alpha], float(self.alpha))
+            alphas = np.unique(np.asarray(self.alphas, dtype=np.float64))[::-1]
+            return alphas if self.alpha is None else np.append(alphas[alphas > self.alpha], float(self.alpha))
         pull = row_norms(problem.xy)
         if factors is not None:
             pull = pull / factors
@@ -116,22 +171,22 @@ class PenalizedPath(SupervisedSelector):
     def _exactly(self, problem: Problem, size: int, alphas: Floats, factors: Floats | None) -> list[Candidate]:
         """Return a path that ends with the last model of at most `size` columns, alpha refined to reach it.
 
-        A column enters at a time along a path of convex penalties, so that a fine grid meets every size, unless columns
-        are duplicates. Those of MCP and SCAD may jump: then the model has fewer columns than asked for.
+        Along a path of a convex penalty columns enter one by one, so that a fine grid has every size, unless columns
+        are duplicates. Paths of MCP and SCAD may jump: then the model has fewer columns.
         """
         if self.alphas is not None:
             return self._solve(problem, alphas, factors)
-        found = self._solve(problem, alphas, factors, size)
-        if len(found) == len(alphas) and found[-1].support.size < size:
+        models = self._solve(problem, alphas, factors, size)
+        if len(models) == len(alphas) and models[-1].support.size < size:
             alphas = np.concatenate([alphas, np.geomspace(alphas[-1], alphas[-1] * 1e-4, int(self.n_alphas) // 2)[1:]])
-            found = self._solve(problem, alphas, factors, size)
+            models = self._solve(problem, alphas, factors, size)
         for _ in range(_ZOOMS):
-            n = len(found)
-            if n == len(alphas) or found[-1].support.size == size:
+            n = len(models)
+            if n == len(alphas) or models[-1].support.size == size:
                 break
             alphas = np.concatenate([alphas[: n - 1], np.geomspace(alphas[n - 1], alphas[n], _ZOOM_POINTS)])
-            found = self._solve(problem, alphas, factors, size)
-        return found
+            models = self._solve(problem, alphas, factors, size)
+        return models
 
 
 def models_of(problem: Problem, path: Path) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""Using a fitted linear model: predictions, scores and selected columns of any source, a band of rows at a time."""
+"""Use of a fitted linear model: predictions, scores and selected columns of any source, partition by partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _classifies(estimator: Any) -> bool:
 
 
 class LinearPredictor(ForgettingSelector):
-    """What supervised selectors share once they are fitted: `predict`, `decision_function`, `score`, `transform`."""
+    """Base class of fitted linear models: `predict`, `decision_function`, `score`, `transform`."""
 
     task: Any
     coef_: Floats
@@ -43,7 +43,7 @@ class LinearPredictor(ForgettingSelector):
         Parameters
         ----------
         X : anything `open_matrix` takes
-            Read a band at a time; the rows are prepared as those of the fit were.
+            Read partition by partition; its rows go through the steps of the fit.
         """
         values = self._linear(X)
         if self.task != "classification":
@@ -54,10 +54,10 @@ class LinearPredictor(ForgettingSelector):
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Floats:
-        """Return the log odds of the second class, shape (n_rows,), or log posteriors up to a constant of each row.
+        """Return the log odds of the second class, shape (n_rows,), or log posteriors, shape (n_rows, n_classes).
 
-        Those are of shape (n_rows, n_classes). They assume classes of equal, normal spread (linear discriminant
-        analysis); as a ranking they assume nothing.
+        Log posteriors are up to a constant for each row. Both assume normal classes of equal spread (linear
+        discriminant analysis); as a ranking they assume nothing.
         """
         values = self._linear(X)
         return values[:, 0] if values.shape[1] == 1 else values
@@ -86,7 +86,7 @@ class LinearPredictor(ForgettingSelector):
         return self._terms
 
     def _bands(self, X: Any) -> Any:
-        """Yield the prepared rows, band after band."""
+        """Yield the prepared rows, partition by partition."""
         matrix = self._open(X, reset=False)
         steps = self._steps()
         edges = row_partitions(matrix, DEFAULT_PARTITION_BYTES).edges
@@ -97,9 +97,9 @@ class LinearPredictor(ForgettingSelector):
             yield prepare.apply_steps(steps, rows, position=a, address=matrix.address)
 
     def set_prepare(self, steps: Sequence[Any]) -> Self:
-        """Give the fitted steps that the rows of the fit were prepared with: what is predicted is prepared alike.
+        """Set the fitted steps of the rows of the fit, for the rows of predictions.
 
-        Only for models of a summary whose rows went through steps with statistics of all rows (tf-idf, standardise).
+        Needed for models of a summary whose steps have statistics of all rows (tf-idf, standardise).
 
         Parameters
         ----------
@@ -112,30 +112,31 @@ class LinearPredictor(ForgettingSelector):
             If their labels are not those of the summary; the message names both.
         """
         check_is_fitted(self, "coef_")
-        given = prepare.resolve(steps)
-        if prepare.labels(given) != self.summary_.prepare:
+        resolved = prepare.resolve(steps)
+        if prepare.labels(resolved) != self.summary_.prepare:
             raise Incompatible(
-                f"the rows of the fit were prepared by {list(self.summary_.prepare)}, the steps given are "
-                f"{list(prepare.labels(given))}"
+                f"the rows of the fit were prepared by {list(self.summary_.prepare)}, but these steps are "
+                f"{list(prepare.labels(resolved))}"
             )
-        self.steps_ = given
+        self.steps_ = resolved
         return self
 
     def _steps(self) -> tuple[prepare.Step, ...]:
-        """Return the steps that the rows of the fit were prepared with."""
-        given: tuple[prepare.Step, ...] = getattr(self, "steps_", ())
-        wanted: tuple[str, ...] = self.summary_.prepare
-        steps = given if prepare.labels(given) == wanted else prepare.resolve(wanted)
+        """Return the steps of the rows of the fit."""
+        steps: tuple[prepare.Step, ...] = getattr(self, "steps_", ())
+        labels: tuple[str, ...] = self.summary_.prepare
+        if prepare.labels(steps) != labels:
+            steps = prepare.resolve(labels)
         waiting = next((step for step in steps if not step.is_fitted), None)
         if waiting is not None:
             raise BadParameter(
-                f"the rows of the fit were prepared by {waiting.label!r}, whose statistics a summary does not hold; "
-                "give them with set_prepare(sketchselect.fit_prepare(source, steps, fitted=...).steps)"
+                f"the rows of the fit were prepared by {waiting.label!r}, whose statistics are not in the summary; "
+                "pass them to set_prepare(sketchselect.fit_prepare(source, steps, fitted=...).steps)"
             )
         return steps
 
     def _columns(self, rows: Array) -> Any:
-        """Return the design's selected columns of a band."""
+        """Return the selected columns of the design, for these rows."""
         if self._expansion is not None:
             return self._expansion.of_rows(rows, self._terms)
         return rows[:, self._terms]
@@ -143,14 +144,14 @@ class LinearPredictor(ForgettingSelector):
     def transform(self, X: Any) -> Any:
         """Return the selected columns; with degree=2 the selected polynomial terms, of standardised columns.
 
-        Columns come as `BaseSelector.transform` gives them, terms as an array.
+        Columns are returned as by `BaseSelector.transform`, terms as an array.
         """
         if self._check_fitted() is not None and self._expansion is None:
             return super().transform(X)
         return np.concatenate([self._columns(rows) for rows in self._bands(X)])
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return the selected columns in their places, zeros in the others; not possible for polynomial terms."""
+        """Return rows with the selected columns, and zeros in the others; not possible for polynomial terms."""
         if self._check_fitted() is not None and self._expansion is not None:
             raise BadParameter("polynomial terms have no inverse; use degree=1")
         return super().inverse_transform(X)

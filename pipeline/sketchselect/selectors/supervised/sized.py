@@ -1,4 +1,4 @@
-"""The base of the supervised selectors whose models are told apart by their number of columns."""
+"""Base class of supervised selectors whose models differ in their number of columns."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SizedSelector(SupervisedSelector):
         """Return a model of each of these sizes (ascending, at least 1), and the scores of all columns."""
 
     def _n_select(self, n_features: int) -> int:
-        given = super()._n_select(n_features)
-        if given == 0 and self.criterion is None and self.cv is None:
+        n_select = super()._n_select(n_features)
+        if n_select == 0 and self.criterion is None and self.cv is None:
             return max(n_columns(n_features, self.degree) // 2, 1)
-        return given
+        return n_select
 
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None
@@ -51,6 +51,6 @@ class SizedSelector(SupervisedSelector):
         # A fold may leave a column constant.
         sizes = [min(int(v), n_active) for v in values]
         positive = [s for s in sizes if s > 0]
-        found, scores = self._of_sizes(problem, positive) if positive else ([], np.zeros(problem.scale.size))
-        nothing = [Candidate.of(problem, 0.0, np.zeros(problem.xy.shape)) for s in sizes if s == 0]
-        return [*nothing, *found], scores
+        candidates, scores = self._of_sizes(problem, positive) if positive else ([], np.zeros(problem.scale.size))
+        empty = [Candidate.of(problem, 0.0, np.zeros(problem.xy.shape)) for s in sizes if s == 0]
+        return [*empty, *candidates], scores

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.readers import Matrix, Vector
@@ -25,18 +25,18 @@ from sketchselect.summaries.base import require_positive
 
 
 class StabilitySelector(BaseSelector):
-    """Select the columns that a supervised selector picks on most halves of the rows; one pass in all.
+    """Select the columns that a supervised selector selects on most halves of the rows; one pass in all.
 
-    The rows are hashed into buckets whose moments are kept. Merging half of the buckets gives the moments of half of
-    the rows exactly, the others those of the complementary half: the estimator selects q columns on each, and a column
-    is kept if it was among them in at least `threshold` of the halves. The expected number of columns kept although
-    they carry nothing is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if they are exchangeable and
-    the estimator is no worse than guessing.
+    The rows are hashed into buckets, and the summary is the moments of each. Half of the buckets, merged, are exactly
+    the moments of half of the rows, the others those of the complementary half: the estimator selects q columns on
+    each, and a column is selected if it is among them in at least `threshold` of the halves. The expected number of
+    selected columns that are unrelated to the target is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if
+    such columns are exchangeable and the estimator is no worse than guessing.
 
     Parameters
     ----------
     estimator : supervised selector, optional
-        What selects on each half; `LassoPath` by default. Its way of choosing the model is replaced by q columns.
+        Selector of each half; `LassoPath` by default. Its choice of the model is replaced by q columns.
     max_false : float, default 1.0
         Bound on the expected number of false selections; decides q.
     threshold : float, default 0.7
@@ -44,7 +44,7 @@ class StabilitySelector(BaseSelector):
     n_pairs : int, default 25
         Pairs of complementary halves.
     n_buckets : int, default 16
-        Even; moments kept are so many times those of the rows.
+        Number of buckets, even; the summary has the moments of each.
     random_state : int, default 0
         Seed of buckets and halves.
 
@@ -53,7 +53,7 @@ class StabilitySelector(BaseSelector):
     scores_ : array of shape (n_features_in_,)
         Share of the halves in which the column was selected.
     error_bound_ : float
-        The bound, with the mean number of columns that the halves really selected.
+        The bound, with the mean number of columns selected on the halves as q.
 
     Notes
     -----
@@ -90,15 +90,14 @@ class StabilitySelector(BaseSelector):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter that is wrong whatever the data are."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         base = self.estimator
         if base is not None and not isinstance(base, SupervisedSelector):
             kind = type(base).__name__
             raise BadParameter(f"estimator must be a supervised selector such as LassoPath(), got {kind}")
-        if base is not None and base.half_life is not None:
-            raise BadParameter("half_life and stability selection exclude each other: halves of the rows have no time")
-        if base is not None and base.window is not None:
-            raise BadParameter("window and stability selection exclude each other: halves of the rows have no time")
+        for name in ("half_life", "window"):
+            if getattr(base, name, None) is not None:
+                raise BadParameter(f"halves of the rows have no order: use an estimator without {name}")
         for name, low, high in (("max_false", 0.0, np.inf), ("threshold", 0.5, 1.0)):
             value = getattr(self, name)
             number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
@@ -118,7 +117,7 @@ class StabilitySelector(BaseSelector):
         return base
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn the classes, or check that the target is numbers, as the estimator does."""
+        """Learn the classes, or check that the target is numeric, as the estimator does."""
         base = self._base()
         base.inspect_target(y)
         self._seen_classes = getattr(base, "_seen_classes", None)
@@ -148,11 +147,11 @@ class StabilitySelector(BaseSelector):
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds != self.n_buckets:
             raise BadParameter(
-                f"this summary is in {summary.n_folds} folds, n_buckets is {self.n_buckets}; set it to match"
+                f"this summary is in {summary.n_folds} folds, but n_buckets is {self.n_buckets}; set it to match"
             )
         task, degree = self._base().task, self._base().degree
         if degree != 1:
-            raise BadParameter("stability selection is of columns: use an estimator of degree=1")
+            raise BadParameter("stability selection selects columns, not terms: use an estimator with degree=1")
         p = summary.n_features
         share = 2.0 * float(self.threshold) - 1.0
         q = min(max(int(np.sqrt(share * p * float(self.max_false))), 1), p)
@@ -160,13 +159,18 @@ class StabilitySelector(BaseSelector):
         frequency: Floats = np.zeros(p)
         sizes = []
         with warnings.catch_warnings():
-            # Half of the rows may happen to have one value of the target, or be few.
+            # Half of the rows may have one value of the target, or be few.
             for expected in (ConstantTarget, ConstantColumns, Interpolation):
                 warnings.simplefilter("ignore", expected)
             for pair in range(int(self.n_pairs)):
                 first = self._halves(pair)
                 for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):
                     half = reduce(lambda a, b: a.merge(b), (summary[int(i)] for i in buckets))
+                    if not half.weight > 0:
+                        raise EmptyInput(
+                            f"a half of the rows is empty: n_samples = {summary.n_rows} is too few for n_buckets = "
+                            f"{self.n_buckets}, or too few have a positive weight"
+                        )
                     design = design_of(half, task, degree, with_folds=False)
                     support = base._fit_design(design, q).path.model.support
                     frequency[support] += 1.0
@@ -189,8 +193,3 @@ class StabilitySelector(BaseSelector):
             },
             diagnostics={"expected_false_bound": self.error_bound_},
         )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags

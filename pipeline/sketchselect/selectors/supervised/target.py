@@ -1,4 +1,4 @@
-"""Targets of supervised selectors: what they must be, and the classes they hold."""
+"""Targets of supervised selectors: checks, and the classes of a classification."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sketchselect.readers import Vector
 
 Task = Literal["regression", "classification"]
 MAX_CLASSES = 1000
-"""More than these are a number taken for a class: their summary would not fit either."""
+"""More distinct values are numbers, not classes: their summary would not fit in memory either."""
 
 _RUN = 1 << 20
 
 
 def check_target(y: Vector) -> None:
-    """Raise unless the target of a regression is finite numbers; a target that is computed is left to the pass."""
+    """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
     if y.dtype.kind == "U":
-        raise BadParameter(f'target {y.address}: holds text; set task="classification" to take it for classes')
+        raise BadParameter(f'target {y.address} is text; set task="classification" to use it as classes')
     if y.in_memory and y.dtype.kind == "f":
         _require_finite(y, y.read(0, y.n_rows), 0)
 
@@ -36,28 +36,28 @@ def classes_of(y: Vector) -> tuple[Any, ...]:
         Naming the first row without a label.
     """
     if len(y.shape) == 2 and y.shape[1] != 1:
-        raise BadParameter(f"target {y.address}: has {y.shape[1]} columns; give one label per row for a classification")
-    found: Array = np.empty(0, dtype=y.dtype)
+        raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
+    distinct: Array = np.empty(0, dtype=y.dtype)
     for start in range(0, y.n_rows, _RUN):
         labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
         if labels.dtype.kind == "f":
             _require_finite(y, labels, start)
-        found = np.unique(np.concatenate([found.astype(labels.dtype), labels]) if found.size else labels)
-        if found.size > MAX_CLASSES:
+        distinct = np.unique(np.concatenate([distinct.astype(labels.dtype), labels]) if distinct.size else labels)
+        if distinct.size > MAX_CLASSES:
             raise BadParameter(
                 f"target {y.address}: more than {MAX_CLASSES} distinct values, Unknown label type: continuous numbers "
                 'are no classes; set task="regression"'
             )
-    if found.dtype.kind == "f" and (found != np.round(found)).any():
+    if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
         raise BadParameter(
             f"target {y.address}: Unknown label type: continuous numbers are no classes; "
-            'set task="regression", or give whole numbers or text'
+            'set task="regression", or use whole numbers or text'
         )
-    return tuple(found.tolist())
+    return tuple(distinct.tolist())
 
 
-def given_classes(classes: Any) -> tuple[Any, ...]:
-    """Return the classes that the caller of `partial_fit` named, ascending, as Python values."""
+def checked_classes(classes: Any) -> tuple[Any, ...]:
+    """Return the argument `classes` of `partial_fit`, ascending, as Python values."""
     array = np.asarray(classes)
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel().tolist()):
         array = array.astype(str)
@@ -67,11 +67,11 @@ def given_classes(classes: Any) -> tuple[Any, ...]:
 
 
 def require_several(classes: tuple[Any, ...]) -> None:
-    """Raise unless there are two classes at least."""
+    """Raise unless there are at least two classes."""
     if len(classes) < 2:
         raise BadParameter(
-            "the target holds one class only; a classification needs two at least (in a stream, name all classes in "
-            "the first call: partial_fit(X, y, classes=...))"
+            "the target has only one class; a classification needs at least two (in a stream, pass all classes in the "
+            "first call: partial_fit(X, y, classes=...))"
         )
 
 
@@ -86,7 +86,7 @@ def _require_finite(y: Vector, values: Array, start: int) -> None:
 
 
 def one_column(y: Any, task: str) -> Any:
-    """Return labels given as a table of one column as a vector, with scikit-learn's warning."""
+    """Return labels in a table of one column as a vector, with scikit-learn's warning."""
     if isinstance(y, np.ndarray) and y.dtype.kind == "O":
         kinds = {isinstance(entry, str) for entry in y.ravel().tolist()}
         if len(kinds) > 1 or not all(isinstance(e, (str, float, int, bool, np.generic)) for e in y.ravel().tolist()):
@@ -103,7 +103,6 @@ def with_task(tags: Any, task: str) -> Any:
     """Return scikit-learn's tags of a transformer that also predicts."""
     from sklearn.utils import ClassifierTags, RegressorTags
 
-    tags.target_tags.required = True
     if task == "classification":
         tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
     else:

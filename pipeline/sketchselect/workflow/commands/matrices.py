@@ -40,9 +40,7 @@ def cluster_on_selection(
     if fitted is None and prepare is None:
         fitted = preparing.beside(selection.parent, steps)
     settings = {"steps": list(steps), "fitted": fitted}
-    config = job_of(
-        source, options, settings, execution, {"method": "variance"}, cluster=cluster, output={"dir": str(output)}
-    )
+    config = job_of(source, options, settings, execution, cluster=cluster, output={"dir": str(output)})
     return run_given(config, given, fresh=fresh, progress=True).summary()
 
 

@@ -34,15 +34,19 @@ def job_of(
     options: Mapping[str, Any],
     prepare: Sequence[str] | Mapping[str, Any],
     execution: Mapping[str, Any],
-    select: Mapping[str, Any],
     **sections: Mapping[str, Any],
 ) -> JobConfig:
-    """Return the command line's options as a checked job, so that they get the job file's messages."""
+    """Return the command line's options as a checked job, so that they get the job file's messages.
+
+    The job's method is never used: these commands select nothing.
+    """
+    from sketchselect.selectors.sketched.variance import VarianceSelector
+
     return load_job(
         {
             "input": {"url": source, **{k: v for k, v in options.items() if v is not None}},
             "prepare": dict(prepare) if isinstance(prepare, Mapping) else {"steps": list(prepare)},
-            "select": dict(select),
+            "select": {"method": VarianceSelector.method},
             "execution": {k: v for k, v in execution.items() if v is not None},
             **sections,
         }

@@ -157,7 +157,7 @@ def summarize_to_file(
         raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
     # "missing" is checked above: in a job it depends on the method, of which there is none here.
     checked = {**options, "nonfinite": "error"} if missing else options
-    config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution, {"method": "variance"})
+    config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution)
     given = config.input
     nonfinite = "missing" if missing else given.nonfinite
     matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)

@@ -299,6 +299,7 @@ class _Walk:
         plan = JobPlan(
             source=self.session.matrix.describe(),
             method=self.config.select.method,
+            reads_columns=self.session.selector.reads_columns,
             place=place,
             passes=tuple(self.passes),
             idle_nbytes=idle,

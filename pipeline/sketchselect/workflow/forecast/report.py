@@ -159,6 +159,8 @@ class JobPlan:
         What the manifest says of the source.
     method : str
         Of selection.
+    reads_columns : bool
+        Whether the method reads the source by columns.
     place : ClusterSpec
         What it is planned for.
     passes : tuple of PlannedPass
@@ -177,6 +179,7 @@ class JobPlan:
 
     source: dict[str, Any]
     method: str
+    reads_columns: bool
     place: ClusterSpec
     passes: tuple[PlannedPass, ...]
     idle_nbytes: int | None = None

@@ -77,14 +77,10 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
         yield (
             f"{plan.source['shape'][1]} columns are so many that their co-moment is made in {len(panels)} passes, each "
             f"of which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
-            "process; sketched-ridge, leverage or variance take one pass"
+            "process; a method that selects from a sketch takes one pass"
         )
     read = [one for one in on_workers if one.stage == "collect"]
-    if (
-        sum(one.bytes_read for one in read)
-        and plan.method in ("online-leverage", "leverage")
-        and read[0].rows == (plan.source["shape"][1])
-    ):
+    if plan.reads_columns and any(one.bytes_read for one in read):
         yield (
             f"{plan.method} reads columns: there are {read[0].partitions} bands of them, and from a store that is "
             'chunked by rows each band reads every chunk. Rechunk it, or set read = "rows" where the method has that'

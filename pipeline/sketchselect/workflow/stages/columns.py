@@ -17,7 +17,7 @@ from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import file_digest
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
-from sketchselect.workflow.stages.method import column_partition_bytes, description, reads_columns, require_weights
+from sketchselect.workflow.stages.method import column_partition_bytes, description, require_weights
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 from sketchselect.workflow.stages.reuse import (
     invalidate_results,
@@ -91,7 +91,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         if reusable(session, "collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
         options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
-        if reads_columns(selector):
+        if selector.reads_columns:
             size = column_partition_bytes(session.config.execution.partition_bytes)
             options = options.but(partition_bytes=size)
         collected: Summary[Any]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import make_selector, method_parameters
-from sketchselect.job.schema import METHODS_WITHOUT_WEIGHTS, JobConfig
+from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Matrix, Vector
+from sketchselect.selectors.registry import METHODS
 
 if TYPE_CHECKING:
     from sketchselect.execution import Source
@@ -73,7 +74,7 @@ def check_against_source(config: JobConfig, matrix: Matrix, n_columns: int | Non
         what = "columns" if most == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} wanted, {address} has {most} {what}")
     rank = select.parameters.get("n_components")
-    if select.method in ("sketched-ridge", "sketched-lasso") and isinstance(rank, int) and rank >= n_columns > 1:
+    if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
     if config.cluster is not None and config.cluster.n_clusters > n_rows:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
@@ -100,16 +101,11 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
     except BadParameter as error:
         where = f"{matrix.address} has {source.n_columns} columns"
         raise ConfigError(f"select: {_in_words_of_job(error)} ({where})") from None
-    if reads_columns(selector):
+    if selector.reads_columns:
         from sketchselect.readers import row_partitions
         from sketchselect.selectors.leverage.column_streams import column_source
 
         row_partitions(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
-
-
-def reads_columns(selector: BaseSelector) -> bool:
-    """Return whether the method's own passes are over bands of columns."""
-    return selector.axis == "columns" or getattr(selector, "read", "rows") == "columns"
 
 
 def column_partition_bytes(partition_bytes: int | None) -> int | None:
@@ -129,10 +125,10 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
     if config.cluster is None or config.cluster.weighted is False:
         return
     method = config.select.method if selection is None else selection.method
-    if selection is None and method not in METHODS_WITHOUT_WEIGHTS:
+    if selection is None and METHODS[method].has_weights:
         return
     if selection is None or selection.weights is None:
+        weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
         raise ConfigError(
-            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or take a method whose "
-            "theory weighs the columns (online-leverage, leverage, deterministic, randomized, hybrid)"
+            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
         )

@@ -1,0 +1,139 @@
+"""Parameters of selectors: documentation and signatures, with those that a base class declares."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TypedDict, Unpack, get_type_hints
+
+import pytest
+
+import sketchselect as sks
+from sketchselect.selectors import METHODS
+from sketchselect.selectors.parameters import inherit_parameters
+
+SELECTORS = [*METHODS.values(), sks.StabilitySelector]
+
+
+def entries(cls) -> list[str]:
+    section = re.search(r"\nParameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.getdoc(cls), re.DOTALL)
+    return [line for line in section[1].splitlines() if not line.startswith(" ")]
+
+
+@pytest.mark.parametrize("cls", SELECTORS)
+def test_help_documents_every_parameter_once_in_the_order_of_the_signature(cls):
+    parameters = inspect.signature(cls).parameters
+    assert [entry.split(" : ")[0] for entry in entries(cls)] == list(parameters)
+    assert inspect.getdoc(cls).count("\nParameters\n") == 1
+    for entry, parameter in zip(entries(cls), parameters.values(), strict=True):
+        default = parameter.default
+        if isinstance(default, (int, float)):
+            assert f"default {default}" in entry or "optional" not in entry
+        assert default is not None or entry.endswith(("optional", "default None")), entry
+
+
+@pytest.mark.parametrize("cls", SELECTORS)
+def test_signature_names_and_types_are_those_of_the_attributes(cls):
+    parameters = inspect.signature(cls).parameters
+    assert set(parameters) == set(vars(cls())) == set(cls().get_params())
+    assert set(get_type_hints(cls.__init__)) == {*parameters, "return"}
+    assert not {"args", "shared", "keywords"} & set(parameters)
+
+
+def test_penalised_estimators_differ_by_their_own_parameters_alone():
+    lasso = inspect.signature(sks.LassoPath).parameters
+    for cls, own in ((sks.ElasticNetPath, "l1_ratio"), (sks.MCPPath, "gamma"), (sks.SCADPath, "gamma")):
+        parameters = inspect.signature(cls).parameters
+        assert set(parameters) == {*lasso, own}
+        for name in lasso:
+            assert (parameters[name].default, parameters[name].annotation) == (
+                lasso[name].default,
+                lasso[name].annotation,
+            )
+
+
+def test_unknown_parameters_are_refused():
+    with pytest.raises(TypeError, match="alpah"):
+        sks.MCPPath(alpah=1.0)
+
+
+class Keywords(TypedDict, total=False):
+    depth: int
+
+
+class Base:
+    """Base.
+
+    Parameters
+    ----------
+    depth : int
+        Levels of the tree.
+    name : str, optional
+        Label.
+    """
+
+    def __init__(self, name: str | None = None, *, depth: int = 3) -> None:
+        self.name, self.depth = name, depth
+
+
+def test_shared_keywords_and_their_documentation_are_inherited():
+    class Derived(Base):
+        """Derived.
+
+        Further text.
+
+        Parameters
+        ----------
+        width : float
+            Of a leaf.
+
+        Notes
+        -----
+        A note.
+        """
+
+        def __init__(self, width: float = 0.5, name: str | None = "a", **shared: Unpack[Keywords]) -> None:
+            super().__init__(name, **shared)
+            self.width = width
+
+    inherit_parameters(Derived)
+    assert [(p.name, p.kind.name, p.default) for p in inspect.signature(Derived).parameters.values()] == [
+        ("width", "POSITIONAL_OR_KEYWORD", 0.5),
+        ("name", "POSITIONAL_OR_KEYWORD", "a"),
+        ("depth", "KEYWORD_ONLY", 3),
+    ]
+    assert (
+        Derived.__doc__
+        == inspect.cleandoc(
+            """Derived.
+
+        Further text.
+
+        Parameters
+        ----------
+        width : float, default 0.5
+            Of a leaf.
+        name : str, optional
+            Label.
+        depth : int, default 3
+            Levels of the tree.
+
+        Notes
+        -----
+        A note.
+        """
+        )
+        + "\n"
+    )
+    assert vars(Derived(1.0, depth=7)) == {"width": 1.0, "name": "a", "depth": 7}
+
+
+def test_a_class_without_documented_parameters_stays_as_it_is():
+    class Plain:
+        """Plain."""
+
+        def __init__(self, size: int = 1) -> None:
+            self.size = size
+
+    inherit_parameters(Plain)
+    assert Plain.__doc__ == "Plain."
