@@ -24,6 +24,8 @@ RANKS = {
     "_text": 0,
     "_version": 0,
     "errors": 0,
+    "_memory": 0,
+    "_progress": 0,
     "linalg": 1,
     "solvers": 2,
     "summaries": 2,

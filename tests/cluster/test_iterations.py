@@ -14,10 +14,10 @@ import pytest
 import zarr
 from tests.passing import serial
 
+from sketchselect._progress import Progress
 from sketchselect.cluster import fit_kmeans
 from sketchselect.cluster.kmeans import iterations
 from sketchselect.execution import Checkpoint, Source
-from sketchselect.execution.progress import Progress
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs

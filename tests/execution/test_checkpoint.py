@@ -7,11 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
+from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
 from sketchselect.execution.checkpoints import fingerprint as fingerprints
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
-from sketchselect.execution.progress import Progress
 from sketchselect.readers import open_vector
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 

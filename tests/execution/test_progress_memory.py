@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import zarr
 
+from sketchselect._progress import Bar, Lines, Progress
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, Source, make_progress, summarize
 from sketchselect.execution.graph.tree import make_tree
-from sketchselect.execution.memory.projection import PROCESS_NBYTES, projection, require_fit
-from sketchselect.execution.progress import Bar, Lines, Progress
+from sketchselect.execution.projection import PROCESS_NBYTES, projection, require_fit
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 
 
 def test_lines_tell_bytes_rate_and_time_left(monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("sketchselect.execution.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("sketchselect._progress.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     lines = Lines(stream, every=5.0)
     lines.start("summarize", 100 * 2**20, 50)

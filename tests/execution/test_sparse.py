@@ -13,7 +13,7 @@ import zarr
 from sketchselect.errors import NotFinite, WillNotFit
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, as_engine, summarize, summarize_source
 from sketchselect.execution.graph.tree import make_tree
-from sketchselect.execution.memory.projection import projection
+from sketchselect.execution.projection import projection
 from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_partitions

@@ -10,10 +10,10 @@ from sklearn.preprocessing import StandardScaler, normalize
 from tests.passing import serial
 
 import sketchselect as sks
+from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Source, fit_steps
 from sketchselect.execution.engine import LocalEngine
-from sketchselect.execution.progress import Progress
 from sketchselect.prepare import apply_steps, resolve
 from sketchselect.summaries import decode, encode
 
@@ -224,7 +224,7 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 
 def test_projection_counts_what_steps_hold_and_copy(counts):
     from sketchselect.execution.graph.tree import make_tree
-    from sketchselect.execution.memory.projection import projection
+    from sketchselect.execution.projection import projection
     from sketchselect.readers import row_partitions
 
     matrix = sks.open_matrix(counts.astype(float))

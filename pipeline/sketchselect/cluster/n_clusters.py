@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect import prepare as steps
+from sketchselect._progress import make_progress
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of, refine
 from sketchselect.errors import BadParameter, Incompatible
@@ -16,7 +17,6 @@ from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.client import as_engine
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.progress import make_progress
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.arrays import Array, Floats

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._progress import Progress, make_progress
 from sketchselect.execution.api import fit_prepare, open_source, summarize
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine, LocalEngine
 from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
-from sketchselect.execution.memory.projection import Projection
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.projection import Projection
 from sketchselect.execution.run import PassStats, Reduced, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source

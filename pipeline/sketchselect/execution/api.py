@@ -8,13 +8,13 @@ from typing import Any
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
+from sketchselect._progress import Progress, make_progress
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint, as_checkpoint
 from sketchselect.execution.client import as_engine
 from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.progress import Progress, make_progress
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.summaries import Bundle, Summary

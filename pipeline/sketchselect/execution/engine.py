@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from sketchselect._memory import peak_nbytes
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.graph.inputs import pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
-from sketchselect.execution.memory.process import peak_nbytes
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from sketchselect._progress import Progress
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
-from sketchselect.execution.progress import Progress
 
 
 @dataclass(frozen=True)

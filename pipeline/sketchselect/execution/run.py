@@ -13,8 +13,8 @@ from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.passes import Pass, never_saved
 from sketchselect.execution.graph.tasks import PassSpec, save_if_due
 from sketchselect.execution.graph.tree import make_tree
-from sketchselect.execution.memory.projection import projection, require_fit
 from sketchselect.execution.options import PassOptions
+from sketchselect.execution.projection import projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 from sketchselect.readers.byte_sizes import parse_bytes

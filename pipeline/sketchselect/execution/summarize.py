@@ -8,8 +8,8 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import digest
-from sketchselect.execution.memory.projection import Projection
 from sketchselect.execution.options import PassOptions
+from sketchselect.execution.projection import Projection
 from sketchselect.execution.run import (
     PassStats,
     Reduced,

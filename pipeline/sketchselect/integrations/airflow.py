@@ -61,7 +61,7 @@ def run_stage(
     SketchSelectError
         For other errors, such as a lost cluster: the next try resumes from the checkpoints.
     """
-    from sketchselect.execution.progress import Lines
+    from sketchselect._progress import Lines
 
     with plain_failures():
         return str(stages.run_stage(stage, job, overrides, cluster=cluster, progress=Lines(sys.stdout)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sketchselect.execution.progress import Progress
+from sketchselect._progress import Progress
 from sketchselect.integrations import missing_extra, stages
 
 try:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block, join_blocks
 from sketchselect.execution.engine import Engine, LocalEngine
 from sketchselect.execution.graph.inputs import futures_client
-from sketchselect.execution.memory.process import available_nbytes
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source

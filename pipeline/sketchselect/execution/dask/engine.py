@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, TypeVar
 
+from sketchselect._memory import peak_nbytes
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
 from sketchselect.execution.checkpoints.files import is_url
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
@@ -12,7 +13,6 @@ from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
 from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.passes import Pass
-from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from sketchselect.execution.graph.inputs import Graph, Inputs, pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
-from sketchselect.execution.memory.projection import SENT_AHEAD
+from sketchselect.execution.projection import SENT_AHEAD
 
 T = TypeVar("T")
 

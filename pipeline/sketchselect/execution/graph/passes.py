@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from dask.task_spec import List, Task, TaskRef
 
+from sketchselect._progress import Progress
 from sketchselect.execution.graph.inputs import Graph, Inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec, SavedName, Span, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
-from sketchselect.execution.memory.projection import Projection
-from sketchselect.execution.progress import Progress
+from sketchselect.execution.projection import Projection
 from sketchselect.readers.base import Partitions
 
 T = TypeVar("T")

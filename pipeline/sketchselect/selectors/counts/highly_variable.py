@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sketchselect._memory import available_nbytes
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.execution.memory.process import available_nbytes
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector

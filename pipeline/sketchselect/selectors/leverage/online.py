@@ -11,8 +11,8 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
-from sketchselect.execution.memory.projection import PROCESS_NBYTES
 from sketchselect.execution.options import PassOptions
+from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed

@@ -20,11 +20,11 @@ from sketchselect.execution import Checkpoint, Progress, Source, as_engine, make
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.fitting import fitted_source
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.scan import scan_source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import rank
+from sketchselect.selectors.streams.scan import scan_source
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.inputs import Inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, read_block
-from sketchselect.execution.memory.process import can_reset, peak_nbytes, resident_nbytes
-from sketchselect.execution.memory.projection import PROCESS_NBYTES, Projection
+from sketchselect.execution.projection import PROCESS_NBYTES, Projection
 from sketchselect.execution.source import Block
 from sketchselect.linalg.threads import one_blas_thread
 
@@ -256,7 +256,7 @@ def idle_worker_nbytes() -> int:
     code = (
         "import distributed.worker, distributed.nanny, sketchselect.execution.graph.tasks, zarr, numpy\n"
         "import sketchselect as sks\n"
-        "from sketchselect.execution.memory.process import peak_nbytes\n"
+        "from sketchselect._memory import peak_nbytes\n"
         "rows = numpy.random.default_rng(0).random((64, 8))\n"
         "kinds = {'a': sks.ColumnStats(), 'b': sks.FrequentDirections(4), 'c': sks.Moments()}\n"
         "sks.summarize(rows, kinds, prepare=['l2'], client='serial')\n"

@@ -15,17 +15,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._memory import resident_nbytes
+from sketchselect._progress import Progress
 from sketchselect.cluster import reassign_source
 from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, reduce_blocks, summarize_source
 from sketchselect.execution.engine import available_cores
-from sketchselect.execution.memory.process import resident_nbytes
-from sketchselect.execution.progress import Progress
-from sketchselect.execution.scan import scan_pass
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
+from sketchselect.selectors.streams.scan import scan_pass
 from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._text import format_seconds
-from sketchselect.execution.memory.projection import PROCESS_NBYTES
+from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:

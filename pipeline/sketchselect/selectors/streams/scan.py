@@ -18,8 +18,8 @@ from sketchselect.execution.graph.inputs import Graph, Inputs
 from sketchselect.execution.graph.passes import Pass, Ready
 from sketchselect.execution.graph.tasks import Part, PassSpec, load_part, sum_accounts
 from sketchselect.execution.graph.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, MergeTree, Node
-from sketchselect.execution.memory.projection import projection, require_fit
 from sketchselect.execution.options import PassOptions
+from sketchselect.execution.projection import projection, require_fit
 from sketchselect.execution.run import (
     PassStats,
     node_index,

@@ -1,1 +1,0 @@
-"""Memory that a pass will need, and memory of processes."""
