@@ -24,6 +24,7 @@ RANKS = {
     "_version": 0,
     "errors": 0,
     "linalg": 1,
+    "location": 1,
     "solvers": 2,
     "summaries": 2,
     "readers": 2,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
+from sketchselect.location import Location, locate
 from sketchselect.readers.arrays.anndata_xarray import anndata_matrix, is_anndata, is_xarray, xarray_matrix
 from sketchselect.readers.arrays.dask import DaskMatrix, is_dask
 from sketchselect.readers.arrays.numpy_scipy import SparseMatrix, array_matrix, frame_matrix
@@ -15,7 +16,6 @@ from sketchselect.readers.checks import require_policy
 from sketchselect.readers.files.matrix_market import ENDINGS as MARKET
 from sketchselect.readers.files.matrix_market import open_market_matrix
 from sketchselect.readers.files.parquet import is_parquet, open_parquet_matrix
-from sketchselect.readers.location import Location, locate
 from sketchselect.readers.zarr.array import MissingPolicy, require_missing_policy
 
 CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz")

@@ -14,12 +14,12 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.location import locate
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
 from sketchselect.readers.conversion.writing import create_array, put_in_place
 from sketchselect.readers.files.csv import CsvRows
-from sketchselect.readers.location import locate
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 from sketchselect.readers.zarr.names import ATTRIBUTE

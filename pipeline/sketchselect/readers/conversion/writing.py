@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import NotOurFolder, SketchSelectError
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 from sketchselect.readers.zarr.array import read_document
 from sketchselect.readers.zarr.scan import MARKER
 

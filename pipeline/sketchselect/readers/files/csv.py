@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchselect.errors import EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 
 _DELIMITERS = ",;\t"
 _COUNTED = 1 << 22

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.files.loaded import LoadedMatrix
-from sketchselect.readers.location import Location
 
 ENDINGS = (".mtx", ".mtx.gz")
 

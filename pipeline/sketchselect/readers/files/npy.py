@@ -12,9 +12,9 @@ import numpy as np
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import check_range, finish, require_matrix
-from sketchselect.readers.location import Location
 
 _PAGE_NBYTES = 4096
 

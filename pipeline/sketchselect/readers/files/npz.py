@@ -11,13 +11,13 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix, require_valid_csr
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.files.loaded import LoadedMatrix
 from sketchselect.readers.files.npy import NpyHeader, read_header
-from sketchselect.readers.location import Location
 
 MAX_BYTES = 4 << 30
 """Largest array that is loaded out of an archive."""

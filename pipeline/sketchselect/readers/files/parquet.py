@@ -14,9 +14,9 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location, locate
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import ALLOWED, check_range, finish
-from sketchselect.readers.location import Location, locate
 from sketchselect.readers.vector import Vector
 
 ENDINGS = (".parquet", ".pq")

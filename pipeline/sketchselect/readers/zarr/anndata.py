@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 from sketchselect.readers.zarr.array import ZarrArray, read_document
 from sketchselect.readers.zarr.metadata import parse_metadata
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from sketchselect.errors import BadParameter, ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 from sketchselect.readers.zarr.metadata import ArrayMetadata, load_document, parse_metadata
 
 MissingPolicy = Literal["error", "fill"]

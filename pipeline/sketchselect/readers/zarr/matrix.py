@@ -10,9 +10,9 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import check_range, finish, require_matrix
-from sketchselect.readers.location import Location
 from sketchselect.readers.zarr.anndata import axis_names, column_names, encoding, find_group
 from sketchselect.readers.zarr.array import MissingPolicy, ZarrArray, read_document
 from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata

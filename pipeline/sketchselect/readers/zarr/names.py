@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.location import Location
 from sketchselect.readers.checks import as_names
-from sketchselect.readers.location import Location
 from sketchselect.readers.zarr.array import ZarrArray, read_document
 from sketchselect.readers.zarr.metadata import parse_metadata
 

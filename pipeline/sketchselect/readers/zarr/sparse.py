@@ -13,10 +13,10 @@ from scipy.sparse import csr_array
 from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import as_csr, densify, structure_fault, take_columns
+from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.cache import PARTS
 from sketchselect.readers.checks import as_names, check_range, require_matrix, warn_beyond_double
-from sketchselect.readers.location import Location
 from sketchselect.readers.zarr.anndata import Node, axis_names, column_names
 from sketchselect.readers.zarr.array import MissingPolicy, ZarrArray, read_document
 from sketchselect.readers.zarr.metadata import parse_metadata

@@ -6,7 +6,7 @@ from typing import Any
 
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
