@@ -2,11 +2,11 @@
 
 from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.byte_sizes import parse_bytes
-from sketchselect.readers.columns import in_double, transposed
 from sketchselect.readers.conversion.convert import convert
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.readers.vector import Vector, open_vector
+from sketchselect.readers.views import in_double, transposed
 
 __all__ = [
     "DEFAULT_PARTITION_BYTES",

@@ -126,7 +126,7 @@ class Matrix(ABC):
 
     def transposed(self) -> Matrix:
         """Return the matrix whose rows are the columns of this one."""
-        from sketchselect.readers.columns import ColumnsAsRows
+        from sketchselect.readers.views import ColumnsAsRows
 
         return ColumnsAsRows(self)
 

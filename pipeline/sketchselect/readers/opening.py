@@ -15,7 +15,7 @@ from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.checks import require_policy
 from sketchselect.readers.files.matrix_market import ENDINGS as MARKET
 from sketchselect.readers.files.matrix_market import open_market_matrix
-from sketchselect.readers.files.parquet import is_parquet, open_parquet_matrix
+from sketchselect.readers.files.parquet_files import is_parquet, open_parquet_matrix
 from sketchselect.readers.zarr.array import MissingPolicy, require_missing_policy
 
 CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz")

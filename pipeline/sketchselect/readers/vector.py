@@ -81,7 +81,7 @@ def open_vector(
     SourceError
         If it cannot be opened, has another length than the matrix (naming both), or holds neither numbers nor text.
     """
-    from sketchselect.readers.vectors import make_vector
     from sketchselect.readers.zarr.array import require_missing_policy
+    from sketchselect.readers.zarr.vector import make_vector
 
     return make_vector(source, n_rows, matrix_address, storage_options, require_missing_policy(missing_chunks), name)

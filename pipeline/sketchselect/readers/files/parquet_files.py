@@ -155,7 +155,7 @@ class ParquetVector(Vector):
 
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
-        from sketchselect.readers.vectors import as_entries
+        from sketchselect.readers.zarr.vector import as_entries
 
         check_range(start, stop, self.n_rows, self.address)
         parts = [np.empty(0)] if start == stop else []

@@ -18,7 +18,7 @@ from sketchselect.readers.cache import PARTS
 from sketchselect.readers.checks import check_range
 from sketchselect.readers.files.npy import NpyArray
 from sketchselect.readers.files.npz import Archive
-from sketchselect.readers.files.parquet import ParquetVector, has_column, is_parquet, open_parquet_vector
+from sketchselect.readers.files.parquet_files import ParquetVector, has_column, is_parquet, open_parquet_vector
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.anndata import encoding, find_group
 from sketchselect.readers.zarr.array import MissingPolicy, ZarrArray, read_document
