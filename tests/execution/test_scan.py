@@ -274,7 +274,7 @@ def test_what_cannot_be_kept_or_was_rewritten_is_said(tiny, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sketchselect.summaries.codec.write_atomically", fail)
+        patch.setattr("sketchselect.location.write_atomically", fail)
         # In memory the scan does without.
         assert counted(tiny, 100, Checkpoint(tmp_path / "full"))[1].values == wanted.values
         no_room()
