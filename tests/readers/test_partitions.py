@@ -100,7 +100,7 @@ def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path)
     message = str(caught.value)
     assert "a.zarr: chunks are 100 rows high" in message
     assert "sketchselect convert IN OUT.zarr --chunks 10x17" in message
-    assert "partition_bytes to 13.3 KiB" in message
+    assert "partition_bytes to 13.28 kiB" in message
     mended = row_partitions(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
     assert mended.read_amplification == 1
     with pytest.raises(BadParameter, match=r"x\.rechunk\(\(10, -1\)\)"):
