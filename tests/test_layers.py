@@ -47,7 +47,7 @@ RANKS = {
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}
 DASK = {"dask", "distributed"}
 # Readers that a user may hand a Dask array to; sizes, which are read and written as Dask does.
-MAY_MEET_DASK = {"readers.arrays.dask", "readers.zarr.vector", "readers.byte_sizes"}
+MAY_MEET_DASK = {"readers.arrays.dask", "readers.byte_sizes"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 # What Dask itself does between client and workers, once per pass instead of once per task; no file is read.

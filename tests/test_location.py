@@ -65,7 +65,9 @@ def test_what_a_remote_file_system_raises_is_one_line_without_secrets(monkeypatc
 
     monkeypatch.setattr(MemoryFileSystem, method, refuse)
     place = Location("memory://box/a.sks", {"token": "hushhush"})
-    with pytest.raises(SourceError, match=rf"memory://box/a\.sks: cannot be {action} \(RuntimeError: no cred") as caught:
+    with pytest.raises(
+        SourceError, match=rf"memory://box/a\.sks: cannot be {action} \(RuntimeError: no cred"
+    ) as caught:
         place.read() if action == "read" else place.write(b"x")
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)

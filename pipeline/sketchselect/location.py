@@ -181,6 +181,13 @@ class Location:
             raise target.failure(error) from error
         return f"{info.get('size')}:{_version(info)}"
 
+    def existing_version(self) -> str:
+        """Return the version of this file, or raise `SourceError` if there is none."""
+        version = self.version()
+        if version is None:
+            raise self.not_found()
+        return version
+
     def require_version(self, opened: str) -> None:
         """Raise `SourceChanged` unless the file is still the version that was opened."""
         if self.version() != opened:
@@ -251,7 +258,7 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
 
 def _hide(url: str) -> str:
     """Return a URL with everything that may be a credential cut out."""
-    return f"{re.sub(r'(://)[^/]*@', r'\1', url).partition('?')[0]:.200}"
+    return re.sub(r"(://)[^/]*@", r"\1", url).partition("?")[0][:200]
 
 
 def _texts(value: Any) -> Iterator[str]:

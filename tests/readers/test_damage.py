@@ -214,7 +214,7 @@ def test_a_store_rewritten_while_open(write, values, tmp_path):
     write(values.astype(np.float64))
     from sketchselect.readers.zarr import array as zarr_array
 
-    zarr_array._open_arrays.clear()  # what another process knows
+    zarr_array.OPEN_ARRAYS.clear()  # what another process knows
     with pytest.raises(SourceChanged, match="rewritten after it was opened"):
         sent.read_rows(0, 5)
     shutil.rmtree(path)

@@ -57,7 +57,7 @@ MAKERS = [npy, npz_target, npz_y, npz_only, store, dask_array, lambda y, d: y]
 @pytest.mark.parametrize("small", [True, False])
 def test_every_place(maker, y, tmp_path, monkeypatch, small):
     if not small:
-        monkeypatch.setattr(zarr_vector, "KEPT_WHOLE", 0)
+        monkeypatch.setattr(zarr_vector, "WHOLE_NBYTES", 0)
     if maker is npz_only and y.ndim == 2:
         pytest.skip("an archive is searched for one entry per row")
     vector = open_vector(maker(y, tmp_path), 50)

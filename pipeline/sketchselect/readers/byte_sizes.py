@@ -42,6 +42,7 @@ def format_bytes(size: float) -> str:
     >>> format_bytes(512), format_bytes(3 * 2**20)
     ('512 B', '3.00 MiB')
     """
-    from dask.utils import format_bytes as text
+    from dask.utils import format_bytes as write
 
-    return text(round(size))
+    text: str = write(round(size))
+    return text

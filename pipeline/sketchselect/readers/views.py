@@ -1,4 +1,4 @@
-"""Column bands: the columns of a matrix handed out as rows, so that every pass over rows is a pass over columns too."""
+"""Views of a matrix: its columns as rows, in double precision, its first rows, its metadata alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import check_range, finish
+from sketchselect.readers.base import Matrix, MatrixView
+from sketchselect.readers.checks import check_range
 
 
 def transposed(matrix: Matrix) -> Matrix:
@@ -17,13 +17,13 @@ def transposed(matrix: Matrix) -> Matrix:
 
     Partitions, engines, checkpoints and summaries work on it as on any matrix; a block then holds a run of columns, and
     its `start` is the index of the first one. A run of columns has an identity of its own, so that columns appended
-    behind whole chunks leave the checkpoints of the others valid. Messages speak of columns where they are meant.
+    behind whole chunks leave the checkpoints of the others valid. Messages then speak of columns.
 
     Parameters
     ----------
     matrix : Matrix
-        From `open_matrix`. Zarr stores are read chunk by chunk in any chunking; bands narrower than the chunks decode
-        some values more than once, and `row_partitions` refuses more than four times.
+        From `open_matrix`. Zarr stores are read chunk by chunk in any chunking; partitions narrower than the chunks
+        decode some values more than once, and `row_partitions` refuses more than four times.
 
     Raises
     ------
@@ -34,8 +34,8 @@ def transposed(matrix: Matrix) -> Matrix:
     --------
     >>> import numpy as np
     >>> from sketchselect.readers import open_matrix
-    >>> turned = transposed(open_matrix(np.arange(6.0).reshape(2, 3)))
-    >>> turned.shape, turned.read_rows(1, 3).tolist()
+    >>> columns = transposed(open_matrix(np.arange(6.0).reshape(2, 3)))
+    >>> columns.shape, columns.read_rows(1, 3).tolist()
     ((3, 2), [[1.0, 4.0], [2.0, 5.0]])
     """
     if matrix.nonfinite == "drop_rows":
@@ -51,82 +51,94 @@ def in_double(matrix: Matrix) -> Matrix:
     return InDouble(matrix) if matrix.dtype.kind == "f" and matrix.dtype.itemsize == 4 else matrix
 
 
-class ColumnsAsRows(Matrix):
-    """The columns of a matrix that can read runs of columns.
+class InDouble(MatrixView):
+    """A matrix read as float64; its `dtype` is still the type as stored, by which bytes read are counted."""
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return these rows as float64."""
+        return self.matrix.read_rows(start, stop).astype(np.float64)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return these columns as float64."""
+        return self.matrix.read_columns(start, stop).astype(np.float64)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the fingerprint of these rows; another than that of the values as they are stored."""
+        stored = self.matrix.identity(start, stop)
+        return None if stored is None else f"{stored}:float64"
+
+    def dask_rows(self) -> Any | None:
+        """Return the rows as a Dask array of float64."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows.astype(np.float64)
+
+    def transposed(self) -> Matrix:
+        """Return the columns as rows, read as float64."""
+        return InDouble(self.matrix.transposed())
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the same without what a task does not need."""
+        return InDouble(self.matrix.part(start, stop))
+
+
+class FirstRows(MatrixView):
+    """The first rows of a matrix, as a matrix of its own.
 
     Parameters
     ----------
     matrix : Matrix
-        Its `read_columns`, `column_identity` and `chunk_columns` are used.
+        The whole.
+    n_rows : int
+        How many rows; at least 1, at most all.
+    """
+
+    def __init__(self, matrix: Matrix, n_rows: int) -> None:
+        super().__init__(matrix)
+        check_range(1, n_rows, matrix.shape[0], matrix.address, matrix.axes[0])
+        self.shape = (n_rows, matrix.shape[1])
+        if matrix.entry_offsets is not None:
+            self.entry_offsets = matrix.entry_offsets[: n_rows + 1]
+        if matrix.chunk_edges is not None:
+            self.chunk_edges = (*(edge for edge in matrix.chunk_edges if edge < n_rows), n_rows)
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return the same rows of the whole matrix."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return self.matrix.read_rows(start, stop)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the identity of these rows in the whole matrix."""
+        return self.matrix.identity(start, stop)
+
+    def dask_rows(self) -> Any | None:
+        """Return the first rows of the Dask array."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows[: self.shape[0]]
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the same without what a task does not need."""
+        return FirstRows(self.matrix.part(start, stop), self.shape[0])
+
+
+class MatrixMetadata(Matrix):
+    """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
+
+    All attributes but `entry_offsets` and `row_names`, which are as long as the matrix.
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self._matrix = matrix
-        self.shape = (matrix.shape[1], matrix.shape[0])
-        self.dtype = matrix.dtype
-        self.address = matrix.address
-        self.nonfinite = matrix.nonfinite
-        self.chunk_rows = min(matrix.chunk_columns or matrix.shape[1], matrix.shape[1])
-        self.chunk_columns = matrix.chunk_rows
-        self.in_memory = matrix.in_memory
-        self.notes = matrix.notes
-        self.axes = (matrix.axes[1], matrix.axes[0])
-
-    def read_rows(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop` of the matrix as rows."""
-        check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        return finish(self._matrix.read_columns(start, stop).T, self.address)
-
-    def identity(self, start: int, stop: int) -> str | None:
-        """Return the fingerprint of these columns."""
-        return self._matrix.column_identity(start, stop)
-
-    def transposed(self) -> Matrix:
-        """Return the matrix itself."""
-        return self._matrix
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same without what a task does not need."""
-        return ColumnsAsRows(self._matrix.part(0, self.shape[1]))
-
-    def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
-        return self._matrix.describe() | super().describe()
-
-
-class InDouble(Matrix):
-    """A matrix read as float64."""
-
-    def __init__(self, matrix: Matrix) -> None:
-        self._matrix = matrix
-        self.shape = matrix.shape
-        self.dtype = matrix.dtype  # as stored: bytes read are counted by it
-        self.is_sparse = matrix.is_sparse
-        self.entry_offsets = matrix.entry_offsets
-        self.feature_names = matrix.feature_names
-        self.address = matrix.address
-        self.nonfinite = matrix.nonfinite
-        self.chunk_rows = matrix.chunk_rows
-        self.chunk_edges = matrix.chunk_edges
-        self.chunk_columns = matrix.chunk_columns
-        self.in_memory = matrix.in_memory
-        self.notes = matrix.notes
-        self.axes = matrix.axes
+        copy_metadata(matrix, self)
 
     def read_rows(self, start: int, stop: int) -> Any:
-        """Return these rows as float64."""
-        rows = self._matrix.read_rows(start, stop).astype(np.float64)
-        return rows
+        """Raise `LookupError`."""
+        raise LookupError(f"{self.axes[0]}s {start} to {stop - 1} of {self.address} were not sent to this task")
 
     def identity(self, start: int, stop: int) -> str | None:
-        """Return the fingerprint of these rows; another than that of the values as they are stored."""
-        stored = self._matrix.identity(start, stop)
-        return None if stored is None else f"{stored}:float64"
+        """Return None: there are no rows to know."""
+        return None
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same without what a task does not need."""
-        return InDouble(self._matrix.part(start, stop))
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of the source as it is stored."""
-        return self._matrix.describe()
+def copy_metadata(matrix: Matrix, target: Matrix) -> None:
+    """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
+    for name in Matrix.__annotations__.keys() - {"entry_offsets", "row_names", "in_memory"}:
+        setattr(target, name, getattr(matrix, name))

@@ -1,4 +1,4 @@
-"""Files that are not Zarr, or badly chunked Zarr, into a store that is good to read: `convert`."""
+"""Conversion of files that are not Zarr, and of badly chunked Zarr, to a store that is quick to read: `convert`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
 from sketchselect.readers.conversion.writing import create_array, put_in_place
 from sketchselect.readers.files.csv import CsvRows
+from sketchselect.readers.formats import TEXT, format_of
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 from sketchselect.readers.zarr.names import ATTRIBUTE
@@ -27,11 +28,10 @@ from sketchselect.readers.zarr.names import ATTRIBUTE
 CHUNK_VALUES = 2 << 20
 """Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""
 
-BAND_BYTES = 64 << 20
-"""Decoded bytes that are held at a time, at most, unless one chunk row is larger."""
+BLOCK_BYTES = 64 << 20
+"""Decoded bytes in memory at a time, at most, unless one chunk row is larger."""
 
 _CHUNKS = re.compile(r"\s*(\d+)\s*[xX,]\s*(\d+)\s*")
-_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 Progress = Callable[[int, int], None]
 
@@ -100,10 +100,10 @@ def convert(
             raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
     sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
-    where = getattr(rows, "folder", None)
-    if where is not None and target.resolve() in (where.resolve(), *where.resolve().parents):
+    folder = getattr(rows, "folder", None)
+    if folder is not None and target.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise BadParameter(f"{target}: source and destination must be different folders")
-    step = _band_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
+    step = _block_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
     attributes = {} if names is None else {ATTRIBUTE: list(names)}
     with put_in_place(target) as temporary:
         if sparse:
@@ -122,7 +122,7 @@ def convert(
 
 
 class MatrixRows:
-    """The rows of a matrix, band by band."""
+    """The rows of a matrix, block by block."""
 
     def __init__(self, matrix: Matrix, folder: Path | None) -> None:
         self.n_rows, self.n_columns = matrix.shape
@@ -143,10 +143,8 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
     if not isinstance(source, (str, os.PathLike)):
         return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), None)
     place = locate(source, storage_options)
-    name = place.url.lower()
-    if name.endswith(_TEXT) and key is not None:
-        raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
-    if name.endswith(_TEXT):
+    if format_of(place) is TEXT:
+        TEXT.require_no_key(place, key)
         return CsvRows(place)
     folder = Path(place.url) if place.is_local else None
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), folder)
@@ -183,26 +181,25 @@ def _chunk_shape(
     return shape
 
 
-def _band_rows(written: int, row_bytes: int, read: int) -> int:
-    """Return how many rows to hold at a time: whole chunk rows as written, and of the source's where that fits."""
-    fitting = max(1, BAND_BYTES // row_bytes)
-    wanted = min(max(read, written), fitting)
-    if fitting >= 2 * wanted:
-        wanted = fitting // wanted * wanted
-    return max(1, wanted // written) * written
+def _block_rows(written: int, row_bytes: int, read: int) -> int:
+    """Return the rows of a block: whole chunk rows as written, and of the source's where that fits."""
+    fitting = max(1, BLOCK_BYTES // row_bytes)
+    n_rows = min(max(read, written), fitting)
+    n_rows *= fitting // n_rows
+    return max(1, n_rows // written) * written
 
 
 def _aligned(blocks: Iterator[Array], step: int) -> Iterator[Array]:
     """Yield the same rows in blocks of exactly `step` rows but for the last, so that no chunk is written twice."""
-    held: list[Array] = []
-    n_held = 0
+    buffer: list[Array] = []
+    n_rows = 0
     for block in blocks:
-        held.append(block)
-        n_held += block.shape[0]
-        while n_held >= step:
-            whole = held[0] if len(held) == 1 else np.concatenate(held)
+        buffer.append(block)
+        n_rows += block.shape[0]
+        while n_rows >= step:
+            whole = buffer[0] if len(buffer) == 1 else np.concatenate(buffer)
             yield whole[:step]
-            held = [whole[step:]] if n_held > step else []
-            n_held -= step
-    if n_held:
-        yield held[0] if len(held) == 1 else np.concatenate(held)
+            buffer = [whole[step:]] if n_rows > step else []
+            n_rows -= step
+    if n_rows:
+        yield buffer[0] if len(buffer) == 1 else np.concatenate(buffer)

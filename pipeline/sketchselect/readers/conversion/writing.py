@@ -1,4 +1,4 @@
-"""Zarr arrays as we write them: checksummed, every chunk written, marked as ours, and put in place as a whole."""
+"""Writing of Zarr arrays: with checksums, every chunk, our marker, and put in place as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from sketchselect.errors import NotOurFolder, SketchSelectError
 from sketchselect.location import Location
-from sketchselect.readers.zarr.array import read_document
+from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.scan import MARKER
 
 ZSTD_LEVEL = 1
@@ -103,11 +103,11 @@ def require_ours(destination: Path) -> None:
     """Raise `NotOurFolder` unless the path is free or holds a store with our marker."""
     if not os.path.lexists(destination):
         return
-    found = None
+    node = None
     if destination.is_dir() and not destination.is_symlink():
         with contextlib.suppress(SketchSelectError):
-            found = read_document(Location(str(destination)))
-    if found is None or MARKER not in (found[1].get("attributes") or {}):
+            node = read_node(Location(str(destination)))
+    if node is None or MARKER not in node.attributes:
         raise NotOurFolder(
             f"{destination}: exists and was not written by sketchselect, so it is not overwritten; choose another name"
         )

@@ -1,11 +1,10 @@
-"""Matrices in NumPy files (``.npy``): read band by band, never as a whole, never unpickled."""
+"""Matrices and vectors in NumPy files (``.npy``): read in runs of rows, never as a whole, never unpickled."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -13,15 +12,16 @@ import numpy as np
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import check_range, finish, require_matrix
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
+from sketchselect.readers.vector import Vector
 
 _PAGE_NBYTES = 4096
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the first bytes of an ``.npy`` file say: the array's shape, type and order, and where the values begin."""
+    """The header of an ``.npy`` file: the array's shape, type and order, and the place of the first value."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -61,10 +61,7 @@ class NpyArray:
     @classmethod
     def open(cls, location: Location) -> NpyArray:
         """Read the header, and check that the file is as long as it says."""
-        address = location.address
-        version = location.version()
-        if version is None:
-            raise location.not_found()
+        address, version = location.address, location.existing_version()
         try:
             with open(location.url, "rb") as file:
                 header = read_header(file, address)
@@ -73,7 +70,7 @@ class NpyArray:
         size = int(version.partition(":")[0])
         if header.dtype.kind not in "OV" and size < header.offset + header.nbytes:
             raise SourceError(
-                f"{address}: the file is cut off: {size} bytes, its header announces "
+                f"{address}: the file is cut off: it has {size} bytes, and by its header "
                 f"{header.offset + header.nbytes}; copy it again"
             )
         return cls(location.url, header, version)
@@ -145,8 +142,8 @@ class NpyMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
         header = self.source.header
-        turned = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
-        return NpyMatrix(replace(self.source, header=turned), self.policy, (self.axes[1], self.axes[0]))
+        transposed = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
+        return NpyMatrix(replace(self.source, header=transposed), self.policy, (self.axes[1], self.axes[0]))
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
@@ -157,12 +154,30 @@ class NpyMatrix(Matrix):
         return super().describe() | {"format": "npy"}
 
 
-def open_npy_matrix(location: Location, nonfinite: Nonfinite) -> NpyMatrix:
-    """Open the ``.npy`` file at `location`."""
-    if not location.is_local:
-        raise SourceError(
-            f"{location.address}: NumPy files are read from local disks only; copy it, or convert it to Zarr"
-        )
-    if Path(location.url).is_dir():
-        raise SourceError(f"{location.address}: this is a folder, not a NumPy file")
+@dataclass(eq=False)
+class NpyVector(Vector):
+    """Entries in an ``.npy`` file."""
+
+    source: NpyArray
+
+    def __post_init__(self) -> None:
+        self.shape, self.dtype, self.address = self.source.header.shape, self.source.header.dtype, self.source.path
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        return as_entries(self.source.read(start, stop), self.address)
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the file."""
+        return self.source.identity()
+
+
+def open_npy_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpyMatrix:
+    """Open the local file at `location`; there is no `key`, it holds one array."""
     return NpyMatrix(NpyArray.open(location), nonfinite)
+
+
+def open_npy_vector(location: Location, n_rows: int | None, name: str) -> NpyVector:
+    """Open the local file at `location`."""
+    return NpyVector(NpyArray.open(location))

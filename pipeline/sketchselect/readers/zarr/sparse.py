@@ -1,4 +1,4 @@
-"""A CSR matrix in a group of a Zarr store: as AnnData writes them, and `convert` of sparse files."""
+"""CSR matrices in groups of a Zarr store: those that AnnData writes, and `convert`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import as_csr, densify, structure_fault, take_columns
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.base import Matrix
 from sketchselect.readers.cache import PARTS
-from sketchselect.readers.checks import as_names, check_range, require_matrix, warn_beyond_double
-from sketchselect.readers.zarr.anndata import Node, axis_names, column_names
-from sketchselect.readers.zarr.array import MissingPolicy, ZarrArray, read_document
-from sketchselect.readers.zarr.metadata import parse_metadata
-from sketchselect.readers.zarr.names import ATTRIBUTE
+from sketchselect.readers.checks import MissingPolicy, Nonfinite, check_range, require_matrix, warn_beyond_double
+from sketchselect.readers.vector import Vector
+from sketchselect.readers.zarr.array import ZarrArray
+from sketchselect.readers.zarr.names import names_of
+from sketchselect.readers.zarr.node import Node
 from sketchselect.readers.zarr.scan import scan
 
 SPARSE = frozenset(("csr_matrix", "csc_matrix"))
-"""How AnnData names the groups that this module knows of."""
+"""Encodings of the groups of AnnData that hold a sparse matrix."""
 
 _PARTS = ("data", "indices", "indptr")
 _PIECE_ENTRIES = 2 << 20
@@ -44,7 +44,7 @@ class ZarrSparseMatrix(Matrix):
         Its arrays.
     names : tuple of str or None
         Names of the columns.
-    rows : ZarrArray or None
+    rows : Vector or None
         Names of the rows.
     policy : {"error", "drop_rows", "missing"}
         For NaN and infinity.
@@ -56,14 +56,14 @@ class ZarrSparseMatrix(Matrix):
     indices: ZarrArray
     indptr: ZarrArray
     names: tuple[str, ...] | None
-    rows: ZarrArray | None
+    rows: Vector | None
     policy: Nonfinite
 
     is_sparse = True
 
     def __post_init__(self) -> None:
         self.shape = self.size
-        self.dtype = np.dtype(self.data.metadata.type_name)
+        self.dtype = self.data.dtype
         self.address = self.location.address
         self.feature_names = self.names
         self.row_names = self.rows
@@ -80,20 +80,15 @@ class ZarrSparseMatrix(Matrix):
     @property
     def entry_offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
         """Stored entries before each row: read once in a process, so that this pickles as an address."""
-        where = (
-            "row ends",
-            self.address,
-            self.indptr.metadata,
-            self.indptr.identity(0, self.shape[0] + 1),
-        )
-        return PARTS.get(where, self._row_ends)
+        version = self.indptr.identity(0, self.shape[0] + 1)
+        return PARTS.get(("row ends", self.address, self.indptr.metadata, version), self._row_ends)
 
     def read_rows(self, start: int, stop: int) -> csr_array:
         """Return rows `start` to `stop`; see `ZarrArray.read` for the errors of storage."""
         check_range(start, stop, self.shape[0], self.address)
         ends = self.entry_offsets[start : stop + 1]
         first, last = int(ends[0]), int(ends[-1])
-        data, indices = self._entries(self.data, first, last), self._entries(self.indices, first, last)
+        data, indices = self.data.read(first, last), self.indices.read(first, last)
         try:
             rows = as_csr(
                 csr_array((data, indices, ends - first), shape=(stop - start, self.shape[1])), self.address, start
@@ -142,11 +137,6 @@ class ZarrSparseMatrix(Matrix):
             "missing_chunks": self.data.missing_chunks,
         }
 
-    def _entries(self, array: ZarrArray, first: int, last: int) -> Array:
-        if first == last:
-            return np.empty(0, np.dtype(array.metadata.type_name).newbyteorder("="))
-        return array.read(first, last)
-
     def _row_ends(self) -> NDArray[np.int64]:
         ends = np.asarray(self.indptr.read(0, self.shape[0] + 1))
         entries = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), self.data.metadata.shape, (0,))
@@ -165,45 +155,41 @@ def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfi
     SourceError
         If it is stored by column, a part is missing, or the parts do not fit together.
     """
-    place, document = node
-    attributes = document.get("attributes") or {}
-    if attributes.get("encoding-type") == "csc_matrix":
+    address, attributes = node.location.address, node.attributes
+    if node.encoding == "csc_matrix":
         raise SourceError(
-            f"{place.address}: stored by column (csc_matrix), so runs of rows cannot be read from it; write it with "
+            f"{address}: stored by column (csc_matrix), so runs of rows cannot be read from it; write it with "
             "rows first, adata.X = adata.X.tocsr(), or: sketchselect convert IN OUT.zarr"
         )
     shape = attributes.get("shape")
     if not (isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and n >= 0 for n in shape)):
-        raise SourceError(f"{place.address}: the group does not say its shape; restore its attributes")
+        raise SourceError(f"{address}: the group has no attribute shape; restore its attributes")
     arrays: list[ZarrArray] = []
     notes: list[str] = []
     for name in _PARTS:
-        found = read_document(place.join(name))
-        if found is None or found[0] != "array":
-            raise SourceError(f"{place.address}: a CSR group without its array {name!r}; write it again")
-        metadata = parse_metadata(found[1], f"{place.address}/{name}")
+        part = node.child(name)
+        if part is None or part.kind != "array":
+            raise SourceError(f"{address}: a CSR group without its array {name!r}; write it again")
+        array = ZarrArray.of(part, missing_chunks)
+        metadata = array.metadata
         if len(metadata.shape) != 1 or metadata.dtype is None:
             raise SourceError(
-                f"{place.address}: array {name!r} must be one-dimensional and of numbers, it has shape "
+                f"{address}: array {name!r} must be one-dimensional and of numbers, it has shape "
                 f"{metadata.shape} and type {metadata.type_name}"
             )
-        metadata.check_limits(f"{place.address}/{name}")
-        array = ZarrArray(place.join(name), metadata, missing_chunks)
+        metadata.check_limits(array.address)
         notes += scan(array, attributes)
         arrays.append(array)
     data, indices, indptr = arrays
     size = (shape[0], shape[1])
-    require_matrix(size, np.dtype(data.metadata.type_name), place.address)
+    require_matrix(size, data.dtype, address)
     if indptr.metadata.shape[0] < size[0] + 1:
         raise SourceError(
-            f"{place.address}: not a valid CSR matrix: indptr has {indptr.metadata.shape[0]} entries for {size[0]} "
+            f"{address}: not a valid CSR matrix: indptr has {indptr.metadata.shape[0]} entries for {size[0]} "
             "rows; restore it or write it again"
         )
-    names = as_names(attributes.get(ATTRIBUTE), size[1]) or column_names(place, size[1])
-    rows = axis_names(place, "obs")
-    if rows is not None and rows.metadata.shape != (size[0],):
-        rows = None
-    matrix = ZarrSparseMatrix(place, size, data, indices, indptr, names, rows, nonfinite)
+    names, rows = names_of(node, size)
+    matrix = ZarrSparseMatrix(node.location, size, data, indices, indptr, names, rows, nonfinite)
     matrix.notes += tuple(notes)
-    _ = matrix.entry_offsets  # damaged row ends are found now, not in the first task
+    _ = matrix.entry_offsets  # damaged row ends are an error now, not in the first task
     return matrix

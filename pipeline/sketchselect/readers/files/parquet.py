@@ -1,0 +1,221 @@
+"""Matrices and vectors in Parquet files: numeric columns, or one column, a row group at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import ALLOWED, Nonfinite, as_entries, check_range, finish
+from sketchselect.readers.files.parquet_files import Footers, RowGroups, read_footers
+from sketchselect.readers.vector import Vector
+
+_SHOWN = 5
+
+
+@dataclass(eq=False)
+class ParquetMatrix(Matrix):
+    """Numeric columns of Parquet files. Made by `open_matrix`; pickles as addresses.
+
+    Parameters
+    ----------
+    groups : RowGroups
+        Where the rows are.
+    names : tuple of str
+        The columns.
+    kind : numpy.dtype
+        The type that holds all of them; float64 where some entry may be null.
+    policy : {"error", "drop_rows", "missing"}
+        For NaN (nulls are) and infinity.
+    """
+
+    groups: RowGroups
+    names: tuple[str, ...]
+    kind: np.dtype[Any]
+    policy: Nonfinite
+
+    def __post_init__(self) -> None:
+        heights = self.groups.heights
+        self.shape = (sum(heights), len(self.names))
+        self.dtype = self.kind
+        self.address = self.groups.location.address
+        self.feature_names = self.names
+        self.nonfinite = self.policy
+        self.chunk_rows = max(heights, default=0)
+        self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`; nulls are NaN."""
+        check_range(start, stop, self.shape[0], self.address)
+        out = np.empty((stop - start, self.shape[1]), self.kind)
+        for file, group, first, rows in self.groups.below(start, stop):
+            table = file.read(group, self.names)
+            low, high = max(start, first), min(stop, first + rows)
+            for j, column in enumerate(table.columns):
+                values = column.slice(low - first, high - low)
+                if values.null_count and self.kind.kind != "f":
+                    raise ChunkReadError(
+                        f"{file.location.address}: column {self.names[j]!r:.80} has nulls in row group {group}, and "
+                        "the footer says that it has none; write the file again"
+                    )
+                out[low - start : high - start, j] = values.to_numpy()
+        return finish(out, self.address)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
+        digest = hashlib.blake2b(f"parquet {self.names} {self.kind.str}".encode(), digest_size=16)
+        for file, group, first, rows in self.groups.below(start, stop):
+            version = file.location.version()
+            digest.update(f"\n{file.location.address} {version} {group} {start - first} {stop - first} {rows}".encode())
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest says of this source."""
+        sizes = {"files": len(self.groups.files), "row_groups": len(self.groups.heights)}
+        return super().describe() | {"format": "parquet"} | sizes
+
+
+@dataclass(eq=False)
+class ParquetVector(Vector):
+    """One column of Parquet files: targets, labels, weights or names of rows.
+
+    Parameters
+    ----------
+    groups : RowGroups
+        Where the rows are.
+    column : str
+        Its name.
+    kind : numpy.dtype
+        Type of the entries.
+    """
+
+    groups: RowGroups
+    column: str
+    kind: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        self.shape = (sum(self.groups.heights),)
+        self.address = f"{self.groups.location.address}: column {self.column!r}"
+        self.dtype = self.kind
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        parts = [np.empty(0, self.dtype)] if start == stop else []
+        for file, group, first, rows in self.groups.below(start, stop):
+            column = file.read(group, (self.column,)).column(0)
+            entries = column.slice(max(start, first) - first, min(stop, first + rows) - max(start, first))
+            numbers = self.dtype.kind in "fiub" and not entries.null_count
+            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
+        return np.concatenate(parts)
+
+    def identity(self) -> str | None:
+        """Return a fingerprint of the files and the name of the column."""
+        versions = [f"{file.location.address} {file.location.version()}" for file in self.groups.files]
+        return hashlib.blake2b(f"parquet {self.column} {versions}".encode(), digest_size=16).hexdigest()
+
+
+def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:
+    """Open the file or folder at `location`.
+
+    A row index that pandas stored is no feature, unless `key` names it; where it is one column of text or whole numbers
+    it gives the rows their names.
+
+    Parameters
+    ----------
+    location : Location
+        A ``.parquet`` file, or a folder of such files with the same columns.
+    key : str or None
+        The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
+        which must be numeric.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN and infinity.
+
+    Raises
+    ------
+    SourceError
+        If a file is not Parquet, a column is not there or not numeric, or the files differ in their columns.
+    """
+    footers = read_footers(location)
+    names = _chosen(footers, key, location)
+    types = []
+    for name in names:
+        kind = _numpy_type(footers.schema.field(name).type)
+        if kind is None or kind.kind not in "fiub":
+            raise SourceError(
+                f"{location.address}: column {name!r:.80} is of type {footers.schema.field(name).type}; allowed are "
+                f'{ALLOWED}: leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
+            )
+        types.append(np.dtype(np.float64) if name in footers.nullable and kind.kind != "f" else kind)
+    matrix = ParquetMatrix(footers.groups, tuple(names), np.result_type(*types), nonfinite)
+    if not matrix.shape[0]:
+        raise EmptyInput(f"{location.address}: there are no rows")
+    if len(footers.index) == 1:
+        index = _vector(footers, footers.index[0])
+        matrix.row_names = index if index.dtype.kind in "iuU" else None
+    return matrix
+
+
+def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> ParquetVector:
+    """Open the column `name`, or the only column, of the file or folder at `location`."""
+    footers = read_footers(location)
+    columns = footers.schema.names
+    if name not in columns and len(columns) != 1:
+        raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
+    return _vector(footers, name if name in columns else columns[0])
+
+
+def parquet_column(location: Location, column: str) -> ParquetVector | None:
+    """Return a column of the file or folder at `location`, or None if there is none of this name."""
+    footers = read_footers(location)
+    return _vector(footers, column) if column in footers.schema.names else None
+
+
+def _vector(footers: Footers, column: str) -> ParquetVector:
+    kind = _numpy_type(footers.schema.field(column).type)
+    vector = ParquetVector(footers.groups, column, kind or np.dtype("U"))
+    if kind is None:
+        # What the entries are of another type only shows when some are read.
+        vector.dtype = vector.read(0, min(1, vector.n_rows)).dtype
+    return vector
+
+
+def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
+    columns = footers.schema.names
+    if len(set(columns)) != len(columns):
+        raise SourceError(f"{location.address}: two columns have the same name; rename one")
+    words = [word.strip() for word in (key or "").removeprefix("-").split(",") if word.strip()]
+    without = key is None or key.startswith("-")
+    if without:
+        # The sign may stand before each name too.
+        words = [word if word in columns else word.removeprefix("-") for word in words]
+    unknown = [word for word in words if word not in columns]
+    if unknown:
+        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
+    names = [name for name in columns if name not in (*words, *footers.index)] if without else words
+    if not names or len(set(names)) != len(names):
+        raise BadParameter(f"{location.address}: key must name at least one column, and none twice")
+    return names
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:_SHOWN])) + (f", ... ({len(names)})" if len(names) > _SHOWN else "")
+
+
+def _numpy_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the NumPy type of a column of numbers or text; None for all else."""
+    import pyarrow.types as types
+
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        numeric: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return numeric
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.dtype("U")
+    return None
