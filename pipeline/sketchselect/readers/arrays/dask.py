@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
 from sketchselect.readers.vector import Vector
@@ -86,7 +86,7 @@ class DaskMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return the matrix of the transposed graph."""
         out = DaskMatrix(self.array.T, self.source_id, self.nonfinite)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -94,8 +94,7 @@ class DaskMatrix(Matrix):
         if self.source_id is None:
             return None
         by = "" if self.axes[0] == "row" else " by column"
-        text = f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest(f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}")
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix whose graph makes these rows only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import (
@@ -72,15 +72,13 @@ class ArrayMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return a view of the same memory whose rows are the columns."""
         out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the values of these rows."""
         rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
-        digest = hashlib.blake2b(f"array {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
-        digest.update(rows.data if rows.size else b"")
-        return digest.hexdigest()
+        return digest(f"array {rows.dtype.str} {rows.shape}", rows)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix that holds these rows only."""
@@ -151,16 +149,14 @@ class SparseMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return a copy, in CSR again, whose rows are the columns."""
         out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the stored entries of these rows."""
         rows = self.read_rows(start, stop)
-        digest = hashlib.blake2b(f"csr {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
-        for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), canonical(rows.data)):
-            digest.update(part.data if part.size else b"")
-        return digest.hexdigest()
+        places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+        return digest(f"csr {rows.dtype.str} {rows.shape}", *places, rows.data)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix that holds these rows only."""
@@ -199,9 +195,7 @@ class ArrayVector(Vector):
 
     def identity(self) -> str | None:
         """Return a digest of the values."""
-        digest = hashlib.blake2b(f"array {self.dtype.str} {self._values.shape}".encode(), digest_size=16)
-        digest.update(np.ascontiguousarray(self._values).view(np.uint8).data if self._values.size else b"")
-        return digest.hexdigest()
+        return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
 
     def part(self, start: int, stop: int) -> Vector:
         """Return a vector that holds these entries only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix
 from sketchselect.readers.base import Matrix
@@ -27,8 +27,7 @@ class MarketMatrix(LoadedMatrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
-        text = f"mtx {self.path} {Location(self.path).version()}"
-        return f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}:{start}:{stop}"
+        return f"{digest(f'mtx {self.path} {Location(self.path).version()}')}:{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest says of this source."""

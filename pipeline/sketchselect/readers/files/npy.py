@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import IO, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
@@ -99,10 +99,8 @@ class NpyArray:
     def identity(self) -> str:
         """Return a fingerprint of the file: address, size, modification time, and header."""
         header = self.header
-        text = (
-            f"npy {self.path} {Location(self.path).version()} {header.shape} {header.dtype.str} {header.fortran_order}"
-        )
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        layout = f"{header.shape} {header.dtype.str} {header.fortran_order}"
+        return digest(f"npy {self.path} {Location(self.path).version()} {layout}")
 
 
 @dataclass(eq=False)
@@ -143,7 +141,7 @@ class NpyMatrix(Matrix):
         """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
         header = self.source.header
         transposed = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
-        return NpyMatrix(replace(self.source, header=transposed), self.policy, (self.axes[1], self.axes[0]))
+        return NpyMatrix(replace(self.source, header=transposed), self.policy, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""

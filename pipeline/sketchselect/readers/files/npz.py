@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix, require_valid_csr
 from sketchselect.readers.base import Matrix
@@ -84,8 +84,7 @@ class Archive:
 
     def identity(self, name: str) -> str:
         """Return a fingerprint of one array: address, size and modification time of the file, and the name."""
-        text = f"npz {self.path} {Location(self.path).version()} {name}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest(f"npz {self.path} {Location(self.path).version()} {name}")
 
     def listed(self) -> str:
         """Return the arrays and their shapes, for messages."""
@@ -105,7 +104,7 @@ class NpzMatrix(LoadedMatrix):
 
     def transposed(self) -> Matrix:
         """Return the same archive, transposed when it is loaded."""
-        return NpzMatrix(self.archive, self.key, self.policy, (self.axes[1], self.axes[0]))
+        return NpzMatrix(self.archive, self.key, self.policy, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""

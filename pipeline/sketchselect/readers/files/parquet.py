@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import ALLOWED, Nonfinite, as_entries, check_range, finish
@@ -70,11 +70,11 @@ class ParquetMatrix(Matrix):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
-        digest = hashlib.blake2b(f"parquet {self.names} {self.kind.str}".encode(), digest_size=16)
-        for file, group, first, rows in self.groups.below(start, stop):
-            version = file.location.version()
-            digest.update(f"\n{file.location.address} {version} {group} {start - first} {stop - first} {rows}".encode())
-        return digest.hexdigest()
+        groups = (
+            f"\n{file.location.address} {file.location.version()} {group} {start - first} {stop - first} {rows}"
+            for file, group, first, rows in self.groups.below(start, stop)
+        )
+        return digest(f"parquet {self.names} {self.kind.str}", *groups)
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest says of this source."""
@@ -119,7 +119,7 @@ class ParquetVector(Vector):
     def identity(self) -> str | None:
         """Return a fingerprint of the files and the name of the column."""
         versions = [f"{file.location.address} {file.location.version()}" for file in self.groups.files]
-        return hashlib.blake2b(f"parquet {self.column} {versions}".encode(), digest_size=16).hexdigest()
+        return digest(f"parquet {self.column} {versions}")
 
 
 def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:

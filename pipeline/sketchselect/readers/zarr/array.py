@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import time
@@ -14,6 +13,7 @@ import numpy as np
 
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.cache import LRUCache
 from sketchselect.readers.checks import MissingPolicy
@@ -181,10 +181,7 @@ class ZarrArray:
                 return None
         layout = metadata.fingerprint if axis == 0 else f"columns {metadata.shape[0]} {metadata.layout}"
         packed = "" if self.packing is None else f" {self.packing}"
-        digest = hashlib.blake2b(f"zarr {self.address} {layout}{packed}".encode(), digest_size=16)
-        for version in versions:
-            digest.update(f"\n{version or 'absent'}".encode())
-        return digest.hexdigest()
+        return digest(f"zarr {self.address} {layout}{packed}", *(f"\n{version or 'absent'}" for version in versions))
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield ``(key, size)`` of every file of the array as it is now."""
@@ -232,6 +229,16 @@ class ZarrArray:
         size = version.partition(":")[0] if version else "?"
         fault = "fails its checksum" if "checksum" in str(error).lower() else "cannot be decoded (cut off or damaged)"
         return ChunkReadError(f"{self._chunk(cell)}, {size} bytes, {fault}: restore it or write it again")
+
+
+def checksum_notes(address: str, *arrays: ZarrArray) -> tuple[str, ...]:
+    """Return the note that not all of the arrays have checksums, or none."""
+    if all(array.metadata.has_checksum for array in arrays):
+        return ()
+    return (
+        f"{address} has no checksum codec: a flipped bit in a chunk would go unnoticed (sketchselect convert writes "
+        "stores that have one)",
+    )
 
 
 def _version(path: str) -> str | None:

@@ -12,7 +12,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import MissingPolicy, Nonfinite, check_range, finish, require_matrix
-from sketchselect.readers.zarr.array import ZarrArray
+from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
 from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata
 from sketchselect.readers.zarr.names import names_of
 from sketchselect.readers.zarr.node import find_node, read_node
@@ -46,11 +46,7 @@ class ZarrMatrix(Matrix):
         self.feature_names = self.names
         self.nonfinite = self.policy
         self.chunk_rows, self.chunk_columns = metadata.chunks
-        if not metadata.has_checksum:
-            self.notes = (
-                f"{self.address} has no checksum codec: a flipped bit in a chunk would go unnoticed "
-                "(sketchselect convert writes stores that have one)",
-            )
+        self.notes = checksum_notes(self.address, self.source)
 
     def __repr__(self) -> str:
         return f"<ZarrMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}>"

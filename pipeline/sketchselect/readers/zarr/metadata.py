@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.linalg.hashing import digest
 from sketchselect.readers.byte_sizes import format_bytes
 
 MAX_CHUNK_BYTES = 4 << 30
@@ -193,7 +193,7 @@ def _digest(document: dict[str, Any], fields: tuple[str, ...], columns: bool) ->
     # Without the shape's first entry, so that appended rows keep the fingerprint of the rows before them.
     layout = {"format": document["zarr_format"]} | ({"columns": document["shape"][1:]} if columns else {})
     layout |= {field: document.get(field) for field in fields}
-    return hashlib.blake2b(json.dumps(layout, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(layout, sort_keys=True))
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,14 @@ from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify, structure_fault, take_columns
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.cache import PARTS
 from sketchselect.readers.checks import MissingPolicy, Nonfinite, check_range, require_matrix, warn_beyond_double
 from sketchselect.readers.vector import Vector
-from sketchselect.readers.zarr.array import ZarrArray
+from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
 from sketchselect.readers.zarr.names import names_of
 from sketchselect.readers.zarr.node import Node
 from sketchselect.readers.zarr.scan import scan
@@ -68,11 +68,7 @@ class ZarrSparseMatrix(Matrix):
         self.feature_names = self.names
         self.row_names = self.rows
         self.nonfinite = self.policy
-        if not all(array.metadata.has_checksum for array in (self.data, self.indices)):
-            self.notes = (
-                f"{self.address} has no checksum codec: a flipped bit in a chunk would go unnoticed "
-                "(sketchselect convert writes stores that have one)",
-            )
+        self.notes = checksum_notes(self.address, self.data, self.indices)
 
     def __repr__(self) -> str:
         return f"<ZarrSparseMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}, CSR>"
@@ -115,9 +111,7 @@ class ZarrSparseMatrix(Matrix):
         parts = [array.identity(int(ends[0]), int(ends[-1])) for array in (self.data, self.indices)]
         if None in parts:
             return None
-        digest = hashlib.blake2b(f"csr {self.address} {self.shape[1]} {parts}".encode(), digest_size=16)
-        digest.update(np.ascontiguousarray(ends).data)
-        return digest.hexdigest()
+        return digest(f"csr {self.address} {self.shape[1]} {parts}", ends)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the same matrix without names, which a task does not need."""
