@@ -158,8 +158,9 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
     if len(footers.index) == 1:
-        index = _vector(footers, footers.index[0])
-        matrix.row_names = index if index.dtype.kind in "iuU" else None
+        kind = _entry_type(footers, footers.index[0])
+        if kind is not None and kind.kind in "iuU":
+            matrix.row_names = ParquetVector(footers.groups, footers.index[0], kind)
     return matrix
 
 
@@ -179,12 +180,21 @@ def parquet_column(location: Location, column: str) -> ParquetVector | None:
 
 
 def _vector(footers: Footers, column: str) -> ParquetVector:
-    kind = _numpy_type(footers.schema.field(column).type)
-    vector = ParquetVector(footers.groups, column, kind or np.dtype("U"))
+    kind = _entry_type(footers, column)
     if kind is None:
-        # What the entries are of another type only shows when some are read.
-        vector.dtype = vector.read(0, min(1, vector.n_rows)).dtype
-    return vector
+        raise SourceError(
+            f"{footers.groups.location.address}: column {column!r:.80} is of type {footers.schema.field(column).type}, "
+            "neither numbers nor text; convert it first"
+        )
+    return ParquetVector(footers.groups, column, kind)
+
+
+def _entry_type(footers: Footers, column: str) -> np.dtype[Any] | None:
+    """Return the type of the entries of a column, of a dictionary those it stands for; None if not numbers or text."""
+    import pyarrow.types as types
+
+    kind = footers.schema.field(column).type
+    return _numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
 
 
 def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:

@@ -111,14 +111,14 @@ def open_zarr_vector(location: Location, missing_chunks: MissingPolicy) -> Vecto
 
 def node_vector(node: Node, missing_chunks: MissingPolicy, scanned: bool = False) -> Vector:
     """Return the vector of an array, or of a group whose encoding is one of `COLUMNS`."""
-    if node.kind == "group":
-        first, second = (
-            _array(find_node(node, node.location, key, ()), missing_chunks, scanned)
-            for key in COLUMNS[node.encoding or ""]
-        )
-        kind = CategoricalVector if node.encoding == "categorical" else NullableVector
-        return kind(first, second, node.location.address)
-    return _array(node, missing_chunks, scanned)
+    if node.kind == "array":
+        return _array(node, missing_chunks, scanned)
+    first, second = (find_node(node, node.location, key, ()) for key in COLUMNS[node.encoding or ""])
+    entries = _array(first, missing_chunks, scanned)
+    if node.encoding == "categorical":
+        return CategoricalVector(entries, _array(second, missing_chunks, scanned), node.location.address)
+    # AnnData writes no chunks of a mask that is false throughout.
+    return NullableVector(entries, _array(second, "fill", scanned), node.location.address)
 
 
 def vector_beside(matrix: Location, key: str, missing_chunks: MissingPolicy) -> Vector | None:
