@@ -224,7 +224,7 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
     SourceError
         For a scheme that is not allowed, chained URLs (``::``), control characters, or credentials in the URL.
     BadParameter
-        If `storage_options` are given for a local path.
+        If there are `storage_options` for a local path.
     """
     text = os.fspath(source)
     if not isinstance(text, str) or not text or _CONTROL.search(text):

@@ -44,7 +44,7 @@ def test_entries_and_their_labels(entry, label):
         (["nothing like it"], "expected a name, or a name with parameters"),
         (["zzz"], "unknown prepare step 'zzz'; known steps: clip, fourier, l2, .*tf-idf"),
         ([3], "expected a name or a table, got int"),
-        ([{"target": 3}], '"step" is missing'),
+        ([{"target": 3}], 'the table has no "step"'),
         ([{"step": ["l2"]}], "unknown prepare step"),
         ([{"step": "library-size", "taget": 3}], "'library-size': unknown parameter 'taget'; did you mean 'target'"),
         (["l2(norm=1)"], "'l2': unknown parameter 'norm'; it has none"),

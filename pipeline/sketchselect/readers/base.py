@@ -143,7 +143,7 @@ class Matrix(ABC):
         return (stop - start) * self.shape[1] * self.dtype.itemsize
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return {
             "address": self.address,
             "shape": list(self.shape),
@@ -175,7 +175,7 @@ class MatrixView(Matrix):
                 setattr(cls, name, vars(Matrix)[name])
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of the matrix inside, with the shape and type of this one."""
+        """Return the description of the matrix inside, with the shape and type of this one."""
         return self.matrix.describe() | Matrix.describe(self)
 
 

@@ -107,7 +107,7 @@ class DaskMatrix(Matrix):
         return out
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "dask", "source_id": self.source_id}
 
 

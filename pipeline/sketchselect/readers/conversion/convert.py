@@ -50,15 +50,15 @@ def convert(
 
     Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
 
-    Chunks are compressed with zstd and carry a checksum; the type is kept (in native byte order; text becomes float64).
+    Chunks are compressed with zstd and carry a checksum; the type stays (in native byte order; text becomes float64).
     The array is written beside its destination and renamed when complete, so an interrupted run leaves nothing under
     the final name. Needs memory for a few chunk rows; archives and Matrix Market files are read whole.
 
     Parameters
     ----------
-    source : path, URL, or whatever `open_matrix` takes
-        Also ``.csv`` and ``.tsv`` (a first line that is not all numbers holds the column names; ``.gz`` too), and
-        ``.mtx`` (Matrix Market). A Zarr array is written anew in other chunks; pass
+    source : path, URL or object
+        A source of `open_matrix`; also ``.csv`` and ``.tsv`` (a first line that is not all numbers holds the column
+        names; ``.gz`` too). A Zarr array is written again in other chunks; pass
         ``open_matrix(path, missing_chunks="fill")`` where chunks of zeros were left out.
     destination : path
         Local folder; a store that `convert` wrote before is replaced, anything else is left alone.

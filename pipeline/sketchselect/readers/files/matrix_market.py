@@ -30,7 +30,7 @@ class MarketMatrix(LoadedMatrix):
         return f"{digest(f'mtx {self.path} {Location(self.path).version()}')}:{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "Matrix Market"}
 
     def _key(self) -> tuple[Any, ...]:

@@ -148,7 +148,7 @@ class NpyMatrix(Matrix):
         return f"{self.source.identity()}:{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "npy"}
 
 

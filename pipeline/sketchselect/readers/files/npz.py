@@ -112,7 +112,7 @@ class NpzMatrix(LoadedMatrix):
         return f"{self.archive.identity(self.key or 'csr')}:{by}{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
     def _key(self) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class ParquetMatrix(Matrix):
         return digest(f"parquet {self.names} {self.kind.str}", *groups)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         sizes = {"files": len(self.groups.files), "row_groups": len(self.groups.heights)}
         return super().describe() | {"format": "parquet"} | sizes
 

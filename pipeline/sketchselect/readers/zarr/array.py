@@ -166,7 +166,7 @@ class ZarrArray:
 
         Of columns (`axis` 1): metadata without the column count, and the versions of the chunks below them.
 
-        Local chunk files are looked at every time. Of a remote store one listing per process is cached; opening it and
+        Local chunk files are checked every time. Of a remote store one listing per process is cached; opening it and
         asking for all rows take a new one. None where the remote store has neither ETag nor time.
         """
         metadata = self.metadata

@@ -78,7 +78,7 @@ class ZarrMatrix(Matrix):
         return (stop - start) * self.shape[1] * np.dtype(self.source.metadata.type_name).itemsize
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         metadata = self.source.metadata
         packing = self.source.packing
         packed = {} if packing is None else {"packing": asdict(packing) | {"dtype": metadata.type_name}}
@@ -100,7 +100,7 @@ def open_zarr_matrix(
 ) -> Matrix:
     """Open, check and scan the array, or the group of a CSR matrix, at `location` (at `key` in it).
 
-    Of a store that AnnData wrote, ``X`` is opened where no key is given; its names are those of ``var`` and ``obs``.
+    Of a store that AnnData wrote, ``X`` is the default; its names are those of ``var`` and ``obs``.
     """
     root = read_node(location)
     if key is None and root is not None and root.encoding == "anndata":

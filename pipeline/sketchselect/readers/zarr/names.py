@@ -82,4 +82,4 @@ def _texts(node: Node | None, n: int) -> tuple[str, ...] | None:
             vector = node_vector(node, "fill")
             return tuple(map(str, vector.read(0, n).tolist())) if vector.shape == (n,) else None
     except SourceError:
-        return None  # names that cannot be read cost the names, not the run
+        return None  # a run can do without names

@@ -121,7 +121,7 @@ class ZarrSparseMatrix(Matrix):
         return ZarrSparseMatrix(self.location, self.size, *arrays, None, None, self.policy)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         metadata = self.data.metadata
         return super().describe() | {
             "format": f"zarr v{metadata.zarr_format}, CSR",
