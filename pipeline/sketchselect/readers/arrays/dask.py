@@ -69,7 +69,7 @@ class DaskMatrix(Matrix):
                 f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
                 f"({type(error).__name__}); see the error of your own graph above this one, or x.persist() it first"
             ) from error
-        return finish(block.toarray() if hasattr(block, "toarray") else block, self.address)
+        return finish(_dense(block), self.address)
 
     def dask_rows(self) -> Any | None:
         """Return the array, with sparse blocks made dense; None for a part of it."""
@@ -77,7 +77,7 @@ class DaskMatrix(Matrix):
             return None
         if not hasattr(self.array._meta, "toarray"):
             return self.array
-        return self.array.map_blocks(lambda block: block.toarray(), dtype=self.dtype, meta=np.empty((0, 0), self.dtype))
+        return self.array.map_blocks(_dense, dtype=self.dtype, meta=np.empty((0, 0), self.dtype))
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`."""
@@ -109,6 +109,10 @@ class DaskMatrix(Matrix):
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "dask", "source_id": self.source_id}
+
+
+def _dense(block: Any) -> Any:
+    return block.toarray() if hasattr(block, "toarray") else block
 
 
 class DaskVector(Vector):
