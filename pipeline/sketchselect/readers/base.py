@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod, update_abstractmethods
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
+from sketchselect.linalg.sparse.csr import densify, entry_runs, is_csr, take_columns
 from sketchselect.readers.checks import Nonfinite, check_range, finish
 
-_PIECE_NBYTES = 32 << 20
+_PIECE_VALUES = 4 << 20
 _INDEX_NBYTES = 4
 
 
@@ -109,10 +110,13 @@ class Matrix(ABC):
         """Return columns `start` to `stop` (all rows), shape (n_rows, stop - start); as `read_rows` in all else."""
         n_rows, n_columns = self.shape
         check_range(start, stop, n_columns, self.address, "column")
-        step = max(1, _PIECE_NBYTES // (8 * n_columns * self.chunk_rows)) * self.chunk_rows
+        step = max(1, _PIECE_VALUES // (n_columns * self.chunk_rows)) * self.chunk_rows
+        runs: Iterable[tuple[int, int]] = ((a, min(a + step, n_rows)) for a in range(0, n_rows, step))
+        if self.entry_offsets is not None:
+            runs = entry_runs(self.entry_offsets, _PIECE_VALUES // 2)
         pieces = []
-        for a in range(0, n_rows, step):
-            rows = self.read_rows(a, min(a + step, n_rows))
+        for run in runs:
+            rows = self.read_rows(*run)
             pieces.append(densify(take_columns(rows, range(start, stop))) if is_csr(rows) else rows[:, start:stop])
         return np.concatenate(pieces)
 

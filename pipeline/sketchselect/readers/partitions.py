@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
@@ -56,9 +56,8 @@ def row_partitions(
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     n_rows, n_columns = matrix.shape
     if sparse and matrix.entry_offsets is not None:
-        return Partitions(
-            _greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
-        )
+        runs = entry_runs(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
+        return Partitions((0, *(stop for _, stop in runs)))
     fitting = max(1, size // (8 * max(1, n_columns)))
     partitions = (
         _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
@@ -89,17 +88,6 @@ def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_col
     while step > 1 and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES:
         step = -(-step // 2)
     return Partitions((*range(0, n_rows, step), n_rows))
-
-
-def _greedy(offsets: NDArray[np.int64], entries: int, rows: int) -> tuple[int, ...]:
-    """Return edges of runs of at most `entries` entries and `rows` rows; a longer row is a run of its own."""
-    n_rows = offsets.shape[0] - 1
-    edges = [0]
-    while edges[-1] < n_rows:
-        first = edges[-1]
-        stop = int(np.searchsorted(offsets, offsets[first] + entries, side="right")) - 1
-        edges.append(min(max(stop, first + 1), first + rows, n_rows))
-    return tuple(edges)
 
 
 def _advice(matrix: Matrix, fitting: int, size: int) -> str:

@@ -18,7 +18,7 @@ from sketchselect.location import locate
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
-from sketchselect.readers.conversion.writing import create_array, put_in_place
+from sketchselect.readers.conversion.writing import aligned, create_array, put_in_place
 from sketchselect.readers.files.csv import CsvRows
 from sketchselect.readers.formats import TEXT, format_of
 from sketchselect.readers.opening import open_matrix
@@ -111,7 +111,7 @@ def convert(
             return target
         array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
         done = 0
-        for block in _aligned(rows.partitions(step), step):
+        for (block,) in aligned(((block,) for block in rows.partitions(step)), step):
             array[done : done + block.shape[0]] = block.astype(dtype, copy=False)
             done += block.shape[0]
             if progress is not None:
@@ -187,19 +187,3 @@ def _block_rows(written: int, row_bytes: int, read: int) -> int:
     n_rows = min(max(read, written), fitting)
     n_rows *= fitting // n_rows
     return max(1, n_rows // written) * written
-
-
-def _aligned(blocks: Iterator[Array], step: int) -> Iterator[Array]:
-    """Yield the same rows in blocks of exactly `step` rows but for the last, so that no chunk is written twice."""
-    buffer: list[Array] = []
-    n_rows = 0
-    for block in blocks:
-        buffer.append(block)
-        n_rows += block.shape[0]
-        while n_rows >= step:
-            whole = buffer[0] if len(buffer) == 1 else np.concatenate(buffer)
-            yield whole[:step]
-            buffer = [whole[step:]] if n_rows > step else []
-            n_rows -= step
-    if n_rows:
-        yield buffer[0] if len(buffer) == 1 else np.concatenate(buffer)

@@ -8,13 +8,14 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import NotOurFolder, SketchSelectError
+from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
 from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.scan import MARKER
@@ -57,6 +58,29 @@ def create_array(
         attributes=marker | dict(attributes or {}),
         config={"write_empty_chunks": True},
     )
+
+
+def aligned(blocks: Iterable[tuple[Array, ...]], step: int) -> Iterator[tuple[Array, ...]]:
+    """Yield the same entries in blocks of exactly `step` but for the last, so that no chunk is written twice.
+
+    A block is one or several arrays of the same length.
+    """
+    buffer: list[tuple[Array, ...]] = []
+    n_entries = 0
+    for block in blocks:
+        buffer.append(block)
+        n_entries += block[0].shape[0]
+        while n_entries >= step:
+            whole = _joined(buffer)
+            yield tuple(array[:step] for array in whole)
+            buffer = [tuple(array[step:] for array in whole)]
+            n_entries -= step
+    if n_entries:
+        yield _joined(buffer)
+
+
+def _joined(blocks: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return blocks[0] if len(blocks) == 1 else tuple(map(np.concatenate, zip(*blocks, strict=True)))
 
 
 @contextlib.contextmanager

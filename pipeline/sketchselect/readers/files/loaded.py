@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.cache import MATRICES
-from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.views import copy_metadata
 
 
 class LoadedMatrix(Matrix):
     """Base of dataclasses that pickle as an address and load the matrix behind it when it is asked for."""
-
-    policy: Nonfinite
 
     def __post_init__(self) -> None:
         copy_metadata(self._load(), self)

@@ -23,7 +23,7 @@ class MarketMatrix(LoadedMatrix):
 
     path: str
     version: str
-    policy: Nonfinite
+    nonfinite: Nonfinite
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
@@ -34,7 +34,7 @@ class MarketMatrix(LoadedMatrix):
         return super().describe() | {"format": "Matrix Market"}
 
     def _key(self) -> tuple[Any, ...]:
-        return self.path, self.version, self.policy
+        return self.path, self.version, self.nonfinite
 
     def _read(self) -> Matrix:
         import scipy.io
@@ -50,8 +50,8 @@ class MarketMatrix(LoadedMatrix):
                 f"{self.path}: not a Matrix Market file, or damaged ({reason}); write it again"
             ) from error
         if isinstance(values, np.ndarray):
-            return ArrayMatrix(values, None, self.policy, self.path)
-        return SparseMatrix(values, None, self.policy, self.path)
+            return ArrayMatrix(values, None, self.nonfinite, self.path)
+        return SparseMatrix(values, None, self.nonfinite, self.path)
 
 
 def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:

@@ -82,19 +82,14 @@ class NpyArray:
         if header.fortran_order and len(header.shape) > 1:
             mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
             return np.array(mapped[start:stop], order="C")
-        out: Array = np.empty((stop - start, *header.shape[1:]), header.dtype)
-        row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+        width = math.prod(header.shape[1:])
+        n_values = (stop - start) * width
         # Read, not mapped: mapped pages count as memory of the worker, and a file cut off under a map kills it.
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(header.offset + start * row_bytes)
-            view = memoryview(out.reshape(-1).view(np.uint8).data) if out.size else memoryview(b"")
-            done = 0
-            while done < len(view):
-                count = file.readinto(view[done:])
-                if not count:
-                    raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
-                done += count
-        return out
+        offset = header.offset + start * width * header.dtype.itemsize
+        values: Array = np.fromfile(self.path, header.dtype, n_values, offset=offset)
+        if values.size < n_values:
+            raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
+        return values.reshape(stop - start, *header.shape[1:])
 
     def identity(self) -> str:
         """Return a fingerprint of the file: address, size, modification time, and header."""
@@ -108,7 +103,7 @@ class NpyMatrix(Matrix):
     """A matrix in an ``.npy`` file. Made by `open_matrix`; pickles as an address."""
 
     source: NpyArray
-    policy: Nonfinite
+    nonfinite: Nonfinite
     axes: tuple[str, str] = ("row", "column")
 
     def __post_init__(self) -> None:
@@ -117,7 +112,6 @@ class NpyMatrix(Matrix):
         self.shape = (header.shape[0], header.shape[1])
         self.dtype = header.dtype
         self.address = self.source.path
-        self.nonfinite = self.policy
         if self.axes[0] == "column" and header.fortran_order:
             # The values of a column lie apart in the file, and the system reads whole pages.
             self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
@@ -141,7 +135,7 @@ class NpyMatrix(Matrix):
         """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
         header = self.source.header
         transposed = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
-        return NpyMatrix(replace(self.source, header=transposed), self.policy, self.axes[::-1])
+        return NpyMatrix(replace(self.source, header=transposed), self.nonfinite, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""

@@ -99,12 +99,12 @@ class NpzMatrix(LoadedMatrix):
 
     archive: Archive
     key: str | None
-    policy: Nonfinite
+    nonfinite: Nonfinite
     axes: tuple[str, str] = ("row", "column")
 
     def transposed(self) -> Matrix:
         """Return the same archive, transposed when it is loaded."""
-        return NpzMatrix(self.archive, self.key, self.policy, self.axes[::-1])
+        return NpzMatrix(self.archive, self.key, self.nonfinite, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
@@ -116,10 +116,10 @@ class NpzMatrix(LoadedMatrix):
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
     def _key(self) -> tuple[Any, ...]:
-        return self.archive.path, self.archive.version, self.key, self.policy, self.axes
+        return self.archive.path, self.archive.version, self.key, self.nonfinite, self.axes
 
     def _read(self) -> Matrix:
-        matrix = _read(self.archive, self.key, self.policy)
+        matrix = _read(self.archive, self.key, self.nonfinite)
         return matrix if self.axes[0] == "row" else matrix.transposed()
 
 

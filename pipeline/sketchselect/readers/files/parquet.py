@@ -28,42 +28,39 @@ class ParquetMatrix(Matrix):
     ----------
     groups : RowGroups
         Where the rows are.
-    names : tuple of str
+    dtype : numpy.dtype
+        The type that holds all of the columns; float64 where some entry may be null.
+    feature_names : tuple of str
         The columns.
-    kind : numpy.dtype
-        The type that holds all of them; float64 where some entry may be null.
-    policy : {"error", "drop_rows", "missing"}
-        For NaN (nulls are) and infinity.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN (nulls are) and infinity.
     """
 
     groups: RowGroups
-    names: tuple[str, ...]
-    kind: np.dtype[Any]
-    policy: Nonfinite
+    dtype: np.dtype[Any]
+    feature_names: tuple[str, ...]
+    nonfinite: Nonfinite
 
     def __post_init__(self) -> None:
         heights = self.groups.heights
-        self.shape = (sum(heights), len(self.names))
-        self.dtype = self.kind
+        self.shape = (sum(heights), len(self.feature_names))
         self.address = self.groups.location.address
-        self.feature_names = self.names
-        self.nonfinite = self.policy
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; nulls are NaN."""
         check_range(start, stop, self.shape[0], self.address)
-        out = np.empty((stop - start, self.shape[1]), self.kind)
+        out = np.empty((stop - start, self.shape[1]), self.dtype)
         for file, group, first, rows in self.groups.below(start, stop):
-            table = file.read(group, self.names)
+            table = file.read(group, self.feature_names)
             low, high = max(start, first), min(stop, first + rows)
             for j, column in enumerate(table.columns):
                 values = column.slice(low - first, high - low)
-                if values.null_count and self.kind.kind != "f":
+                if values.null_count and self.dtype.kind != "f":
                     raise ChunkReadError(
-                        f"{file.location.address}: column {self.names[j]!r:.80} has nulls in row group {group}, and "
-                        "the footer says that it has none; write the file again"
+                        f"{file.location.address}: column {self.feature_names[j]!r:.80} has nulls in row group {group}, "
+                        "but none by the footer; write the file again"
                     )
                 out[low - start : high - start, j] = values.to_numpy()
         return finish(out, self.address)
@@ -74,7 +71,7 @@ class ParquetMatrix(Matrix):
             f"\n{file.location.address} {file.location.version()} {group} {start - first} {stop - first} {rows}"
             for file, group, first, rows in self.groups.below(start, stop)
         )
-        return digest(f"parquet {self.names} {self.kind.str}", *groups)
+        return digest(f"parquet {self.feature_names} {self.dtype.str}", *groups)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
@@ -92,18 +89,17 @@ class ParquetVector(Vector):
         Where the rows are.
     column : str
         Its name.
-    kind : numpy.dtype
+    dtype : numpy.dtype
         Type of the entries.
     """
 
     groups: RowGroups
     column: str
-    kind: np.dtype[Any]
+    dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
         self.shape = (sum(self.groups.heights),)
         self.address = f"{self.groups.location.address}: column {self.column!r}"
-        self.dtype = self.kind
 
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
@@ -154,7 +150,7 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
                 f'{ALLOWED}: leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
             )
         types.append(np.dtype(np.float64) if name in footers.nullable and kind.kind != "f" else kind)
-    matrix = ParquetMatrix(footers.groups, tuple(names), np.result_type(*types), nonfinite)
+    matrix = ParquetMatrix(footers.groups, np.result_type(*types), tuple(names), nonfinite)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
     if len(footers.index) == 1:

@@ -28,23 +28,21 @@ class ZarrMatrix(Matrix):
     ----------
     source : ZarrArray
         The array.
-    names : tuple of str or None
+    feature_names : tuple of str or None
         Names of the columns.
-    policy : {"error", "drop_rows", "missing"}
-        For NaN and infinity.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN and infinity.
     """
 
     source: ZarrArray
-    names: tuple[str, ...] | None
-    policy: Nonfinite
+    feature_names: tuple[str, ...] | None
+    nonfinite: Nonfinite
 
     def __post_init__(self) -> None:
         metadata = self.source.metadata
         self.shape = (metadata.shape[0], metadata.shape[1])
         self.dtype = self.source.dtype
         self.address = self.source.address
-        self.feature_names = self.names
-        self.nonfinite = self.policy
         self.chunk_rows, self.chunk_columns = metadata.chunks
         self.notes = checksum_notes(self.address, self.source)
 
@@ -71,7 +69,7 @@ class ZarrMatrix(Matrix):
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the same matrix without the names of its columns, which a task does not need."""
-        return self if self.names is None else ZarrMatrix(self.source, None, self.policy)
+        return ZarrMatrix(self.source, None, self.nonfinite)
 
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows as stored, packed where they are."""

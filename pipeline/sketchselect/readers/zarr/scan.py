@@ -72,14 +72,9 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def writes_empty_chunks(attributes: dict[str, object]) -> bool:
-    """Return whether the attributes say that every chunk has its file."""
-    marker = attributes.get(MARKER)
-    return isinstance(marker, dict) and marker.get("empty_chunks") == "written"
-
-
 def _reading(attributes: dict[str, object]) -> str:
-    if writes_empty_chunks(attributes):
+    marker = attributes.get(MARKER)
+    if isinstance(marker, dict) and marker.get("empty_chunks") == "written":
         return "this store was written with every chunk, so they were lost; restore them, or read the fill value with"
     return (
         "either they were lost, or they hold only the fill value and Zarr left them out; if you know the latter, read "

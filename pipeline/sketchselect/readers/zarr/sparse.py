@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
-from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.sparse.csr import as_csr, densify, structure_fault, take_columns
+from sketchselect.linalg.sparse.csr import as_csr, structure_fault
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.cache import PARTS
@@ -27,7 +26,6 @@ SPARSE = frozenset(("csr_matrix", "csc_matrix"))
 """Encodings of the groups of AnnData that hold a sparse matrix."""
 
 _PARTS = ("data", "indices", "indptr")
-_PIECE_ENTRIES = 2 << 20
 
 
 @dataclass(eq=False)
@@ -38,36 +36,32 @@ class ZarrSparseMatrix(Matrix):
     ----------
     location : Location
         The group.
-    size : (n_rows, n_features)
-        As the group says.
+    shape : (n_rows, n_features)
+        As in the attributes of the group.
     data, indices, indptr : ZarrArray
         Its arrays.
-    names : tuple of str or None
+    feature_names : tuple of str or None
         Names of the columns.
-    rows : Vector or None
+    row_names : Vector or None
         Names of the rows.
-    policy : {"error", "drop_rows", "missing"}
-        For NaN and infinity.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN and infinity.
     """
 
     location: Location
-    size: tuple[int, int]
+    shape: tuple[int, int]
     data: ZarrArray
     indices: ZarrArray
     indptr: ZarrArray
-    names: tuple[str, ...] | None
-    rows: Vector | None
-    policy: Nonfinite
+    feature_names: tuple[str, ...] | None
+    row_names: Vector | None
+    nonfinite: Nonfinite
 
     is_sparse = True
 
     def __post_init__(self) -> None:
-        self.shape = self.size
         self.dtype = self.data.dtype
         self.address = self.location.address
-        self.feature_names = self.names
-        self.row_names = self.rows
-        self.nonfinite = self.policy
         self.notes = checksum_notes(self.address, self.data, self.indices)
 
     def __repr__(self) -> str:
@@ -94,17 +88,6 @@ class ZarrSparseMatrix(Matrix):
         warn_beyond_double(rows.data, self.address)
         return rows
 
-    def read_columns(self, start: int, stop: int) -> Array:
-        """Return columns `start` to `stop`, dense; every row is read for them."""
-        check_range(start, stop, self.shape[1], self.address, "column")
-        pieces, row, ends = [np.empty((0, stop - start), self.dtype)], 0, self.entry_offsets
-        while row < self.shape[0]:
-            end = int(np.searchsorted(ends, ends[row] + _PIECE_ENTRIES, side="right")) - 1
-            end = min(max(end, row + 1), self.shape[0])
-            pieces.append(densify(take_columns(self.read_rows(row, end), range(start, stop))))
-            row = end
-        return np.concatenate(pieces[1:] if len(pieces) > 1 else pieces)
-
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: their ends, and the versions of the chunks that hold their entries."""
         ends = self.entry_offsets[start : stop + 1]
@@ -115,10 +98,7 @@ class ZarrSparseMatrix(Matrix):
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the same matrix without names, which a task does not need."""
-        if self.names is None and self.rows is None:
-            return self
-        arrays = (self.data, self.indices, self.indptr)
-        return ZarrSparseMatrix(self.location, self.size, *arrays, None, None, self.policy)
+        return replace(self, feature_names=None, row_names=None)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
