@@ -38,7 +38,7 @@ def test_entries_and_their_labels(entry, label):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ("l2", r"must be a list of steps, got the text 'l2'; write \['l2'\]"),
+        ("l2", r"must be a list of steps, got one step; write \['l2'\]"),
         (["l22"], "unknown prepare step 'l22'; did you mean 'l2'"),
         (["tfidf"], "unknown prepare step 'tfidf'; did you mean 'tf-idf'"),
         (["nothing like it"], "expected a name, or a name with parameters"),
@@ -48,7 +48,7 @@ def test_entries_and_their_labels(entry, label):
         ([{"step": ["l2"]}], "unknown prepare step"),
         ([{"step": "library-size", "taget": 3}], "'library-size': unknown parameter 'taget'; did you mean 'target'"),
         (["l2(norm=1)"], "'l2': unknown parameter 'norm'; it has none"),
-        (["library-size(100)"], "'library-size': expected key=value in the brackets, got '100'"),
+        (["library-size(100)"], "'library-size': expected key=value in the parentheses, got '100'"),
         (["library-size(target=0)"], "target must be a number above 0"),
         (["library-size(target=mean)"], 'target must be a number or "median"'),
         ([{"step": "library-size", "target": True}], "target must be a number above 0, got True"),

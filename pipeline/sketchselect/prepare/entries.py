@@ -56,8 +56,8 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     if entries is None:
         return ()
     if isinstance(entries, (str, Mapping, Step)):
-        shown = repr(entries) if isinstance(entries, str) else "one of them"
-        raise BadParameter(f"prepare must be a list of steps, got the text {shown}; write [{shown}]")
+        step = repr(entries) if isinstance(entries, str) else "step"
+        raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
     steps = tuple(_step(entry) for entry in entries)
     _require_order(steps)
     return steps
@@ -102,7 +102,7 @@ def _parameters(name: str, text: str) -> dict[str, Any]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, sign, value = (part.strip() for part in item.partition("="))
         if not sign:
-            raise BadParameter(f"prepare step {name!r}: expected key=value in the brackets, got {item!r}")
+            raise BadParameter(f"prepare step {name!r}: expected key=value in the parentheses, got {item!r}")
         parameters[key] = _value(value.strip("\"'"))
     return parameters
 

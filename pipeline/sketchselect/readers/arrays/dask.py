@@ -67,7 +67,7 @@ class DaskMatrix(Matrix):
         except Exception as error:
             raise ChunkReadError(
                 f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
-                f"({type(error).__name__}); see the error of your own graph above this one, or x.persist() it first"
+                f"({type(error).__name__}); see the error of your graph above, or call x.persist() first"
             ) from error
         return finish(_dense(block), self.address)
 

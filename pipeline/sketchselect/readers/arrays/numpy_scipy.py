@@ -239,7 +239,7 @@ def as_array(source: Any, name: str = "array") -> Array:
     try:
         return np.asarray(source)
     except (ValueError, TypeError) as error:
-        raise SourceError(f"{name}: a {kind.__name__} that is not an array; give rows of equal length") from error
+        raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
 
 
 def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:

@@ -70,8 +70,7 @@ class NpyArray:
         size = int(version.partition(":")[0])
         if header.dtype.kind not in "OV" and size < header.offset + header.nbytes:
             raise SourceError(
-                f"{address}: the file is cut off: it has {size} bytes, and by its header "
-                f"{header.offset + header.nbytes}; copy it again"
+                f"{address}: the file is cut off: it has {size} bytes of {header.offset + header.nbytes}; copy it again"
             )
         return cls(location.url, header, version)
 

@@ -59,8 +59,8 @@ class ParquetMatrix(Matrix):
                 values = column.slice(low - first, high - low)
                 if values.null_count and self.dtype.kind != "f":
                     raise ChunkReadError(
-                        f"{file.location.address}: column {self.feature_names[j]!r:.80} has nulls in row group {group}, "
-                        "but none by the footer; write the file again"
+                        f"{file.location.address}: column {self.feature_names[j]!r:.80} has nulls in row group "
+                        f"{group}, but none by the footer; write the file again"
                     )
                 out[low - start : high - start, j] = values.to_numpy()
         return finish(out, self.address)

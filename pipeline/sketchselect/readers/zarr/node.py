@@ -88,7 +88,7 @@ def find_node(root: Node | None, location: Location, key: str | None, groups: Co
     if key is not None:
         if root.kind == "array":
             raise SourceError(
-                f"{location.address}: this is an array, not a group, so key {key!r:.80} names nothing; leave key out"
+                f"{location.address}: this is an array, not a group, so it has no key {key!r:.80}; leave key out"
             )
         below = root.child(key)
         if below is None:

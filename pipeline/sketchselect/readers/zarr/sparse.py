@@ -132,8 +132,8 @@ def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfi
     address, attributes = node.location.address, node.attributes
     if node.encoding == "csc_matrix":
         raise SourceError(
-            f"{address}: stored by column (csc_matrix), so runs of rows cannot be read from it; write it with "
-            "rows first, adata.X = adata.X.tocsr(), or: sketchselect convert IN OUT.zarr"
+            f"{address}: stored by column (csc_matrix), so runs of rows cannot be read from it; write it by row, "
+            "adata.X = adata.X.tocsr()"
         )
     shape = attributes.get("shape")
     if not (isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and n >= 0 for n in shape)):
