@@ -149,7 +149,7 @@ def test_appended_rows_leave_the_identity_of_whole_chunks_alone(tmp_path):
     after = open_matrix(path)
     longer = row_partitions(after, 16 * 1000, sparse=True)
     assert longer.edges[: len(partitions)] == partitions.edges[:-1]
-    # The last band of the shorter matrix, and the one whose last chunk was written on, have changed.
+    # The last partition of the shorter matrix, and the one whose last chunk was written on, have changed.
     assert [after.identity(*longer[i]) for i in range(len(partitions) - 2)] == names[:-2]
     assert after.identity(*partitions[len(partitions) - 1]) != names[-1]
     assert np.array_equal(after.read_rows(0, 1000).toarray(), values.toarray())
