@@ -200,7 +200,7 @@ def test_random_features_replace_the_columns(text_job: Job, documents: np.ndarra
     features: Any = zarr.open_array(str(result.folder / "features.zarr"), mode="r")
     np.testing.assert_allclose(features[:], Z[:, result.selection.support], atol=1e-12)
     assert "selected 5 of 40 columns" in result.summary()
-    assert any("what is selected is these, not columns of the source" in note for note in result.manifest["notes"])
+    assert any("features are selected, not columns of the source" in note for note in result.manifest["notes"])
     assert "40 columns" in (result.folder / "report.html").read_text()
 
 
