@@ -51,12 +51,36 @@ def python(*words: str, cwd: Path, seconds: float = 250) -> str:
     return done.stdout
 
 
-def test_public_names_are_sorted_and_there() -> None:
+FOLDERS = ("cluster", "execution", "prepare", "readers", "selectors", "solvers", "summaries", "testing", "workflow")
+
+
+def test_public_names_are_few_and_there() -> None:
+    assert len(sks.__all__) <= 45
     assert sks.__all__ == sorted(set(sks.__all__))
-    for name in sks.__all__:
+    assert {*sks.__all__, *FOLDERS, "errors"} == set(dir(sks))
+    for name in dir(sks):
         assert getattr(sks, name) is not None, name
-    assert set(sks.__all__) <= set(dir(sks))
-    assert set(sks.__all__) == {*sks._WHERE, "__version__"}
+
+
+def test_public_folders_list_what_they_have() -> None:
+    for folder in FOLDERS:
+        module = getattr(sks, folder)
+        for name in module.__all__:
+            assert getattr(module, name) is not None, f"{folder}.{name}"
+
+
+def test_the_stub_names_each_public_name_once() -> None:
+    """Type checkers read the stub itself, `import sketchselect` its lines: none may be of another form."""
+    lines = (ROOT / "pipeline" / "sketchselect" / "__init__.pyi").read_text(encoding="utf-8").splitlines()
+    entries = [line for line in lines if line and not line.startswith("#")]
+    named = [re.fullmatch(r"from (sketchselect[.\w]*) import (\w+) as \2", line) for line in entries]
+    assert None not in named, entries
+    assert sorted(match[2] for match in named if match) == dir(sks)
+
+
+def test_folders_need_no_import_of_their_own(tmp_path: Path) -> None:
+    program = "import sketchselect as sks; print(sks.summaries.RowSample.kind, sks.testing.SummaryLaws.__name__)"
+    assert python("-c", program, cwd=tmp_path).split() == ["row-sample", "SummaryLaws"]
 
 
 def test_public_objects_are_documented() -> None:
@@ -235,8 +259,11 @@ def test_readme_names_only_what_exists() -> None:
     """Every capitalised name in code font is public, and every method in the tables can be used in a job file."""
     from sketchselect.selectors import METHODS
 
-    names = set(re.findall(r"`(?:sks\.)?([A-Z][A-Za-z]+)\b", README))
-    assert {"FrequentDirections", "KMeans"} <= names <= set(sks.__all__)
+    names = set(re.findall(r"`(?:sks\.)?(?:([a-z]+)\.)?([A-Z][A-Za-z]+)\b", README))
+    assert {("", "KMeans"), ("summaries", "RowSample")} <= names
+    for folder, name in names:
+        public = getattr(sks, folder).__all__ if folder else [*sks.__all__, *sks.selectors.__all__]
+        assert name in public, f"{folder}.{name}"
     assert set(METHODS) <= set(re.findall(r"`([a-z-]+)`", README))
 
 
@@ -260,7 +287,7 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     wanted = {
         path.relative_to(source).as_posix()
         for path in (source / "sketchselect").rglob("*")
-        if path.is_file() and path.suffix in {".py", ".typed", ".html", ".css", ".j2"}
+        if path.is_file() and path.suffix in {".py", ".pyi", ".typed", ".html", ".css", ".j2"}
     }
     assert "sketchselect/py.typed" in wanted
     assert any(name.startswith("sketchselect/report/") and not name.endswith(".py") for name in wanted)

@@ -1,4 +1,4 @@
-"""Which columns of a matrix too big for memory matter, and how good the answer provably is.
+"""Selection of columns from matrices too big for memory, and k-means on them, with proven bounds.
 
 One pass over the data leaves small mergeable summaries; selection, clustering and certificates come from them.
 """
@@ -6,216 +6,26 @@ One pass over the data leaves small mergeable summaries; selection, clustering a
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import pkgutil
+from typing import Any
 
-from sketchselect._version import __version__
+# Public names are imported when they are used, so that `import sketchselect` stays light. The stub beside this file is
+# their only list: type checkers and editors read it too.
+_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
+_MODULES = {line.split()[3]: line.split()[1] for line in _STUB.splitlines() if line.startswith("from ")}
 
-_WHERE = {
-    "BaseSelector": "sketchselect.selectors",
-    "BlockBound": "sketchselect.summaries",
-    "Bundle": "sketchselect.summaries",
-    "CentroidSums": "sketchselect.summaries",
-    "Certificate": "sketchselect.cluster",
-    "Checkpoint": "sketchselect.execution",
-    "ClusterRange": "sketchselect.cluster",
-    "ColumnStats": "sketchselect.summaries",
-    "Contingency": "sketchselect.summaries",
-    "DecayedDirections": "sketchselect.summaries",
-    "DecayedMoments": "sketchselect.summaries",
-    "DeterministicSelector": "sketchselect.selectors",
-    "ElasticNetPath": "sketchselect.selectors",
-    "FeatureSelectionAnnealing": "sketchselect.selectors",
-    "FittedSteps": "sketchselect.execution",
-    "Folds": "sketchselect.summaries",
-    "FrequentDirections": "sketchselect.summaries",
-    "GreedySelector": "sketchselect.selectors",
-    "Groups": "sketchselect.summaries",
-    "HighlyVariableGenes": "sketchselect.selectors",
-    "HybridSelector": "sketchselect.selectors",
-    "KMeans": "sketchselect.cluster",
-    "LaplacianScoreSelector": "sketchselect.selectors",
-    "LassoPath": "sketchselect.selectors",
-    "LeverageSample": "sketchselect.summaries",
-    "LeverageScores": "sketchselect.summaries",
-    "LeverageSelector": "sketchselect.selectors",
-    "MCFSSelector": "sketchselect.selectors",
-    "MCPPath": "sketchselect.selectors",
-    "Moments": "sketchselect.summaries",
-    "OnlineLeverageSelector": "sketchselect.selectors",
-    "PivotedQRSelector": "sketchselect.selectors",
-    "RandomizedSelector": "sketchselect.selectors",
-    "RowSample": "sketchselect.summaries",
-    "RunResult": "sketchselect.workflow",
-    "SCADPath": "sketchselect.selectors",
-    "Selection": "sketchselect.selectors",
-    "SketchedLassoSelector": "sketchselect.selectors",
-    "SketchedRidgeSelector": "sketchselect.selectors",
-    "SlidingWindow": "sketchselect.summaries",
-    "StabilitySelector": "sketchselect.selectors",
-    "StepStatistics": "sketchselect.summaries",
-    "StoredStream": "sketchselect.selectors",
-    "Summary": "sketchselect.summaries",
-    "ThresholdedOLS": "sketchselect.selectors",
-    "Timeline": "sketchselect.selectors.streams.timeline",
-    "TopValues": "sketchselect.summaries",
-    "VarianceSelector": "sketchselect.selectors",
-    "certify": "sketchselect.cluster",
-    "certify_labels": "sketchselect.cluster",
-    "certify_selection": "sketchselect.cluster",
-    "cluster_range": "sketchselect.cluster",
-    "convert": "sketchselect.readers",
-    "fit_prepare": "sketchselect.execution",
-    "kmeans_objective": "sketchselect.cluster",
-    "load": "sketchselect.summaries",
-    "local_cluster": "sketchselect.execution",
-    "open_matrix": "sketchselect.readers",
-    "reassign": "sketchselect.cluster",
-    "run": "sketchselect.workflow",
-    "save": "sketchselect.summaries",
-    "summarize": "sketchselect.execution",
-    "timeline": "sketchselect.selectors.streams.timeline",
-}
-
-__all__ = [
-    "BaseSelector",
-    "BlockBound",
-    "Bundle",
-    "CentroidSums",
-    "Certificate",
-    "Checkpoint",
-    "ClusterRange",
-    "ColumnStats",
-    "Contingency",
-    "DecayedDirections",
-    "DecayedMoments",
-    "DeterministicSelector",
-    "ElasticNetPath",
-    "FeatureSelectionAnnealing",
-    "FittedSteps",
-    "Folds",
-    "FrequentDirections",
-    "GreedySelector",
-    "Groups",
-    "HighlyVariableGenes",
-    "HybridSelector",
-    "KMeans",
-    "LaplacianScoreSelector",
-    "LassoPath",
-    "LeverageSample",
-    "LeverageScores",
-    "LeverageSelector",
-    "MCFSSelector",
-    "MCPPath",
-    "Moments",
-    "OnlineLeverageSelector",
-    "PivotedQRSelector",
-    "RandomizedSelector",
-    "RowSample",
-    "RunResult",
-    "SCADPath",
-    "Selection",
-    "SketchedLassoSelector",
-    "SketchedRidgeSelector",
-    "SlidingWindow",
-    "StabilitySelector",
-    "StepStatistics",
-    "StoredStream",
-    "Summary",
-    "ThresholdedOLS",
-    "Timeline",
-    "TopValues",
-    "VarianceSelector",
-    "__version__",
-    "certify",
-    "certify_labels",
-    "certify_selection",
-    "cluster_range",
-    "convert",
-    "fit_prepare",
-    "kmeans_objective",
-    "load",
-    "local_cluster",
-    "open_matrix",
-    "reassign",
-    "run",
-    "save",
-    "summarize",
-    "timeline",
-]
-
-if TYPE_CHECKING:
-    from sketchselect.cluster import (
-        Certificate,
-        ClusterRange,
-        KMeans,
-        certify,
-        certify_labels,
-        certify_selection,
-        cluster_range,
-        kmeans_objective,
-        reassign,
-    )
-    from sketchselect.execution import Checkpoint, FittedSteps, fit_prepare, local_cluster
-    from sketchselect.execution.summarize import summarize
-    from sketchselect.readers import convert, open_matrix
-    from sketchselect.selectors import (
-        BaseSelector,
-        DeterministicSelector,
-        ElasticNetPath,
-        FeatureSelectionAnnealing,
-        GreedySelector,
-        HighlyVariableGenes,
-        HybridSelector,
-        LaplacianScoreSelector,
-        LassoPath,
-        LeverageSelector,
-        MCFSSelector,
-        MCPPath,
-        OnlineLeverageSelector,
-        PivotedQRSelector,
-        RandomizedSelector,
-        SCADPath,
-        Selection,
-        SketchedLassoSelector,
-        SketchedRidgeSelector,
-        StabilitySelector,
-        StoredStream,
-        ThresholdedOLS,
-        VarianceSelector,
-    )
-    from sketchselect.selectors.streams.timeline import Timeline, timeline
-    from sketchselect.summaries import (
-        BlockBound,
-        Bundle,
-        CentroidSums,
-        ColumnStats,
-        Contingency,
-        DecayedDirections,
-        DecayedMoments,
-        Folds,
-        FrequentDirections,
-        Groups,
-        LeverageSample,
-        LeverageScores,
-        Moments,
-        RowSample,
-        SlidingWindow,
-        StepStatistics,
-        Summary,
-        TopValues,
-        load,
-        save,
-    )
-    from sketchselect.workflow import RunResult, run
+__all__ = sorted(name for name, module in _MODULES.items() if module != __name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'sketchselect' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if module == __name__:
+        return importlib.import_module(f"{module}.{name}")
+    value = globals()[name] = getattr(importlib.import_module(module), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_MODULES)

@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose.
+"""Errors of the package.
 
 Each message is one line that says what was wrong, where (file, key, partition, row, column), and what to do.
 Messages never contain data values. All classes take the message alone, so they survive pickling between processes.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 
 class SketchSelectError(Exception):
-    """Base of all our errors; ``exit_code`` is what the command line returns for it."""
+    """Base class of all errors; ``exit_code`` is the exit code of the command line."""
 
     exit_code = 1
 
 
 class ConfigError(SketchSelectError, ValueError):
-    """A job file or command line that cannot be right."""
+    """A mistake in a job file or on the command line."""
 
     exit_code = 2
 
@@ -24,11 +24,11 @@ class BadParameter(SketchSelectError, ValueError):
 
 
 class Incompatible(SketchSelectError, ValueError):
-    """Two summaries that may not be merged, or a summary that does not fit the question."""
+    """Summaries that cannot be merged, or a summary that cannot answer the question."""
 
 
 class NoData(SketchSelectError, ValueError):
-    """A description was asked for a statistic: it has seen no data yet."""
+    """A statistic of a summary that has no data yet."""
 
 
 class BadBlock(SketchSelectError, ValueError):
@@ -36,7 +36,7 @@ class BadBlock(SketchSelectError, ValueError):
 
 
 class NotFinite(BadBlock):
-    """NaN or infinity where the policy is to refuse them."""
+    """NaN or infinity where the policy refuses them."""
 
 
 class EmptyInput(SketchSelectError, ValueError):
@@ -48,11 +48,11 @@ class SourceError(SketchSelectError, ValueError):
 
 
 class MissingChunks(SourceError):
-    """Chunks that the store's metadata promises are not there."""
+    """Chunks that the metadata of a store requires and that do not exist."""
 
 
 class ChunkReadError(SourceError):
-    """A chunk is there but cannot be read or decoded."""
+    """A chunk that exists but cannot be read or decoded."""
 
 
 class SourceChanged(SourceError):
@@ -60,11 +60,11 @@ class SourceChanged(SourceError):
 
 
 class DamagedFile(SketchSelectError, ValueError):
-    """A file of ours that fails its digest or its format."""
+    """A file of sketchselect with a wrong checksum or format."""
 
 
 class NotOurFolder(SketchSelectError):
-    """An output path that exists and was not made by us: it is never overwritten."""
+    """An output path that exists and was not made by sketchselect; it is never overwritten."""
 
 
 class RunInProgress(SketchSelectError):
@@ -72,15 +72,15 @@ class RunInProgress(SketchSelectError):
 
 
 class WillNotFit(SketchSelectError, ValueError):
-    """The projection says the run cannot fit in the memory it was given."""
+    """The projected memory of a run exceeds its limit."""
 
 
 class PartitionFailed(SketchSelectError):
-    """One partition failed for good; the message names it."""
+    """A partition that failed on every attempt; the message names it."""
 
 
 class PartitionCrash(PartitionFailed):
-    """A partition whose worker died every time it was tried."""
+    """A partition whose worker died on every attempt."""
 
 
 class Stalled(SketchSelectError):
@@ -96,13 +96,13 @@ class NoWorkers(SketchSelectError):
 
 
 class ClusterLost(SketchSelectError):
-    """The scheduler went away; running the same command again resumes."""
+    """The scheduler was lost; the same command resumes the run."""
 
     exit_code = 75
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, raised in the main thread by the command line's handler, so that it takes the way of Ctrl-C."""
+    """SIGTERM, raised in the main thread by the command line so that it is handled like Ctrl-C."""
 
 
 class Interrupted(SketchSelectError):
@@ -112,4 +112,4 @@ class Interrupted(SketchSelectError):
 
 
 class BadCluster(SketchSelectError):
-    """A cluster of our own that does not start, or a given one that cannot be used."""
+    """A local cluster that does not start, or another one that cannot be used."""

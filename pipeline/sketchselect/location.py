@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import secrets
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SourceChanged, SourceError
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
@@ -197,17 +197,15 @@ class Location:
 
     def not_found(self) -> SourceError:
         """Return the error for a location where nothing is, with the closest name in the same folder."""
-        hint = "check the path"
+        hint = "; check the path"
         if self.is_local:
             above = Path(self.url).parent
             try:
                 names = sorted(os.listdir(above))
             except OSError:
                 return SourceError(f"{self.address}: no such file or folder, nor the folder {above}; check the path")
-            close = difflib.get_close_matches(self.name, names, n=1, cutoff=0.75)
-            if close:
-                hint = f"did you mean {above / close[0]}?"
-        return SourceError(f"{self.address}: no such file or folder; {hint}")
+            hint = did_you_mean(self.name, names, hint)
+        return SourceError(f"{self.address}: no such file or folder{hint}")
 
 
 def location_of(path: str | os.PathLike[str]) -> Location:

@@ -19,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sketchselect.cluster import KMeansParameters, fit_kmeans
-from sketchselect.execution import Source, ThreadEngine
+from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
 
 SHAPES = [
@@ -46,11 +46,11 @@ def clouds(n_rows: int, n_features: int, n_clusters: int, dtype: str) -> tuple[A
 
 def ours(n_threads: int) -> Fit:
     """Return our fit: iterations done and inertia."""
-    engine = ThreadEngine(n_threads)
+    engine = LocalEngine(n_threads)
 
     def fit(X: Any, centers: Any, max_iter: int) -> tuple[int, float]:
         parameters = KMeansParameters(len(centers), centers, max_iter=max_iter, tol=0.0)
-        result = fit_kmeans(Source(open_matrix(X)), parameters, engine=engine)
+        result = fit_kmeans(Source(open_matrix(X)), parameters, PassOptions(engine))
         return result.n_iter, result.inertia
 
     return fit

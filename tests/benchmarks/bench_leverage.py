@@ -22,7 +22,7 @@ def decaying(n_rows: int, n_columns: int, seed: int = 0) -> np.ndarray:
     return rng.standard_normal((n_columns, n_rows)) / np.sqrt(np.arange(1, n_rows + 1))
 
 
-def per_column_seconds(columns: np.ndarray, sample: sks.LeverageSample, n_timed: int) -> float:
+def per_column_seconds(columns: np.ndarray, sample: sks.summaries.LeverageSample, n_timed: int) -> float:
     """Return the mean seconds of one step with a pseudo-inverse: of CC', or of C itself where C has fewer columns.
 
     The second form is the better one for many rows (n x n would not even fit), so it is what we compare with there.
@@ -47,7 +47,7 @@ def per_column_seconds(columns: np.ndarray, sample: sks.LeverageSample, n_timed:
 def compare(name: str, columns: np.ndarray, n_timed: int) -> float:
     """Print and return how many times faster the blocked selection is."""
     began = time.perf_counter()
-    sample = sks.LeverageSample().from_block(columns)
+    sample = sks.summaries.LeverageSample().from_block(columns)
     ours = time.perf_counter() - began
     each = per_column_seconds(columns, sample, n_timed)
     theirs = each * len(columns)

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from sketchselect.cluster import KMeansParameters, fit_kmeans
-from sketchselect.execution import Source, ThreadEngine
+from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
 
 
-def ours(X: Any, centers: Any, max_iter: int, engine: ThreadEngine) -> tuple[float, float]:
+def ours(X: Any, centers: Any, max_iter: int, engine: LocalEngine) -> tuple[float, float]:
     """Return seconds per iteration and inertia of our fit."""
     began = time.perf_counter()
     parameters = KMeansParameters(len(centers), centers, max_iter=max_iter, tol=0.0)
-    result = fit_kmeans(Source(open_matrix(X)), parameters, engine=engine)
+    result = fit_kmeans(Source(open_matrix(X)), parameters, PassOptions(engine))
     return (time.perf_counter() - began) / result.n_iter, result.inertia
 
 
@@ -54,7 +54,7 @@ def run(
     X = rng.standard_normal((n_rows, n_features)).astype(np.float32)
     X += 2 * rng.standard_normal((n_clusters, n_features)).astype(np.float32)[rng.integers(n_clusters, size=n_rows)]
     centers = X[rng.choice(n_rows, n_clusters, replace=False)]
-    engine = ThreadEngine(n_threads)
+    engine = LocalEngine(n_threads)
     ours(X[: 4 * n_clusters], centers, 1, engine)
     theirs(X[: 4 * n_clusters], centers, 1, n_threads)
     a, b = [], []

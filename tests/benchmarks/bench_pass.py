@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from timing import seconds
 
 import sketchselect as sks
-from sketchselect.execution import ThreadEngine
+from sketchselect.execution import LocalEngine
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
 
 SIZE, THREADS = 64, 2
@@ -27,7 +27,7 @@ SIZE, THREADS = 64, 2
 def summarize(path: str) -> None:
     """The pass itself."""
     spec = {"sketch": sks.FrequentDirections(size=SIZE), "stats": sks.ColumnStats()}
-    sks.summarize(path, spec, client=ThreadEngine(THREADS))
+    sks.summarize(path, spec, client=LocalEngine(THREADS))
 
 
 def read_only(path: str) -> None:

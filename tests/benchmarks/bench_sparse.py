@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from timing import paired
 
-from sketchselect import CentroidSums, ColumnStats, FrequentDirections, Moments
 from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.summaries import CentroidSums, ColumnStats, FrequentDirections, Moments
 
 
 def counts(n_rows: int, n_columns: int, density: float) -> sp.csr_array:

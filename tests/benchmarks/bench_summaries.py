@@ -60,7 +60,7 @@ def forms(quick: bool, rng: np.random.Generator) -> Iterator[str]:
         f"one merge / one sweep, p={p}", "-"
     )
     others = {
-        "decayed": (sks.DecayedMoments(half_life=1000), 1.4),
+        "decayed": (sks.summaries.DecayedMoments(half_life=1000), 1.4),
         "five folds": (sks.Folds(sks.Moments(), 5), 1.8),
         "pairwise": (sks.Moments(missing="pairwise"), 6),
     }

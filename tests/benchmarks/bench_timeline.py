@@ -21,6 +21,7 @@ from sketchselect.execution import Source
 from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
+from sketchselect.selectors import BaseSelector
 from sketchselect.selectors.streams.timeline import ScoreAt
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -43,7 +44,7 @@ def rows() -> sp.csr_array | np.ndarray:
     return X
 
 
-def sequential(X: sp.csr_array | np.ndarray, selector: sks.BaseSelector, ends: set[int], partition: str) -> np.ndarray:
+def sequential(X: sp.csr_array | np.ndarray, selector: BaseSelector, ends: set[int], partition: str) -> np.ndarray:
     """Return the scores after the rows that `ends` names, from one state that grows."""
     source = Source(open_matrix(X), prepare=("l2",))
     description = selector.summary_description(X.shape[1])
@@ -65,7 +66,7 @@ def main(n_points: int = 20, partition: str = "1MiB") -> None:
     for half_life in (None, 1000.0):
         selector = sks.SketchedRidgeSelector(200, n_components=30, sketch_size=64, half_life=half_life)
 
-        def scan(selector: sks.BaseSelector = selector) -> sks.Timeline:
+        def scan(selector: BaseSelector = selector) -> sks.selectors.Timeline:
             return sks.timeline(X, selector, points=n_points, partition_bytes=partition)
 
         found = scan()

@@ -61,7 +61,7 @@ def comparison(data: DataSet, counts: tuple[int, ...], seeds: int, n_init: int, 
 
 
 def _streamed(data: DataSet, seed: int, n_init: int) -> float:
-    from sketchselect import Contingency
+    from sketchselect.summaries import Contingency
 
     stream = StreamKMeans(data.n_clusters, seed=seed)
     for rows in batches(data.cluster):

@@ -72,8 +72,8 @@ def scorers(data: DataSet, *, with_mcfs: bool = True) -> dict[str, Callable[[], 
         "GFW, as printed": lambda: ridge_weights(*top_directions(data.select, k), k, "paper")[0],
     }
     if with_mcfs:
-        found["MCFS"] = lambda: sks.MCFSSelector(1, k, n_nonzero=200, normalize=None).fit(data.select).scores_
-    found["Laplacian score"] = lambda: sks.LaplacianScoreSelector(1, normalize=None).fit(data.select).scores_
+        found["MCFS"] = lambda: sks.selectors.MCFSSelector(1, k, n_nonzero=200, normalize=None).fit(data.select).scores_
+    found["Laplacian score"] = lambda: sks.selectors.LaplacianScoreSelector(1, normalize=None).fit(data.select).scores_
     return found
 
 
@@ -97,7 +97,7 @@ def nmi_of(X, y, n_clusters: int, columns, seeds: Sequence[int], n_init: int):
     found = []
     for seed in seeds:
         labels = KMeans(n_clusters, n_init=n_init, random_state=seed).fit_predict(features)
-        found.append(sks.Contingency.of(y, labels).nmi)
+        found.append(sks.summaries.Contingency.of(y, labels).nmi)
     return np.array(found)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchselect.cluster import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes
-from sketchselect.execution import Source, ThreadEngine, local_cluster, summarize_source
+from sketchselect.execution import LocalEngine, PassOptions, Source, local_cluster, summarize_source
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import ColumnStats
 
@@ -65,13 +65,13 @@ def ours(source: Source, centers: Any, n_iter: int, n_workers: int, local: bool)
     """Return the seconds of a whole fit, once the workers have loaded their libraries."""
     parameters = KMeansParameters(len(centers), centers, max_iter=n_iter, tol=0.0)
     with contextlib.ExitStack() as stack:
-        engine: Any = ThreadEngine(n_workers) if local else stack.enter_context(local_cluster(n_workers))
+        engine: Any = LocalEngine(n_workers) if local else stack.enter_context(local_cluster(n_workers))
         small = Source(open_matrix(np.asarray(centers, dtype=np.float32)))
         keep, passes.LOCAL_NBYTES = passes.LOCAL_NBYTES, passes.LOCAL_NBYTES if local else 0
         try:
-            fit_kmeans(small, KMeansParameters(2, max_iter=1), engine=engine)
+            fit_kmeans(small, KMeansParameters(2, max_iter=1), PassOptions(engine))
             began = time.perf_counter()
-            fit_kmeans(source, parameters, engine=engine)
+            fit_kmeans(source, parameters, PassOptions(engine))
             return time.perf_counter() - began
         finally:
             passes.LOCAL_NBYTES = keep
@@ -96,7 +96,7 @@ def run(
         X = source.matrix.read_rows(0, part)
         centers = X[np.random.default_rng(1).choice(part, n_clusters, replace=False)].astype(np.float64)
         began = time.perf_counter()
-        summarize_source(source, ColumnStats(), engine=ThreadEngine(2))
+        summarize_source(source, ColumnStats(), PassOptions(LocalEngine(2)))
         read = time.perf_counter() - began
         rate = theirs(X, centers, 5) * n_rows / part
         del X

@@ -65,7 +65,7 @@ def test_same_bits_on_every_engine_and_from_a_checkpoint(digits, tmp_path, monke
     monkeypatch.setattr(block_certificate, "DEFAULT_PARTITION_BYTES", 40 * 64 * 8)
     monkeypatch.setattr(block_certificate, "BLOCKS_PER_PARTITION", 1)
     # So small that every partition is a leaf of its own.
-    monkeypatch.setattr(sks.BlockBound, "projected_nbytes", lambda *_: 8)
+    monkeypatch.setattr(BlockBound, "projected_nbytes", lambda *_: 8)
     X = digits[0][:400]
     np.save(tmp_path / "x.npy", X)
     options = {"block_rows": 20, "sample_weight": np.linspace(0.5, 2.0, 400)}
@@ -92,7 +92,7 @@ def test_blocks_are_dealt_by_hash_not_by_order(digits):
     X = digits[0]
     order = np.argsort(load_digits().target, kind="stable")[:600]
     sorted_rows, shuffled = X[order], X[np.random.default_rng(0).permutation(order)]
-    bound = sks.BlockBound(10, block_rows=100)
+    bound = BlockBound(10, block_rows=100)
     a, b = (bound.from_block(rows).lower_bound() for rows in (sorted_rows, shuffled))
     assert a == pytest.approx(b, rel=0.05)
 
@@ -105,7 +105,7 @@ def test_a_sample_of_blocks_holds_with_its_probability():
     assert found.confidence == 0.9
     assert found.details["n_solved"] < found.details["n_blocks"]
     assert "probability 0.9" in found.sentence()
-    certain = sks.certify(sks.BlockBound(3, block_rows=20, fraction=0.5).from_block(X), objective, 3)
+    certain = sks.certify(BlockBound(3, block_rows=20, fraction=0.5).from_block(X), objective, 3)
     assert certain.confidence == 1.0
     assert certain.lower_bound < found.lower_bound <= objective
 
@@ -114,7 +114,7 @@ def test_a_sampled_bound_that_an_objective_refutes_is_not_used():
     """An objective below the bound shows that the sample misled; then only what is certain is left."""
     rng = np.random.default_rng(5)
     X = 2 * rng.standard_normal((3, 6))[rng.integers(0, 3, 600)] + rng.standard_normal((600, 6))
-    found = sks.BlockBound(3, block_rows=20, fraction=0.5).from_block(X)
+    found = BlockBound(3, block_rows=20, fraction=0.5).from_block(X)
     certain, sampled = found.lower_bound(), found.lower_bound(0.5)
     assert certain < sampled
     made = blocks_certificate(found, (certain + sampled) / 2, 0.5, 0.0)
@@ -141,7 +141,7 @@ def test_too_few_blocks_for_the_probability_are_told():
 
 
 def of_blocks(X, fraction, seed):
-    return sks.BlockBound(2, block_rows=30, fraction=fraction, seed=seed).from_block(X)
+    return BlockBound(2, block_rows=30, fraction=fraction, seed=seed).from_block(X)
 
 
 def test_the_job_key_and_the_verbs_take_the_same_options():
@@ -157,7 +157,7 @@ def test_the_job_key_and_the_verbs_take_the_same_options():
 
 def test_sparse_rows_are_bounded_as_dense_ones():
     X = np.maximum(np.random.default_rng(3).standard_normal((300, 40)) - 1.5, 0.0)
-    bound = sks.BlockBound(4, block_rows=60)
+    bound = BlockBound(4, block_rows=60)
     dense, sparse = bound.from_block(X).lower_bound(), bound.from_block(csr_array(X)).lower_bound()
     # To the rounding of single precision: the multipliers differ in their last bits, both bounds are valid.
     assert sparse == pytest.approx(dense, rel=1e-4)
@@ -166,10 +166,10 @@ def test_sparse_rows_are_bounded_as_dense_ones():
 def test_blocks_no_larger_than_the_number_of_clusters_prove_nothing_and_break_nothing():
     X = np.random.default_rng(0).standard_normal((60, 3))
     for fraction in (0.5, 1.0):
-        found = sks.BlockBound(8, block_rows=6, fraction=fraction).from_block(X)
+        found = BlockBound(8, block_rows=6, fraction=fraction).from_block(X)
         assert found.lower_bound() == found.lower_bound(0.9) == 0.0
     weights = np.zeros(60)
-    assert sks.BlockBound(2, block_rows=20, fraction=0.5).from_block(X, sample_weight=weights).lower_bound(0.9) == 0.0
+    assert BlockBound(2, block_rows=20, fraction=0.5).from_block(X, sample_weight=weights).lower_bound(0.9) == 0.0
 
 
 def test_least_mean_is_the_chernoff_bound_turned_round():
@@ -182,7 +182,7 @@ def test_least_mean_is_the_chernoff_bound_turned_round():
 
 def test_saved_merged_and_refused(tmp_path, digits):
     X, objective = digits[0][:400], digits[1]
-    bound = sks.BlockBound(10, block_rows=100)
+    bound = BlockBound(10, block_rows=100)
     halves = bound.from_block(X[:200]).merge(bound.from_block(X[200:], start=200))
     sks.save(halves, tmp_path / "b.sks")
     again = sks.load(tmp_path / "b.sks")

@@ -122,6 +122,7 @@ def test_nothing_to_say_and_everything_to_say():
     assert lost.factor == np.inf
     assert "Nothing can be said" in lost.sentence()
     assert lost.to_dict()["factor"] is None
+    assert Certificate.from_dict(lost.to_dict()) == lost
     perfect = certify(Moments().from_block(X), 0.0, 20)
     assert perfect.factor == 1.0
     assert "best possible" in perfect.sentence()
@@ -158,6 +159,7 @@ def test_record_in_words_and_numbers():
     found = certify(Moments().from_block(blobs(5, 50, 3)), 1e5, 2)
     plain = found.to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert Certificate.from_dict(plain) == found
     assert plain["confidence"] == 1.0
     assert plain["cost"] >= 0
     assert found.details["n_rows"] == 50

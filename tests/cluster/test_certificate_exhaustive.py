@@ -11,7 +11,7 @@ import pytest
 
 from sketchselect.cluster import certify_selection, dropped_columns_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.selectors.kmeans_columns.certificate import certify_selection as weighted_certificate
+from sketchselect.selectors.kmeans_columns.certificate import certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import column_subspace
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 
@@ -115,7 +115,7 @@ def test_no_upper_bound_is_below_what_it_bounds(batch: int) -> None:
         for summary in summaries(one):
             promise = certify_selection(summary, one.support, one.k)
             subspace = column_subspace(summary, one.k)
-            weighted = weighted_certificate(subspace, one.support, squares, one.k)
+            weighted = certify_weighted_columns(subspace, one.support, squares, one.k)
             for labels in (partition_there, one.partition, other):
                 value, there = cost(one.X, labels), cost(chosen, labels)
                 if there >= spectral_bound(summary, one.k)[0]:

@@ -60,7 +60,7 @@ def test_the_same_on_every_engine_and_with_weights(tmp_path):
 
 def test_summaries_alone_give_estimates_and_bounds():
     X = blobs(3, 6000, 6, 4)
-    members = sks.summarize(X, {"rows": sks.RowSample(3000), "sketch": sks.FrequentDirections(12)})
+    members = sks.summarize(X, {"rows": sks.summaries.RowSample(3000), "sketch": sks.FrequentDirections(12)})
     found = cluster_range(members, range(2, 7))
     full = cluster_range(X, range(2, 7))
     assert found.recommended == full.recommended == 4

@@ -12,10 +12,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from tests.passing import serial
 
 from sketchselect.cluster import fit_kmeans
 from sketchselect.cluster.kmeans import iterations
-from sketchselect.execution import Checkpoint, SerialEngine, Source
+from sketchselect.execution import Checkpoint, Source
+from sketchselect.execution.progress import Progress
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs
@@ -54,7 +56,7 @@ class Stages:
 def run(store, folder, progress=None, **parameters):
     kept = Checkpoint(folder, min_seconds=1e9)
     source = Source(open_matrix(store))
-    return fit_kmeans(source, PARAMETERS | parameters, engine=SerialEngine(), checkpoint=kept, progress=progress)
+    return fit_kmeans(source, PARAMETERS | parameters, serial(checkpoint=kept, progress=progress or Progress()))
 
 
 def bits(result):
@@ -63,7 +65,7 @@ def bits(result):
 
 def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
     monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
-    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, engine=SerialEngine())
+    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, serial())
     short = run(store, tmp_path / "kept", max_iter=3)
     assert not short.converged
     told = Stages()
@@ -90,9 +92,9 @@ def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change)
     source = Source(open_matrix(store), weight=weight)
     told = Stages()
     kept = Checkpoint(tmp_path / "kept")
-    found = fit_kmeans(source, PARAMETERS | more, engine=SerialEngine(), checkpoint=kept, progress=told)
+    found = fit_kmeans(source, PARAMETERS | more, serial(checkpoint=kept, progress=told))
     assert not any("going on" in note for note in told.notes)
-    assert bits(found) == bits(fit_kmeans(source, PARAMETERS | more, engine=SerialEngine()))
+    assert bits(found) == bits(fit_kmeans(source, PARAMETERS | more, serial()))
 
 
 def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkeypatch):
@@ -110,7 +112,11 @@ def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkey
 def test_rows_without_an_identity_are_not_kept_and_this_is_said(tmp_path):
     told = Stages()
     source = Source(open_matrix(da.from_array(blobs(1), chunks=(100, 5)).map_blocks(abs)))
-    fit_kmeans(source, {"n_clusters": 2}, engine=SerialEngine(), checkpoint=Checkpoint(tmp_path / "k"), progress=told)
+    fit_kmeans(
+        source,
+        {"n_clusters": 2},
+        serial(checkpoint=Checkpoint(tmp_path / "k"), progress=told),
+    )
     assert any("no identity" in note for note in told.notes)
     assert not (tmp_path / "k").exists()
 
@@ -119,7 +125,7 @@ SCRIPT = """
 import sys, time
 from sketchselect.cluster import fit_kmeans
 from sketchselect.cluster.kmeans import iterations
-from sketchselect.execution import Checkpoint, SerialEngine, Source
+from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
 iterations.KEEP_SECONDS = 0.0
 keep = iterations.Iterations.keep
@@ -129,13 +135,14 @@ def slow(self, iteration, sums):
     time.sleep(0.2)
 iterations.Iterations.keep = slow
 store, folder = sys.argv[1:]
-fit_kmeans(Source(open_matrix(store)), {parameters}, engine=SerialEngine(), checkpoint=Checkpoint(folder))
+options = PassOptions(LocalEngine(kind="serial"), checkpoint=Checkpoint(folder))
+fit_kmeans(Source(open_matrix(store)), {parameters}, options)
 """
 
 
 @pytest.mark.slow
 def test_a_killed_process_goes_on_from_its_last_iteration(store, tmp_path):
-    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, engine=SerialEngine())
+    plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, serial())
     assert plain.n_iter > 6
     command = [sys.executable, "-c", SCRIPT.replace("{parameters}", repr(PARAMETERS)), str(store), str(tmp_path / "k")]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

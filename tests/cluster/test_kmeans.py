@@ -6,11 +6,12 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.passing import serial
 
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
 from sketchselect.errors import BadParameter, PartitionFailed
-from sketchselect.execution import SerialEngine, Source, ThreadEngine
+from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
 
 from .data import blobs, exact_distances, exact_sums
@@ -18,7 +19,7 @@ from .data import blobs, exact_distances, exact_sums
 
 def fit(X, engine=None, **parameters):
     """Return the result of our k-means on rows in memory."""
-    return fit_kmeans(Source(open_matrix(X)), parameters, engine=engine or SerialEngine())
+    return fit_kmeans(Source(open_matrix(X)), parameters, PassOptions(engine or LocalEngine(kind="serial")))
 
 
 def assert_consistent(result, X):
@@ -125,7 +126,7 @@ def test_many_clusters_are_seeded_where_the_rows_are():
 
 def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
     X = blobs(6, 4000, 3)
-    run = passes.open_passes(Source(open_matrix(X)), 2, engine=SerialEngine())
+    run = passes.open_passes(Source(open_matrix(X)), 2, serial())
     points, weights, _ = seeding._oversample(run, X[:1], 30, seed=1)
     assert 5 * 60 * 0.6 < len(points) < 5 * 60 * 1.4
     labels = exact_distances(X, points).argmin(axis=1)
@@ -134,7 +135,7 @@ def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
 
 def test_the_first_centre_is_not_always_row_zero():
     X = blobs(7, 500, 2)
-    run = passes.open_passes(Source(open_matrix(X)), 2, engine=SerialEngine())
+    run = passes.open_passes(Source(open_matrix(X)), 2, serial())
     rows = [int(seeding.survey(run, "k-means||", 2, seed).sample.rows[0]) for seed in range(30)]
     assert len(set(rows)) > 20
     assert max(rows) > 250
@@ -204,9 +205,9 @@ def test_far_from_the_origin(dtype):
 def variants(monkeypatch):
     """Yield (name, engine) of every way to run in this process; some read the source again in each pass."""
     for share in (0.25, 0.0):
-        monkeypatch.setattr(passes, "HELD_SHARE", share)
-        for engine in (SerialEngine(), ThreadEngine(1), ThreadEngine(2), ThreadEngine(5)):
-            yield f"{engine.describe()} held={bool(share)}", engine
+        monkeypatch.setattr(passes, "CACHED_SHARE", share)
+        for engine in (LocalEngine(kind="serial"), LocalEngine(1), LocalEngine(2), LocalEngine(5)):
+            yield f"{engine.describe()} cached={bool(share)}", engine
 
 
 @pytest.mark.parametrize("init", ["k-means||", "k-means++", "random"])
@@ -237,7 +238,7 @@ def test_partitions_change_nothing_but_rounding(monkeypatch):
 def test_selected_columns_and_preparation_are_what_is_clustered():
     X = blobs(14, 400, 6)
     source = Source(open_matrix(X), prepare=("l2",)).select([1, 4])
-    result = fit_kmeans(source, KMeansParameters(3), engine=SerialEngine())
+    result = fit_kmeans(source, KMeansParameters(3), serial())
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert_consistent(result, unit[:, [1, 4]])
 
@@ -248,7 +249,9 @@ def test_dropped_rows_are_labelled_minus_one(monkeypatch):
     bad = np.array([0, 17, 100, 101, 499])
     X[bad, 1] = np.nan
     result = fit_kmeans(
-        Source(open_matrix(X, nonfinite="drop_rows")), {"n_clusters": 4, "init": "k-means++"}, engine=ThreadEngine(2)
+        Source(open_matrix(X, nonfinite="drop_rows")),
+        {"n_clusters": 4, "init": "k-means++"},
+        PassOptions(LocalEngine(2)),
     )
     assert np.flatnonzero(result.labels == -1).tolist() == bad.tolist()
     good = np.delete(X, bad, axis=0)
@@ -299,17 +302,17 @@ def test_rows_without_weight_pull_nothing():
 def test_parts_of_passes_that_read_again_are_kept_too(tmp_path, monkeypatch):
     from sketchselect.execution import Checkpoint
 
-    monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
+    monkeypatch.setattr(passes, "CACHED_SHARE", 0.0)
     X = blobs(19, 600, 3)
     np.save(tmp_path / "x.npy", X)
     source = Source(open_matrix(tmp_path / "x.npy"))
     kept = Checkpoint(str(tmp_path / "kept"), min_bytes=0, state_ratio=0)
     plain = fit(X, n_clusters=4)
-    run = {"engine": SerialEngine(), "checkpoint": kept}
-    first = fit_kmeans(source, {"n_clusters": 4}, **run)
+    run = serial(checkpoint=kept)
+    first = fit_kmeans(source, {"n_clusters": 4}, run)
     files = sorted(p.name for p in (tmp_path / "kept").rglob("*.sks"))
     assert len(files) >= first.n_iter
-    again = fit_kmeans(source, {"n_clusters": 4}, **run)
+    again = fit_kmeans(source, {"n_clusters": 4}, run)
     assert sorted(p.name for p in (tmp_path / "kept").rglob("*.sks")) == files
     for result in (first, again):
         assert result.centers.tobytes() == plain.centers.tobytes()
@@ -333,7 +336,7 @@ def test_progress_is_told_once_how_it_ended():
             self.notes.append(text)
 
     told = Told()
-    fit_kmeans(Source(open_matrix(blobs(20, 50, 2))), {"n_clusters": 2}, engine=SerialEngine(), progress=told)
+    fit_kmeans(Source(open_matrix(blobs(20, 50, 2))), {"n_clusters": 2}, serial(progress=told))
     assert len(told.notes) == 1
     assert "2 clusters" in told.notes[0]
     assert "converged" in told.notes[0]
@@ -352,8 +355,8 @@ def test_retries_reach_the_passes_of_k_means(tmp_path):
 
     calls: list[int] = []
     parameters = {"n_clusters": 3, "init": "random"}
-    found = fit_kmeans(Source(Shaky(X)), parameters, engine=SerialEngine(), retries=2)
-    assert found.inertia == fit_kmeans(Source(open_matrix(X)), parameters, engine=SerialEngine()).inertia
+    found = fit_kmeans(Source(Shaky(X)), parameters, serial(retries=2))
+    assert found.inertia == fit_kmeans(Source(open_matrix(X)), parameters, serial()).inertia
     calls.clear()
     with pytest.raises(PartitionFailed, match="partition 0"):
-        fit_kmeans(Source(Shaky(X)), parameters, engine=SerialEngine(), retries=1)
+        fit_kmeans(Source(Shaky(X)), parameters, serial(retries=1))

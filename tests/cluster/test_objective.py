@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.passing import serial
 
 from sketchselect import kmeans_objective
 from sketchselect.cluster import objective_source
 from sketchselect.errors import BadBlock, BadParameter, SourceError
-from sketchselect.execution import SerialEngine, Source
+from sketchselect.execution import Source
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs, exact_sums
@@ -37,7 +38,7 @@ def test_preparation_paths_weights_and_engines(tmp_path):
     weights = np.random.default_rng(0).random(300)
     source = Source(open_matrix(X), open_vector(labels, 300), open_vector(weights, 300))
     exact = float(exact_sums(X, labels, 3, weights)[2].sum())
-    assert objective_source(source, 3, engine=SerialEngine()) == pytest.approx(exact, rel=1e-12)
+    assert objective_source(source, 3, serial()) == pytest.approx(exact, rel=1e-12)
 
 
 def test_errors():
@@ -53,4 +54,4 @@ def test_errors():
     with pytest.raises(BadParameter, match="prepare"):
         kmeans_objective(X, np.zeros(30, int), 1, prepare=["l3"])
     with pytest.raises(BadParameter, match="target"):
-        objective_source(Source(open_matrix(X)), 2, engine=SerialEngine())
+        objective_source(Source(open_matrix(X)), 2, serial())

@@ -8,11 +8,12 @@ import signal
 
 import numpy as np
 import pytest
+from tests.passing import serial
 
 from sketchselect.cluster import KMeans, certify_labels, fit_kmeans, kmeans_objective
 from sketchselect.cluster.certificates import block as block_certificate
 from sketchselect.cluster.kmeans import passes
-from sketchselect.execution import SerialEngine, Source, local_cluster
+from sketchselect.execution import PassOptions, Source, local_cluster
 from sketchselect.readers import open_matrix, open_vector
 
 from .data import blobs
@@ -50,10 +51,10 @@ def test_every_pass_on_workers(engine, store, monkeypatch, init):
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
     source = Source(open_matrix(path), weight=weight, prepare=("l2",)).select([0, 3, 4, 8])
     parameters = {"n_clusters": 7, "init": init, "max_iter": 4, "tol": 0.0}
-    held = fit_kmeans(source, parameters, engine=SerialEngine())
-    small = fit_kmeans(source, parameters, engine=engine)
+    held = fit_kmeans(source, parameters, serial())
+    small = fit_kmeans(source, parameters, PassOptions(engine))
     monkeypatch.setattr(passes, "LOCAL_NBYTES", 0)
-    remote = fit_kmeans(source, parameters, engine=engine)
+    remote = fit_kmeans(source, parameters, PassOptions(engine))
     assert bits(remote) == bits(held) == bits(small)
 
 
@@ -91,21 +92,19 @@ def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
     told = Told("k-means: iteration 1", lambda: moved.rename(tmp_path / "gone.zarr"))
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
-    found = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, engine=engine, progress=told)
+    found = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, PassOptions(engine, progress=told))
     assert any("workers' memory" in note for note in told.notes)
     assert not moved.exists()
-    assert bits(found) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, engine=SerialEngine()))
+    assert bits(found) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, serial()))
 
 
 def test_rows_in_our_memory_are_clustered_there(engine, store, on_workers):
     """However large they are, the cluster sees no iteration."""
     _, X = store
     told = Told("k-means: iteration 1", lambda: pytest.fail("an iteration ran on the cluster"))
-    found = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, engine=engine, progress=told)
+    found = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, PassOptions(engine, progress=told))
     assert any("clustered here" in note for note in told.notes)
-    assert bits(found) == bits(
-        fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, engine=SerialEngine())
-    )
+    assert bits(found) == bits(fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, serial()))
 
 
 def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers):
@@ -118,9 +117,9 @@ def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
     source = Source(open_matrix(path))
     told = Told("k-means: iteration 3", kill)
-    found = fit_kmeans(source, parameters, engine=engine, progress=told)
+    found = fit_kmeans(source, parameters, PassOptions(engine, progress=told))
     assert any("a worker died" in note for note in told.notes)
-    assert bits(found) == bits(fit_kmeans(source, parameters, engine=SerialEngine()))
+    assert bits(found) == bits(fit_kmeans(source, parameters, serial()))
     assert not engine.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -26,9 +28,9 @@ from tests.deploy.orchestrated import (
 from sketchselect import errors
 from sketchselect.errors import BadParameter, ClusterLost, ConfigError, Interrupted, SourceError
 from sketchselect.integrations.stages import (
-    LASTING,
-    PASSING,
+    PERMANENT,
     STAGES,
+    TRANSIENT,
     merge_days,
     orderly_termination,
     run_stage,
@@ -42,7 +44,7 @@ def test_every_error_is_retried_or_not_and_exit_code_decides_where_it_says_so() 
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, errors.SketchSelectError):
             error = kind("what was wrong")
-            assert worth_retrying(error) == (not isinstance(error, LASTING) or isinstance(error, PASSING)), name
+            assert worth_retrying(error) == (not isinstance(error, PERMANENT) or isinstance(error, TRANSIENT)), name
             if error.exit_code in (2, 75):
                 assert worth_retrying(error) == (error.exit_code == 75), name
     assert not worth_retrying(errors.MissingChunks("gone"))
@@ -208,3 +210,12 @@ def test_no_day_and_a_day_twice_are_said(tmp_path: Path) -> None:
         run_stage("summarize", job, [f'output.dir="{tmp_path}/days/{day}"'])
     with pytest.raises(ConfigError, match="counted twice"):
         merge_days(tmp_path / "days")
+
+
+@pytest.mark.parametrize("extra", ["prefect", "airflow"])
+def test_a_missing_extra_is_one_clear_line(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, extra, None)
+    for name in (f"sketchselect.{extra}", f"sketchselect.integrations.{extra}"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        with pytest.raises(ModuleNotFoundError, match=rf"^sketchselect\.{extra} needs .* pip install 'sketchselect\["):
+            importlib.import_module(name)

@@ -10,7 +10,7 @@ import cloudpickle
 # Its defaults have to be there before a setting is laid over them for a while: afterwards all of them would be gone.
 import distributed  # noqa: F401
 
-from sketchselect.execution import reduce_blocks
+from sketchselect.execution import PassOptions, reduce_blocks
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 
 # Worker processes cannot import this file.
@@ -74,7 +74,7 @@ class SlowMatrix:
 
 
 class Killer:
-    """A progress that kills a worker when so many partitions are done."""
+    """A progress that kills a worker when some number of partitions is done."""
 
     def __init__(self, engine, *after):
         self.engine, self.after, self.seen, self.notes = engine, list(after), 0, []
@@ -87,7 +87,7 @@ class Killer:
         self.total -= nbytes
         if self.after and self.seen >= self.after[0]:
             self.after.pop(0)
-            workers = self.engine.client.run(os.getpid)
+            workers = self.engine.client.run(os.getpid, on_error="ignore")
             os.kill(sorted(workers.values())[0], signal.SIGKILL)
 
     def note(self, text):
@@ -97,4 +97,5 @@ class Killer:
 
 
 def run(source, engine, leaf=rows_of, merge=join, partition_bytes=320, **options):
-    return reduce_blocks(source, leaf, merge, engine=engine, partition_bytes=partition_bytes, **options)
+    passing = {name: options.pop(name) for name in ("progress", "retries", "stall_timeout") if name in options}
+    return reduce_blocks(source, leaf, merge, PassOptions(engine, partition_bytes, **passing), **options)

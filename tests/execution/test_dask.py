@@ -10,7 +10,8 @@ import pytest
 from sketchselect.errors import PartitionFailed
 from sketchselect.execution import (
     Checkpoint,
-    SerialEngine,
+    LocalEngine,
+    PassOptions,
     Source,
     as_engine,
     local_cluster,
@@ -101,32 +102,33 @@ def test_progress_is_told_every_byte_once_also_in_chains(engine, tiny):
 def test_workers_write_nodes_and_a_second_run_reads_nothing(engine, wide, tmp_path):
     source, options = wide
     kept = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
-    first = summarize_source(source, FrequentDirections(size=8), engine=engine, checkpoint=kept, **options)
+    options = PassOptions(engine, checkpoint=kept, **options)
+    first = summarize_source(source, FrequentDirections(size=8), options)
     assert first.stats.n_saved > 8
     for path in list_nodes(kept.directory).values():
         if read_node(path).n_rows > 800:
             os.unlink(path)
-    again = summarize_source(source, FrequentDirections(size=8), engine=engine, checkpoint=kept, **options)
+    again = summarize_source(source, FrequentDirections(size=8), options)
     assert again.value == first.value
     assert again.stats.n_resumed > 4
     assert again.stats.rows_read < 800
     # What another engine kept is as good.
-    serial = summarize_source(source, FrequentDirections(size=8), engine=SerialEngine(), checkpoint=kept, **options)
-    assert serial.value == first.value
-    assert serial.stats.rows_read == 0
+    local = summarize_source(source, FrequentDirections(size=8), options.but(engine=LocalEngine(kind="serial")))
+    assert local.value == first.value
+    assert local.stats.rows_read == 0
 
 
 def test_resumed_nodes_are_sent_again_when_their_worker_dies(engine, store, tmp_path):
     kept = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
     source = Source(open_matrix(store[0]))
-    options = {"partition_bytes": 100 * 128 * 8, "checkpoint": kept}
-    first = summarize_source(source, FrequentDirections(size=8), engine=engine, **options)
+    options = PassOptions(engine, 100 * 128 * 8, kept)
+    first = summarize_source(source, FrequentDirections(size=8), options)
     # Every second leaf, and all that stands on it, is to be done again.
     for path in list_nodes(kept.directory).values():
         if read_node(path).n_rows > 100 or hash(path) % 2:
             os.unlink(path)
     slow = Source(SlowMatrix(source.matrix))
-    again = summarize_source(slow, FrequentDirections(size=8), engine=engine, progress=Killer(engine, 5), **options)
+    again = summarize_source(slow, FrequentDirections(size=8), options.but(progress=Killer(engine, 5)))
     assert again.value == first.value
 
 
@@ -138,9 +140,8 @@ def test_workers_that_cannot_write_leave_the_finished_pass_to_the_client(engine,
     monkeypatch.setattr(engine, "can_write", lambda directory: False)
     kept = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
     progress = Killer(engine)
-    reduced = summarize_source(
-        source, FrequentDirections(size=8), engine=engine, checkpoint=kept, progress=progress, **options
-    )
+    passing = PassOptions(engine, checkpoint=kept, progress=progress, **options)
+    reduced = summarize_source(source, FrequentDirections(size=8), passing)
     (path,) = list_nodes(kept.directory).values()
     assert read_node(path) == reduced.value
     assert any("workers cannot write" in note for note in progress.notes)

@@ -43,10 +43,14 @@ def test_describe_tells_the_settings_in_effect(engine):
 
 
 def test_other_versions_on_workers_are_refused(engine, monkeypatch):
-    from sketchselect.execution.dask import checks as cluster_checks
+    real = engine.client.get_versions
 
-    real = cluster_checks.metadata.version
-    monkeypatch.setattr(cluster_checks.metadata, "version", lambda name: "9.9" if name == "zarr" else real(name))
+    def versions(**options):
+        answer = real(**options)
+        answer["client"]["packages"]["zarr"] = "9.9"
+        return answer
+
+    monkeypatch.setattr(engine.client, "get_versions", versions)
     with pytest.raises(BadCluster, match=r"zarr .* on 2 worker\(s\), 9\.9 here"):
         DaskEngine(engine.client)
 

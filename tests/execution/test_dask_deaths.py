@@ -6,9 +6,10 @@ import time
 import dask
 import numpy as np
 import pytest
+from tests.passing import serial
 
 from sketchselect.errors import NoWorkers, PartitionCrash, PartitionFailed, Stalled
-from sketchselect.execution import DaskEngine, SerialEngine, Source, local_cluster, summarize, summarize_source
+from sketchselect.execution import DaskEngine, PassOptions, Source, local_cluster, summarize, summarize_source
 from sketchselect.summaries import FrequentDirections
 
 from .on_dask import FEW_DEATHS, Killer, Slowly, SlowMatrix, run, spans
@@ -20,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 def test_killed_workers_do_not_change_the_bits(engine, wide, store, expected):
     source, options = wide
-    serial = summarize_source(source, FrequentDirections(size=8), engine=SerialEngine(), **options)
+    local = summarize_source(source, FrequentDirections(size=8), serial(**options))
     killer = Killer(engine, 10, 40)
     slow = SlowMatrix(source.matrix)
-    got = summarize_source(Source(slow), FrequentDirections(size=8), engine=engine, progress=killer, **options)
-    assert got.value == serial.value
+    got = summarize_source(Source(slow), FrequentDirections(size=8), PassOptions(engine, progress=killer, **options))
+    assert got.value == local.value
     assert got.stats.worker_deaths == 2
     assert sum("worker died" in note for note in killer.notes) == 2
     assert killer.total == 0
@@ -69,9 +70,9 @@ def test_a_task_that_always_kills_its_worker_is_named(engine, tiny):
 def test_a_worker_killed_for_its_memory_is_named_so(tiny):
     def hog(block):
         if block.start == 30:
-            held = [np.ones(2**24) for _ in range(40)]
+            arrays = [np.ones(2**24) for _ in range(40)]
             time.sleep(5)
-            return len(held)
+            return len(arrays)
         return 1
 
     with (
@@ -108,7 +109,7 @@ def test_what_workers_cannot_load_is_said(engine, tiny):
 def test_a_pass_that_stands_still_is_given_up(tiny):
     with local_cluster(2) as own:
         began = time.monotonic()
-        with pytest.raises(Stalled, match=r"no partition was finished in 4\.0 s .*127\.0\.0\.1.*running.* of .*GiB"):
+        with pytest.raises(Stalled, match=r"no partition was finished in 4\.00 s .*127\.0\.0\.1.*running.* of .*GiB"):
             run(tiny(1000), own, leaf=Slowly(0, at=500, what="hang"), stall_timeout=4.0)
         assert time.monotonic() - began < 40
 

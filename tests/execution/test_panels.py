@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.passing import serial
 
 from sketchselect.errors import SourceChanged, WillNotFit
-from sketchselect.execution import Checkpoint, SerialEngine, Source, ThreadEngine, summarize, summarize_source
+from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
 from sketchselect.execution import panels as tiles
 from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.readers import open_matrix, open_vector
@@ -18,7 +19,7 @@ N, P = 700, 43
 @pytest.fixture
 def narrow(monkeypatch):
     """Tile from ten columns on, with panels of at least 2 kB: several of them at 43 columns."""
-    monkeypatch.setattr(tiles, "TILED_ABOVE", 10)
+    monkeypatch.setattr(tiles, "PANELS_ABOVE", 10)
     monkeypatch.setattr(tiles, "PANEL_NBYTES", 2000)
 
 
@@ -54,11 +55,11 @@ def test_a_row_wider_than_a_panel_still_goes_in():
     assert panel_edges(4, 8) == (0, 1, 2, 3, 4)
 
 
-def test_nothing_is_tiled_that_needs_not_be(narrow):
-    assert tiles.tiling(Moments(), 8, 2) is None
-    assert tiles.tiling(Moments(), 9, 2) is not None
-    assert tiles.tiling(ColumnStats(), 100, 0) is None
-    assert tiles.tiling(Bundle(ColumnStats(), FrequentDirections(4)), 100, 0) is None
+def test_nothing_is_in_panels_that_needs_not_be(narrow):
+    assert tiles.make_panels(Moments(), 8, 2) is None
+    assert tiles.make_panels(Moments(), 9, 2) is not None
+    assert tiles.make_panels(ColumnStats(), 100, 0) is None
+    assert tiles.make_panels(Bundle(ColumnStats(), FrequentDirections(4)), 100, 0) is None
 
 
 # --- the answer --------------------------------------------------------------------------------------------------
@@ -66,12 +67,12 @@ def test_nothing_is_tiled_that_needs_not_be(narrow):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_tiled_is_untiled_to_rounding(monkeypatch, data, weighted, dtype):
+def test_in_panels_is_whole_to_rounding(monkeypatch, data, weighted, dtype):
     X, y, w = data
     X = (X - X.mean(axis=0) + 100).astype(dtype)
     options = {"y": y, "sample_weight": w if weighted else None, "partition_bytes": 40_000, "client": "serial"}
     plain = summarize(X, Moments(), **options)
-    monkeypatch.setattr(tiles, "TILED_ABOVE", 10)
+    monkeypatch.setattr(tiles, "PANELS_ABOVE", 10)
     monkeypatch.setattr(tiles, "PANEL_NBYTES", 2000)
     tiled = summarize(X, Moments(), **options)
     assert type(tiled) is Moments
@@ -100,7 +101,7 @@ def test_every_engine_gives_the_same_bits(narrow, data):
     X, y, w = data
     answers = [
         summarize(X, Moments(), y=y, sample_weight=w, partition_bytes=20_000, client=engine)
-        for engine in (SerialEngine(), ThreadEngine(1), ThreadEngine(3))
+        for engine in (LocalEngine(kind="serial"), LocalEngine(1), LocalEngine(3))
     ]
     assert all(answer == answers[0] for answer in answers)
 
@@ -127,7 +128,7 @@ def test_classes_are_encoded(narrow, data, labels):
     assert np.allclose(tiled.yy, plain.yy)
 
 
-def test_other_members_of_a_bundle_are_as_without_tiles(narrow, data):
+def test_other_members_of_a_bundle_are_as_in_one_pass(narrow, data):
     X, y, w = data
     wanted = {"stats": ColumnStats(), "moments": Moments(), "sketch": FrequentDirections(8)}
     options = {"y": y, "sample_weight": w, "partition_bytes": 20_000, "client": "serial"}
@@ -143,7 +144,7 @@ def test_prepare_steps_columns_and_dropped_rows(narrow, data):
     X = data[0] - data[0].mean(axis=0)
     X[[5, 300], 2] = np.nan
     source = Source(open_matrix(X, nonfinite="drop_rows"), prepare=("l2",), columns=tuple(range(1, 40, 2)))
-    reduced = summarize_source(source, Moments(), engine=SerialEngine(), partition_bytes=20_000)
+    reduced = summarize_source(source, Moments(), serial(partition_bytes=20_000))
     rows = np.delete(X, [5, 300], axis=0)
     rows = (rows / np.linalg.norm(rows, axis=1)[:, None])[:, 1:40:2]
     assert reduced.value.n_rows == N - 2
@@ -160,22 +161,20 @@ def test_prepare_steps_columns_and_dropped_rows(narrow, data):
 
 def test_the_projection_counts_the_result_where_it_is_held(narrow, data):
     source = Source(open_matrix(data[0]))
-    stats = summarize_source(source, Moments(), engine=SerialEngine(), partition_bytes=20_000).stats
-    engine = ThreadEngine(1, memory_limit=stats.projected_nbytes)
-    tight = summarize_source(source, Moments(), engine=engine, partition_bytes=20_000)
+    stats = summarize_source(source, Moments(), serial(partition_bytes=20_000)).stats
+    engine = LocalEngine(1, memory_limit=stats.projected_nbytes)
+    tight = summarize_source(source, Moments(), PassOptions(engine, partition_bytes=20_000))
     assert tight.stats.projected_nbytes <= engine.memory_limit
+    less = LocalEngine(1, memory_limit=tight.stats.projected_nbytes - 1)
     with pytest.raises(WillNotFit, match="for the result"):
-        summarize_source(
-            source, Moments(), engine=ThreadEngine(1, memory_limit=tight.stats.projected_nbytes - 1),
-            partition_bytes=20_000,
-        )  # fmt: skip
+        summarize_source(source, Moments(), PassOptions(less, partition_bytes=20_000))
 
 
 @pytest.mark.parametrize("d", [5_001, 10_000, 20_000])
 def test_no_task_holds_the_whole_co_moment(d):
-    plan = tiles.tiling(Moments(), d, 1)
+    plan = tiles.make_panels(Moments(), d, 1)
     whole = Moments().projected_nbytes(d, 1)
-    for panel in plan.panels(Moments()):
+    for panel in plan.of(Moments()):
         assert panel.projected_nbytes(d, 1) <= max(tiles.PANEL_NBYTES, whole // 16) + 16 * d + 64
 
 
@@ -183,20 +182,16 @@ def test_a_killed_run_resumes_panel_by_panel(narrow, data, tmp_path):
     X, y, _ = data
     np.save(tmp_path / "x.npy", X)
     source = Source(open_matrix(tmp_path / "x.npy"), open_vector(y, N, matrix_address="x", name="target"))
-    options = {
-        "engine": SerialEngine(),
-        "partition_bytes": 20_000,
-        "checkpoint": Checkpoint(tmp_path / "c", min_bytes=0, state_ratio=0),
-    }
-    first = summarize_source(source, Moments(), **options)
+    options = serial(partition_bytes=20_000, checkpoint=Checkpoint(tmp_path / "c", min_bytes=0, state_ratio=0))
+    first = summarize_source(source, Moments(), options)
     assert first.stats.n_saved > 0
-    again = summarize_source(source, Moments(), **options)
+    again = summarize_source(source, Moments(), options)
     assert again.stats.bytes_read == 0
     assert again.value == first.value
     saved = sorted((tmp_path / "c").rglob("*.sks"))
     for file in saved[::2]:
         file.unlink()
-    assert summarize_source(source, Moments(), **options).value == first.value
+    assert summarize_source(source, Moments(), options).value == first.value
 
 
 def test_a_source_rewritten_between_two_panels_is_noticed(narrow, data, tmp_path):
@@ -219,10 +214,10 @@ def test_a_source_rewritten_between_two_panels_is_noticed(narrow, data, tmp_path
                 np.save(tmp_path / "x.npy", X + 1)
 
     with pytest.raises(SourceChanged, match="rewritten"):
-        summarize_source(source, Moments(), engine=SerialEngine(), partition_bytes=20_000, progress=Rewrite())
+        summarize_source(source, Moments(), serial(partition_bytes=20_000, progress=Rewrite()))
 
 
-def test_bad_values_are_named_as_without_tiles(narrow, data):
+def test_bad_values_are_named_as_in_one_pass(narrow, data):
     X, y, _ = data
     X[41, 30] = 1e160
     with pytest.raises(ValueError, match="row 41, column 30"):

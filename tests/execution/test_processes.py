@@ -16,7 +16,7 @@ LEAVES = """
     import sys, time
     import numpy as np
     from sketchselect.errors import SketchSelectError
-    from sketchselect.execution import Checkpoint, Source, as_engine, local_cluster, reduce_blocks, summarize_source
+    from sketchselect.execution import Checkpoint, PassOptions, Source, as_engine, local_cluster, summarize_source
     from sketchselect.readers import open_matrix
     from sketchselect.summaries import Moments
 
@@ -36,8 +36,7 @@ LEAVES = """
     def summarise(engine, folder):
         kept = Checkpoint(folder, min_bytes=0, state_ratio=0) if folder else None
         source = Source(open_matrix(np.arange(2400.0).reshape(600, 4)))
-        options = {"engine": engine, "partition_bytes": 320, "checkpoint": kept, "progress": Lines()}
-        return summarize_source(source, SlowMoments(), **options)
+        return summarize_source(source, SlowMoments(), PassOptions(engine, 320, kept, Lines()))
 """
 
 JOB = """

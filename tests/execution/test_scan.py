@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.passing import serial
 
-from sketchselect.errors import BadParameter, SketchSelectError, SourceChanged
-from sketchselect.execution import Checkpoint, Plan, SerialEngine, Source, ThreadEngine, local_cluster
+from sketchselect.errors import BadParameter, SourceChanged
+from sketchselect.execution import Checkpoint, LocalEngine, Source, local_cluster
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
-from sketchselect.execution.graph.points import cover
-from sketchselect.execution.scan import LEAST_POINTS, point_spans, scan_partitions, scan_source
+from sketchselect.execution.graph.tree import MergeTree
+from sketchselect.execution.scan import LEAST_POINTS, cover, point_spans, scan_partitions, scan_source
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import Bundle, DecayedDirections, FrequentDirections, Moments
@@ -32,24 +32,15 @@ def rows(n=330, p=70, seed=0):
     return 3 + np.random.default_rng(seed).standard_normal((n, p)) * np.linspace(2, 0.1, p)
 
 
-def scan(X, description, **options):
-    options = {"engine": SerialEngine(), "partition_bytes": 8 * X.shape[1] * 10, "finish": keep, **options}
-    return scan_source(Source(open_matrix(X)), description, options.pop("finish"), **options)
-
-
-@pytest.fixture
-def no_room(monkeypatch):
-    """Return what makes scans keep their states in files, as engines of other processes do."""
-
-    def take():
-        monkeypatch.setattr("sketchselect.execution.scan._has_room", lambda engine, nbytes: False)
-
-    return take
+def scan(X, description, *, finish=keep, engine=None, **options):
+    passing = serial(partition_bytes=8 * X.shape[1] * 10)
+    passing = passing if engine is None else passing.but(engine=engine)
+    return scan_source(Source(open_matrix(X)), description, finish, passing, **options)
 
 
 @pytest.mark.parametrize("fan_in", [2, 8])
 def test_every_range_is_covered_once_by_few_full_nodes(fan_in):
-    plan = Plan(150, fan_in=fan_in)
+    plan = MergeTree(150, fan_in=fan_in)
     for start in range(0, 150, 7):
         for stop in range(start + 1, 151):
             nodes = cover(plan, start, stop)
@@ -60,7 +51,7 @@ def test_every_range_is_covered_once_by_few_full_nodes(fan_in):
 
 @pytest.mark.parametrize("n", [1, 5, 8, 9, 64, 65])
 def test_the_nodes_of_a_cover_are_nodes_of_the_tree(n):
-    plan = Plan(n)
+    plan = MergeTree(n)
     tree = set(plan.post_order())
     assert {node for stop in range(1, n + 1) for node in cover(plan, 0, stop)} <= tree
 
@@ -95,7 +86,11 @@ def test_moments_equal_those_of_the_rows_one_after_the_other(window):
     matrix = open_matrix(X)
     source = Source(matrix, open_vector(y, 330), open_vector(w, 330))
     found = scan_source(
-        source, Moments(), keep, engine=SerialEngine(), window=window, partition_bytes=8 * X.shape[1] * 10
+        source,
+        Moments(),
+        keep,
+        serial(partition_bytes=8 * X.shape[1] * 10),
+        window=window,
     )
     assert [stop for _, stop in found.spans] == [*range(10, 331, 10)]
     for (start, stop), summary in zip(found.spans, found.values, strict=True):
@@ -120,28 +115,12 @@ def test_sketches_keep_their_guarantee_at_every_point(description, window):
         assert gap[-1] <= summary.shrinkage + slack
 
 
-def test_neither_the_engine_nor_where_states_are_kept_shows_in_the_bits(no_room, tmp_path):
+def test_the_engine_does_not_show_in_the_bits():
     X = rows(1500)
     options = [{"window": None}, {"window": 150}, {"points": 7}]
-    serial = [scan(X, FrequentDirections(4), **given).values for given in options]
-    for engine in (SerialEngine(), ThreadEngine(1), ThreadEngine(3)):
-        assert [scan(X, FrequentDirections(4), **given, engine=engine).values for given in options] == serial
-    no_room()
-    for engine in (SerialEngine(), ThreadEngine(3)):
-        assert [scan(X, FrequentDirections(4), **given, engine=engine).values for given in options] == serial
-
-
-def test_states_go_to_files_where_memory_is_short(monkeypatch):
-    made = []
-    real = tempfile.TemporaryDirectory
-    monkeypatch.setattr("tempfile.TemporaryDirectory", lambda **given: made.append(given) or real(**given))
-    X = rows(300)
-    wanted = scan(X, Moments())
-    assert made == []
-    # What the pass takes by itself, and no state more.
-    engine = ThreadEngine(1, memory_limit=wanted.stats.projected_nbytes)
-    assert scan(X, Moments(), engine=engine).values == wanted.values
-    assert len(made) == 1
+    reference = [scan(X, FrequentDirections(4), **chosen).values for chosen in options]
+    for engine in (LocalEngine(1), LocalEngine(3)):
+        assert [scan(X, FrequentDirections(4), **chosen, engine=engine).values for chosen in options] == reference
 
 
 class Counted(Moments):
@@ -156,17 +135,12 @@ class Counted(Moments):
 
 
 @pytest.mark.parametrize("n", [40, 65, 515])
-def test_two_merges_a_partition(no_room, n):
-    """The tree takes one for every partition but one, the points as many; and each branch of eight one to begin."""
+def test_two_merges_a_partition(n):
+    """The tree takes one for every partition but one; a prefix goes on from the one before it, on every level."""
     X = np.arange(10.0 * n)[:, None]
     Counted.merges = 0
-    in_memory = scan(X, Counted(), finish=gap_or_rows)
+    scan(X, Counted(), finish=gap_or_rows)
     assert Counted.merges <= 2 * n + n // 8
-    no_room()
-    Counted.merges = 0
-    assert scan(X, Counted(), finish=gap_or_rows).values == in_memory.values
-    # Every task by itself begins anew, on every level of the tree.
-    assert Counted.merges <= 2 * n + n // 8 * 7
 
 
 def gap_or_rows(summary):
@@ -208,7 +182,13 @@ def both(found):
 
 def counted(tiny, n_rows, kept, **options):
     source = tiny(n_rows)
-    found = scan_source(source, Moments(), keep, engine=SerialEngine(), partition_bytes=320, checkpoint=kept, **options)
+    found = scan_source(
+        source,
+        Moments(),
+        keep,
+        serial(partition_bytes=320, checkpoint=kept),
+        **options,
+    )
     return source.matrix.reads, found
 
 
@@ -227,14 +207,10 @@ def test_a_second_scan_reads_nothing_and_appended_rows_only_are_read(tiny, tmp_p
     assert longer.values == fresh.values
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("n_damaged", [1, 8, 100])
-def test_files_that_were_damaged_since_are_made_again(tiny, tmp_path, no_room, n_damaged, in_memory):
-    if not in_memory:
-        no_room()
+def test_files_that_were_damaged_since_are_made_again(tiny, tmp_path, n_damaged):
     kept = Checkpoint(tmp_path / "nodes")
     _, first = counted(tiny, 200, kept)
-    # Leaves come first: those below a sound node are not read before the points are looked at.
     paths = sorted(list_nodes(kept.directory).values(), key=lambda path: read_node(path).n_rows)
     for path in map(Path, paths[:n_damaged]):
         raw = bytearray(path.read_bytes())
@@ -254,40 +230,23 @@ def test_a_node_that_is_gone_is_made_again(tiny, tmp_path):
         assert counted(tiny, 200, kept)[1].values == first.values
 
 
-def test_nothing_stays_in_the_temporary_folder(tiny, tmp_path, monkeypatch, no_room):
-    no_room()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    counted(tiny, 200, None)
-    assert list(tmp_path.iterdir()) == []
-    broken = tiny(200)
-    broken.matrix.faults = {15: ValueError("broken")}
-    with pytest.raises(SketchSelectError, match="partition 14"):
-        scan_source(broken, Moments(), keep, engine=SerialEngine(), partition_bytes=320)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_cannot_be_kept_or_was_rewritten_is_said(tiny, tmp_path, monkeypatch, no_room):
+def test_what_cannot_be_saved_is_done_without_and_what_was_rewritten_is_said(tiny, tmp_path, monkeypatch):
     source = tiny(100)
-    wanted = counted(tiny, 100, None)[1]
+    expected = counted(tiny, 100, None)[1]
 
     def fail(path, raw, durable):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("sketchselect.location.write_atomically", fail)
-        # In memory the scan does without.
-        assert counted(tiny, 100, Checkpoint(tmp_path / "full"))[1].values == wanted.values
-        no_room()
-        for kept in (None, Checkpoint(tmp_path / "full")):
-            with pytest.raises(SketchSelectError, match="make room"):
-                counted(tiny, 100, kept)
+        assert counted(tiny, 100, Checkpoint(tmp_path / "full"))[1].values == expected.values
 
     def rewritten(summary):
         source.matrix.version = "2"
         return summary.n_rows
 
     with pytest.raises(SourceChanged, match="rewritten"):
-        scan_source(source, Moments(), rewritten, engine=SerialEngine(), partition_bytes=320)
+        scan_source(source, Moments(), rewritten, serial(partition_bytes=320))
 
 
 @pytest.mark.parametrize(

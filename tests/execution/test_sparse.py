@@ -10,17 +10,16 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from sketchselect import Bundle, Checkpoint, ColumnStats, FrequentDirections, LeverageSample, Moments, summarize
 from sketchselect.errors import NotFinite, WillNotFit
-from sketchselect.execution import Source, as_engine, summarize_source
-from sketchselect.execution.client import ThreadEngine
-from sketchselect.execution.graph.tree import make_plan
+from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, as_engine, summarize, summarize_source
+from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.memory.projection import projection
 from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.sparse.csr import as_csr, is_csr
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
 from sketchselect.workflow.stages.features import View, write_features
 
 DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -106,8 +105,8 @@ def test_checkpoints_of_sparse_rows_survive_appended_rows(X, tmp_path):
     many = sp.vstack([X] * 30, format="csr")
     longer = sp.vstack([many, X[:200]], format="csr")
     with as_engine("serial") as engine:
-        first = summarize_source(Source(open_matrix(many)), ColumnStats(), engine=engine, **options)
-        again = summarize_source(Source(open_matrix(longer)), ColumnStats(), engine=engine, **options)
+        first = summarize_source(Source(open_matrix(many)), ColumnStats(), PassOptions(engine, **options))
+        again = summarize_source(Source(open_matrix(longer)), ColumnStats(), PassOptions(engine, **options))
     assert first.stats.n_partitions > 10
     assert first.stats.rows_read == 27_000
     assert first.stats.bytes_read == 12 * many.nnz
@@ -148,7 +147,7 @@ def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
 
     y = np.arange(900.0)
     whole = summarize(X, Moments(), y=y)
-    monkeypatch.setattr(tiles, "TILED_ABOVE", 100)
+    monkeypatch.setattr(tiles, "PANELS_ABOVE", 100)
     monkeypatch.setattr(tiles, "PANEL_NBYTES", 8 * 150 * 30)
     found = summarize(X, Moments(), y=y, partition_bytes=16 * 500)
     size = np.sqrt(np.outer(whole.covariance().diagonal(), whole.covariance().diagonal()))
@@ -162,7 +161,7 @@ def test_columns_are_written_and_the_view_is_taken_without_dense_rows(X, tmp_pat
     support = np.array([2, 3, 50, 149])
     with as_engine("serial") as engine:
         found = write_features(
-            Source(open_matrix(X)), support, tmp_path / "f.zarr", view, 0, engine=engine, partition_bytes=16 * 300
+            Source(open_matrix(X)), support, tmp_path / "f.zarr", view, 0, PassOptions(engine, partition_bytes=16 * 300)
         )
     written = zarr.open_array(str(tmp_path / "f.zarr"), mode="r")
     dense = X.toarray()
@@ -190,11 +189,11 @@ def test_the_projection_counts_entries_and_not_columns():
     with as_engine("serial") as engine:
         for size in (2**18, 2**22):
             partitions = source_partitions(source, size)
-            plan = make_plan(len(partitions), size, 10)
+            plan = make_tree(len(partitions), size, 10)
             reading = projection(source, partitions, plan, state_nbytes=10, working_nbytes=10, engine=engine).reading
             entries = max(np.diff(wide.indptr[list(partitions.edges)]))
             assert 2.5 * 16 * entries <= reading <= 10 * 16 * entries
-    limited = ThreadEngine(n_threads=1, memory_limit=2**20)
+    limited = LocalEngine(n_threads=1, memory_limit=2**20)
     with pytest.raises(WillNotFit):
         summarize(wide, ColumnStats(), client=limited)
 

@@ -5,7 +5,7 @@ import threading
 import scipy.linalg  # noqa: F401 - brings a BLAS of its own
 import threadpoolctl
 
-from sketchselect.execution import ThreadEngine, reduce_blocks
+from sketchselect.execution import LocalEngine, PassOptions, reduce_blocks
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 
@@ -82,7 +82,7 @@ def test_an_error_inside_restores_too():
     assert limits() == before
 
 
-def test_tasks_of_the_thread_engine_see_one_thread(tiny):
+def test_tasks_in_threads_see_one_blas_thread(tiny):
     seen = set()
 
     def leaf(block):
@@ -90,7 +90,7 @@ def test_tasks_of_the_thread_engine_see_one_thread(tiny):
         return 0
 
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        reduce_blocks(tiny(100), leaf, lambda a, b: 0, engine=ThreadEngine(3), partition_bytes=320)
+        reduce_blocks(tiny(100), leaf, lambda a, b: 0, PassOptions(LocalEngine(3), 320))
     assert seen == {1}
 
 

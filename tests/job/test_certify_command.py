@@ -83,6 +83,8 @@ def test_a_folder_keeps_the_closer_of_two_that_always_hold(job: Callable[..., di
     for file in ("certificate.json", "manifest.json", "report.json"):
         every = json.loads((out / file).read_text())["certificates"]
         assert [c["factor"] for c in every if c["method"] == "blocks"] == [factors[0]], file
+    content = {file: json.loads((out / file).read_text()) for file in ("manifest.json", "report.json")}
+    assert content["report.json"]["certificates"] == content["manifest.json"]["certificates"]
     # One of a probability is a draw: the last one stands, or it would be a choice of the luckiest.
     for seed in (1, 2):
         told = shell(

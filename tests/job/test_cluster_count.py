@@ -27,7 +27,7 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     assert found.centers.tobytes() == plain.centers.tobytes()
     assert found.labels.max() == 4
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "How many clusters" in page
+    assert "Number of clusters" in page
     assert "3 clusters: the sharpest elbow from 2 to 6" in page
     assert "This run used 5." in page
     assert "3 clusters: the sharpest elbow" in found.summary()

@@ -127,7 +127,7 @@ def test_both_ways_stand_side_by_side(job: Job, rows: np.ndarray, tmp_path: Path
     name = "labels-weighted.zarr" if "weighted" in better else "labels-unweighted.zarr"
     assert (stored(result.folder, "labels.zarr") == stored(result.folder, name)).all()
     page = (result.folder / "report.html").read_text()
-    assert "The clusterings side by side" in page
+    assert "Comparison of the clusterings" in page
     assert "selected columns, weighted" in page
     assert "clustered on selected columns, weighted" in result.summary()
 

@@ -117,7 +117,7 @@ WRONG = [
     ("input.url", '"simplecache::s3://b/x"', "without '::'"),
     ("input.url", '"a\\u0000b"', "without control characters"),
     ("input.missing_chunks", '"ignore"', 'expected "error" or "fill"'),
-    ("input.nonfinite", "true", "got the truth value true"),
+    ("input.nonfinite", "true", "got the boolean true"),
     ("prepare.rows", '["l3"]', "unknown prepare step 'l3'; known steps: "),
     ("prepare.rows", '"l2"', "expected a list of row steps"),
     ("prepare.columns", '["standardize"]', "unknown prepare step 'standardize'; did you mean 'standardise'"),
@@ -126,21 +126,21 @@ WRONG = [
     ("select.batches", "true", "unknown key"),
     ("select.n_features", "0", "expected a whole number of at least 1, got the number 0"),
     ("select.n_features", "5.0", "got the number 5.0"),
-    ("select.n_features", "true", "got the truth value true"),
+    ("select.n_features", "true", "got the boolean true"),
     ("select.n_components", "-1", "at least 1"),
-    ("select.n_components", '"ten"', "expected a whole number or false, got the text 'ten'"),
+    ("select.n_components", '"ten"', "expected a whole number or false, got the string 'ten'"),
     ("select.alpha", '"atuo"', '"auto" or "paper"'),
     ("select.alpha", "nan", "got the number nan"),
     ("select.score", '"min"', "score must be"),
     ("select.sketch_size", "2", "must exceed n_components"),
     ("cluster.n_clusters", "0", "at least 1"),
-    ("cluster.n_clusters", '"10"', "got the text '10'"),
-    ("cluster.random_state", "-1", "at least 0"),
+    ("cluster.n_clusters", '"10"', "got the string '10'"),
+    ("cluster.random_state", "-1", "expected a whole number of at least 0, got the number -1"),
     ("cluster.tol", "-0.5", "at least 0"),
     ("cluster.tol", "inf", "got the number inf"),
     ("cluster.init", '"kmeans++"', '"k-means++"'),
     ("cluster.certificate", "true", 'expected "spectral", "blocks", false, or a table such as'),
-    ("cluster.weighted", '"yes"', 'expected true, false or "both", got the text'),
+    ("cluster.weighted", '"yes"', 'expected true, false or "both", got the string'),
     ("execution.cluster", '"locl"', "did you mean 'local'?"),
     ("execution.memory_limit", '"2 gigs"', 'a size such as "128MiB"'),
     ("execution.partition_bytes", "0", "above 0"),
@@ -168,6 +168,15 @@ def test_every_mistake_is_named(tmp_path: Path, key: str, value: str, expected: 
     number = int(re.search(r"\(line (\d+)\)$", line)[1])  # type: ignore[index]
     named = text.splitlines()[number - 1]
     assert named.startswith((f"{name} = ", f"[{section}]")), named
+
+
+@pytest.mark.parametrize("method", ["lasso", "deterministic", "leverage", "mcfs"])
+@pytest.mark.parametrize("value", [-1, 1.5, False, 2**63])
+def test_seeds_of_all_methods_are_the_same_numbers(method: str, value: object) -> None:
+    job = {"input": {"url": "a", "target": "y.npy"}, "select": {"method": method, "random_state": value}}
+    with pytest.raises(ConfigError, match=r"select\.random_state: expected a whole number of at least 0, got"):
+        load_job(job)
+    assert load_job({**job, "select": {"method": method, "random_state": 7}}).select.parameters == {"random_state": 7}
 
 
 @pytest.mark.parametrize(("key", "path"), [("input.url", "input"), ("select.method", "select")])
@@ -204,7 +213,7 @@ BASE = "input: {url: a.zarr}\nselect: {method: variance}\n"
 YAML = [
     ("input: {url: no}\nselect: {method: variance}\n", "quote them (line 1)"),
     ("input:\n  url: a\n  url: b\n", "line 3: key 'url' appears twice"),
-    (BASE + "cluster:\n  tol: 1e-5\n", "YAML reads a number like 1e-5 as text: write 1.0e-5 (line 4)"),
+    (BASE + "cluster:\n  tol: 1e-5\n", "YAML reads a number like 1e-5 as a string: write 1.0e-5 (line 4)"),
     (BASE + "cluster:\n  n_clusters: 010\n", "line 4: YAML reads 010 as 8 (octal or base 60)"),
     (BASE + "cluster:\n  n_clusters: 1:30\n", "line 4: YAML reads 1:30 as 90"),
     (BASE + "cluster: {tol: .nan}\n", "got the number nan (line 3)"),
@@ -267,7 +276,7 @@ def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
     assert job.cluster is not None
     assert (job.select.n_features, job.cluster.certificate, job.input.key) == (7, False, "k")
     assert job.output.dir == str(tmp_path / "some where")
-    with pytest.raises(ConfigError, match=r"select\.n_features: .* got the text 'many' \(from --set\)"):
+    with pytest.raises(ConfigError, match=r"select\.n_features: .* got the string 'many' \(from --set\)"):
         load_job(path, ["select.n_features=many"])
     for bad in ("n_features=3", "select.n_features", "=3", "input.url.x=3", "select..x=3"):
         with pytest.raises(ConfigError, match="--set"):

@@ -62,12 +62,12 @@ def test_two_windows_are_a_mistake_with_its_line(job_file: Callable[..., Path]) 
     done = cli("run", str(path))
     line = path.read_text().splitlines().index("window = 80") + 1
     assert done.exit_code == 2
-    assert f"job.toml: timeline.window: 80, but select.window is 100; give one of them (line {line})" in done.output
+    assert f"job.toml: timeline.window: 80, but select.window is 100; set only one of them (line {line})" in done.output
 
 
 def test_a_method_without_a_window_names_those_with_one(job_file: Callable[..., Path]) -> None:
     done = cli("run", str(job_file(select={"method": "variance", "window": 100, "n_components": None})))
     assert done.exit_code == 2
     assert "select.window: unknown key; " in done.output
-    assert "of the methods it is one of" in done.output
+    assert "it is a parameter of" in done.output
     assert "greedy" in done.output

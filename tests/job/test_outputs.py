@@ -90,7 +90,7 @@ def test_dropped_rows_have_no_cluster(job: Job, store: Path, rows: np.ndarray, t
     bad = [3, 45, 299]
     array: Any = zarr.open_array(str(store), mode="r+")
     array[bad[0], 0], array[bad[1], 11], array[bad[2], 5] = np.nan, np.inf, -np.inf
-    with pytest.raises(NotFinite, match="row 3, column 0"):
+    with pytest.raises(NotFinite, match=r"row (3, column 0|45, column 11|299, column 5)"):
         sks.run(job())
     assert not (tmp_path / "out" / "summary.sks").exists()
     result = sks.run(job(input={"nonfinite": "drop_rows"}, output={"report": True}))

@@ -122,7 +122,7 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     from sketchselect.cluster.kmeans import passes
 
     # The bounds that a run decides by: with these, neither this process nor a worker may hold the rows.
-    monkeypatch.setattr(passes, "HELD_SHARE", 0.0)
+    monkeypatch.setattr(passes, "CACHED_SHARE", 0.0)
     monkeypatch.setattr(passes, "WORKER_SHARE", 0.0)
     job = described(dense_job(tmp_path), tmp_path, cluster="tcp://10.9.8.7:8786")
     plan = plan_job(job, n_workers=40, calibrate=False)
@@ -168,7 +168,7 @@ def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extr
 def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchselect.execution import panels as tiles
 
-    monkeypatch.setattr(tiles, "TILED_ABOVE", 500)
+    monkeypatch.setattr(tiles, "PANELS_ABOVE", 500)
     job = described(wide_job(tmp_path), tmp_path, cluster="threads")
     plan = plan_job(job, calibrate=False)
     stage = run(job).manifest["stages"][0]
@@ -236,7 +236,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     [
         (["--set", "select.n_features=41"], "41 wanted"),
         (["--set", "select.method=varance"], "did you mean"),
-        (["--json", "--kubernetes"], "one of them"),
+        (["--json", "--kubernetes"], "cannot be combined"),
     ],
 )
 def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:

@@ -13,7 +13,7 @@ import zarr
 import sketchselect as sks
 from sketchselect import workflow
 from sketchselect.errors import BadParameter, ConfigError, SourceError
-from sketchselect.execution import SerialEngine, local_cluster
+from sketchselect.execution import LocalEngine, local_cluster
 
 from .oracles import Diary
 
@@ -23,7 +23,12 @@ Job = Callable[..., dict[str, Any]]
 def test_selection_has_the_same_bytes_on_every_engine(job: Job, tmp_path: Path) -> None:
     found = set()
     with local_cluster(2) as dask:
-        for name, client in (("a", SerialEngine()), ("b", "threads"), ("c", dask), ("d", SerialEngine())):
+        for name, client in (
+            ("a", LocalEngine(kind="serial")),
+            ("b", "threads"),
+            ("c", dask),
+            ("d", LocalEngine(kind="serial")),
+        ):
             result = sks.run(job(output={"dir": str(tmp_path / name)}), client=client)
             centers = np.asarray(result.centers).tobytes()
             features = np.asarray(zarr.open_array(str(tmp_path / name / "features.zarr"), mode="r")[:]).tobytes()

@@ -126,7 +126,7 @@ def test_the_adapting_selection_finds_a_planted_change_the_static_one_cannot(pla
     nmi = {}
     for name, columns in (("static", static.support_), ("adapting", adapting.support_), ("fading", fading.support_)):
         labels = KMeans(3, n_init=5, random_state=0).fit_predict(X[3000:][:, columns])
-        nmi[name] = sks.Contingency.of(y[3000:], labels).nmi
+        nmi[name] = sks.summaries.Contingency.of(y[3000:], labels).nmi
     assert nmi["static"] < 0.05
     assert nmi["adapting"] > 0.95
     assert nmi["fading"] > 0.95

@@ -7,12 +7,13 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
+from tests.passing import serial
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Source, fit_steps
-from sketchselect.execution.engine import SerialEngine
-from sketchselect.execution.progress import Silent
+from sketchselect.execution.engine import LocalEngine
+from sketchselect.execution.progress import Progress
 from sketchselect.prepare import apply_steps, resolve
 from sketchselect.summaries import decode, encode
 
@@ -142,17 +143,20 @@ def test_steps_that_need_nothing_read_nothing(counts):
 def test_a_finished_pass_is_not_made_again(counts, tmp_path):
     np.save(tmp_path / "x.npy", counts)
     seen = []
-    rules = sks.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
+    rules = sks.execution.Checkpoint(tmp_path / "nodes", min_bytes=0, min_seconds=0, state_ratio=0)
     for _ in range(2):
         source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
-        fit_steps(source, engine=SerialEngine(), checkpoint=rules, account=lambda s: seen.append(s.rows_read))
+        fit_steps(
+            source,
+            serial(checkpoint=rules, account=lambda s: seen.append(s.rows_read)),
+        )
     assert seen == [300, 300, 0, 0]
 
 
 def test_each_pass_is_announced(counts):
     said = []
 
-    class Told(Silent):
+    class Told(Progress):
         def note(self, text):
             said.append(text)
 
@@ -219,7 +223,8 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 
 
 def test_projection_counts_what_steps_hold_and_copy(counts):
-    from sketchselect.execution import make_plan, projection
+    from sketchselect.execution.graph.tree import make_tree
+    from sketchselect.execution.memory.projection import projection
     from sketchselect.readers import row_partitions
 
     matrix = sks.open_matrix(counts.astype(float))
@@ -228,9 +233,11 @@ def test_projection_counts_what_steps_hold_and_copy(counts):
 
     def bytes_of(*entries):
         steps = sks.fit_prepare(counts, entries).steps
-        plan = make_plan(len(partitions), 48_000)
+        plan = make_tree(len(partitions), 48_000)
         source = Source(matrix, prepare=steps)
-        found = projection(source, partitions, plan, state_nbytes=0, working_nbytes=0, engine=SerialEngine())
+        found = projection(
+            source, partitions, plan, state_nbytes=0, working_nbytes=0, engine=LocalEngine(kind="serial")
+        )
         return found.reading + found.working
 
     plain = bytes_of()

@@ -125,7 +125,7 @@ TWO = {"A": GOOD, "B": GOOD}
 CASES = [
     ("missing path", lambda d: d / "no-such.zarr", {}, SourceError, ["no-such.zarr", "no such file"]),
     ("missing folder", lambda d: d / "nowhere" / "x.zarr", {}, SourceError, ["nowhere", "nor the folder"]),
-    ("misspelt path", near, {}, SourceError, ["a.zar:", "did you mean", "a.zarr?"]),
+    ("misspelt path", near, {}, SourceError, ["a.zar:", "did you mean 'a.zarr'?"]),
     ("not zarr", lambda d: d, {}, SourceError, ["not a Zarr array", "convert"]),
     ("a text file", text(b"hello", "a.bin"), {}, SourceError, ["a.bin", "not a Zarr array"]),
     ("csv", text(b"1,2\n", "a.csv"), {}, SourceError, ["sketchselect convert a.csv"]),

@@ -10,7 +10,7 @@ import zarr
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, ChunkReadError, NotFinite
-from sketchselect.execution import Checkpoint, Source, as_engine, local_cluster
+from sketchselect.execution import Checkpoint, PassOptions, Source, as_engine, local_cluster
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.readers import row_partitions, transposed
 from sketchselect.testing.readers import MatrixConformance
@@ -102,7 +102,9 @@ def test_a_failing_task_names_its_columns(write):
     values[31, 6] = np.inf
     path = write(values, chunks=(10, 2))
     with as_engine("serial") as engine, pytest.raises(NotFinite, match=r"partition 3 \(columns 6 to 7\): .*row 31"):
-        summarize_source(Source(transposed(open_matrix(path))), sks.Moments(), engine=engine, partition_bytes=40 * 16)
+        summarize_source(
+            Source(transposed(open_matrix(path))), sks.Moments(), PassOptions(engine, partition_bytes=40 * 16)
+        )
 
 
 def summarise(path, folder, partition_bytes):
@@ -111,9 +113,11 @@ def summarise(path, folder, partition_bytes):
         return summarize_source(
             Source(matrix),
             sks.ColumnStats(),
-            engine=engine,
-            partition_bytes=partition_bytes,
-            checkpoint=Checkpoint(folder, min_bytes=0, state_ratio=0, min_seconds=0),
+            PassOptions(
+                engine,
+                partition_bytes=partition_bytes,
+                checkpoint=Checkpoint(folder, min_bytes=0, state_ratio=0, min_seconds=0),
+            ),
         )
 
 
@@ -168,7 +172,7 @@ def test_every_engine_gives_the_same_bits_over_columns(write):
             with as_engine(client) as engine:
                 for source in (open_matrix(path), open_matrix(values)):
                     matrix = transposed(source)
-                    reduced = summarize_source(Source(matrix), sks.Moments(), engine=engine, partition_bytes=1920)
+                    reduced = summarize_source(Source(matrix), sks.Moments(), PassOptions(engine, partition_bytes=1920))
                     found.append(reduced.value)
     assert all(summary == found[0] for summary in found)
     assert np.allclose(found[0].gram(), values @ values.T)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report import Agreement, RunRecord, StageRecord
+
+from .certificates import certificate
 
 VOID = {"meta", "img", "br", "hr", "wbr", "link", "input", "base"}
 APART = {"td", "th", "li", "p", "b", "span", "h2", "h3", "text", "figcaption"}
@@ -83,8 +85,8 @@ def full_record() -> Callable[..., RunRecord]:
             "point_labels": np.arange(40) % 3,
             "centres_2d": rng.normal(size=(3, 2)),
             "image_shape": (2, 3),
-            "certificates": [CertificateRecord("spectral", 1.0671, 10.0, 10.671, None, "A sentence of its own.")],
-            "known_labels": KnownLabels([[10, 0, 1], [4, 13, 12]], ["even", "odd"], 0.51234, 0.41, 0.62345, 0.5),
+            "certificates": [certificate("spectral", 1.0671, 10.0, 10.671, note="A note of its own.")],
+            "known_labels": Agreement([[10, 0, 1], [4, 13, 12]], ["even", "odd"], 0.51234, 0.41, 0.575, 0.62345, 0.5),
             "stages": [StageRecord("summarise", 2.0, 3 * 2**20), StageRecord("select", 0.5)],
             "versions": {"numpy": "2.0.0"},
             "settings": {"random_state": 7, "execution": {"n_workers": 2}},

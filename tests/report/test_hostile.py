@@ -7,7 +7,10 @@ import unicodedata
 import numpy as np
 import pytest
 
-from sketchselect.report import CertificateRecord, KnownLabels, StageRecord, render
+from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect.report import Agreement, StageRecord, render
+
+from .certificates import certificate as proof
 
 LIMIT = 600_000
 ATTACKS = [
@@ -41,8 +44,8 @@ def everywhere(full_record, text):
         prepare=[text],
         method_parameters={text: text},
         feature_names=[text] * 6,
-        certificates=[CertificateRecord(text, 1.5, 2.0, 3.0, None, text)],
-        known_labels=KnownLabels([[1, 2, 3]], [text], 0.5, 0.5),
+        certificates=[proof(text, 1.5, 2.0, 3.0, note=text)],
+        known_labels=Agreement([[1, 2, 3]], [text], 0.5, 0.5, 0.5),
         stages=[StageRecord(text, 1.0, 10)],
         versions={text: text},
         settings={text: {text: text}},
@@ -101,7 +104,7 @@ def test_many_of_everything_stays_small(full_record, parse):
         point_labels=labels,
         centres_2d=centres,
         image_shape=(400, 250),
-        known_labels=KnownLabels(rng.integers(0, 90_000, (300, k)), ["<c>" * 99] * 300, 0.1, 0.1),
+        known_labels=Agreement(rng.integers(0, 90_000, (300, k)), ["<c>" * 99] * 300, 0.1, 0.1, 0.1),
         stages=[StageRecord("<s>" * 99, 1.0, 10)] * 30,
         versions={f"v{i}": "<" * 9_000 for i in range(20)},
         settings={f"s{i}": 0 for i in range(3_000)},
@@ -196,18 +199,18 @@ def test_single_column_and_nothing_selected(bare_record, parse):
 @pytest.mark.parametrize(
     ("certificate", "statement"),
     [
-        (CertificateRecord("spectral", np.inf, 0.0, 5.0), "No guarantee could be proven"),
-        (CertificateRecord("spectral", np.nan, np.nan, 5.0), "No certificate"),
-        (CertificateRecord("spectral", 1.0, 0.0, 0.0), "This clustering is the best possible"),
-        (CertificateRecord("spectral", np.inf, 0.0, 0.0, sentence="Squares vanish."), "Squares vanish."),
-        (CertificateRecord("spectral+drop", 1.1, 1.00009, 1.10001), "below 1. This one"),
-        (CertificateRecord("spectral+drop", 1.1, 1.00009, 1.10001), "has at most 1.101 over all columns"),
-        (CertificateRecord("blocks", 1.1, 1.0, 1.1, 0.99999), "With 99.999 % confidence"),
-        (CertificateRecord("spectral", 1.0, 5.0, 5.0), "at most 0.0 % worse"),
-        (CertificateRecord("spectral", 1.0 - 1e-12, 5.0, 5.0), "at most 0.0 % worse"),
-        (CertificateRecord("spectral", 1.00001, 5.0, 5.00005), "at most 0.1 % worse"),
-        (CertificateRecord("spectral", 2.7182, 1.0, 2.7182), "at most 2.719 times the cost"),
-        (CertificateRecord("spectral", 1e30, 1e-30, 1.0), "at most 1 × 10³⁰ times the cost"),
+        (proof("spectral", np.inf, 0.0, 5.0), "No guarantee could be proven"),
+        (proof("spectral", np.nan, np.nan, 5.0), "No certificate"),
+        (proof("spectral", 1.0, 0.0, 0.0), "This clustering is the best possible"),
+        (proof("spectral", np.inf, 0.0, 0.0, note="Squares vanish."), "Squares vanish."),
+        (proof("spectral+drop", 1.1, 1.00009, 1.10001), "below 1. This clustering"),
+        (proof("spectral+drop", 1.1, 1.00009, 1.10001), "has at most 1.101: at most"),
+        (proof("blocks", 1.1, 1.0, 1.1, 0.99999), "With 99.999 % confidence"),
+        (proof("spectral", 1.0, 5.0, 5.0), "at most 0.0 % worse"),
+        (proof("spectral", 1.0 - 1e-12, 5.0, 5.0), "at most 0.0 % worse"),
+        (proof("spectral", 1.00001, 5.0, 5.00005), "at most 0.1 % worse"),
+        (proof("spectral", 2.7182, 1.0, 2.7182), "at most 2.719 times the cost"),
+        (proof("spectral", 1e30, 1e-30, 1.0), "at most 1 × 10³⁰ times the cost"),
     ],
     ids=range(12),
 )
@@ -216,7 +219,7 @@ def test_odd_certificates(full_record, parse, certificate, statement):
 
 
 def test_empty_contingency_and_zero_seconds(full_record, parse):
-    known = KnownLabels(np.zeros((2, 3)), ["a", "b"], np.nan, 0.0)
+    known = Agreement(np.zeros((2, 3)), ["a", "b"], np.nan, 0.0, 0.0)
     page = parse(render(full_record(known_labels=known, stages=[StageRecord("instant", 0.0, 5)])))
     assert "nan" not in page.words.lower()
-    assert "instant 0 ms 5 bytes –" in page.words
+    assert f"instant 0 ms {format_bytes(5)} –" in page.words

@@ -68,7 +68,7 @@ def ids(parsed: Any) -> set[str]:
 
 def test_the_first_words_are_what_the_model_explains(page: Make) -> None:
     parsed, _ = page()
-    assert "2 of 4 columns explain 81.2 % of the target’s variance in rows that were held out" in parsed.words
+    assert "2 of 4 columns explain 81.2 % of the target’s variance in held-out rows" in parsed.words
     parsed, _ = page(explained_held_out=None)
     assert "explain 87.5 % of the target’s variance in these rows" in parsed.words
     parsed, _ = page(explained_held_out=None, explained=None)
@@ -91,8 +91,8 @@ def test_every_section_has_its_figures(page: Make) -> None:
     } <= labels
     for text in ("−12.5", "0.75", "−2.25", "3.125", "ember", "beryl", "coral", "from 5 models", "(alpha) of 1"):
         assert text in parsed.words, text
-    assert "The smallest mean error, 5, is that of 3 columns" in parsed.words
-    assert "chosen model, of 2: the sparsest model within one standard error of the best" in parsed.words
+    assert "The smallest mean error is 5, with 3 columns" in parsed.words
+    assert "chosen model, with 2 columns: the sparsest model within one standard error of the best" in parsed.words
     # BIC agrees with the choice of the third model, AIC and the folds prefer the fourth.
     assert "BIC ✓ 2 1 21 21" in parsed.words.replace("\u00a0", " ")
     assert "AIC 3 0.5 15 20" in parsed.words
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_left_out(page: Make) -> None:
     assert "model" in ids(parsed)
     empty = {"terms": [], "coefficients": np.zeros((0, 1)), "strengths": [], "n_terms": 0}
     parsed, _ = page(**{**alone, **empty, "path_terms": []})
-    assert "No column is used: the model is its intercept." in parsed.words
+    assert "The model uses no column; it consists of its intercept." in parsed.words
 
 
 def test_hostile_names_and_numbers(page: Make, parse: Make) -> None:
@@ -200,7 +200,7 @@ def test_clusterings_side_by_side(full_record: Make, parse: Make) -> None:
 def test_a_method_s_own_certificate_is_put_into_words(full_record: Make, parse: Make) -> None:
     told = {"factor_before_clustering": 5.1391, "sigma_min": 0.9030544, "n_iterations": 28, "proven_factor": None}
     words = parse(render(full_record(diagnostics=told))).words
-    assert "at most 5.140 times as much as the best possible grouping" in words
+    assert "at most 5.140 times as much as the best possible one" in words
     assert "sigma min 0.903054" in words
     assert "n iterations 28" in words
     assert "Proven for these columns" not in parse(render(full_record(diagnostics={"ridge": 2.0}))).words

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord, render
+from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect.report import Agreement, RunRecord, StageRecord, render
+
+from .certificates import certificate
 
 
 def section(page, html, name):
@@ -24,9 +27,9 @@ def section(page, html, name):
 
 def drawn_points(html):
     """Return the (x, y) of every zero-length stroke in the scatter's cluster colours."""
-    figure = html[html.index('id="rows"') :]
+    figure = html[html.index('id="scatter"') :]
     figure = figure[: figure.index("</svg>")]
-    paths = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--(c\d|accent|rest)\)', figure)
+    paths = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--(c\d|accent|other)\)', figure)
     return [(colour, dot) for data, colour in paths for dot in re.findall(r"M[\d.-]+ [\d.-]+h0", data)]
 
 
@@ -102,23 +105,23 @@ def test_drawing_leaves_the_users_matplotlib_settings_alone(full_record):
 def test_order_of_the_sections(full_record, parse):
     page = parse(render(full_record()))
     ids = [attributes["id"] for tag, attributes in page.elements if tag == "section" and "id" in attributes]
-    expected = ["spectrum", "scores", "pixels", "features", "clusters", "rows", "labels", "timings", "settings", "job"]
-    assert ids == expected
+    before, after = ["spectrum", "scores", "image", "features", "clusters"], ["labels", "timings", "settings", "job"]
+    assert ids == [*before, "scatter", *after]
 
 
 def test_what_was_done_and_what_is_proven(full_record, parse):
     words = parse(render(full_record())).words
     assert "From a matrix of 40 rows and 6 columns (prepared: l2), 2 columns were selected" in words
     assert "Proven: at most 6.8 % worse than the best possible clustering" in words, "6.71 % must not be rounded down"
-    assert "A sentence of its own." in words
+    assert "A note of its own." in words
     assert "One column is constant." in words
 
 
 def test_best_certificate_is_the_rigorous_one(full_record, parse):
     certificates = [
-        CertificateRecord("sample", 1.05, 9.5, 10.0, confidence=0.99),
-        CertificateRecord("spectral", 3.0, 10 / 3, 10.0),
-        CertificateRecord("blocks", 1.25, 8.0, 10.0),
+        certificate("sample", 1.05, 9.5, 10.0, confidence=0.99),
+        certificate("spectral", 3.0, 10 / 3, 10.0),
+        certificate("blocks", 1.25, 8.0, 10.0),
     ]
     words = parse(render(full_record(certificates=certificates))).words
     assert "Proven: at most 25.0 % worse" in words
@@ -137,16 +140,17 @@ def test_tables_show_the_records_numbers(full_record, parse):
     labels = section(parse, html, "labels")
     assert "0.512 0.623" in labels
     assert "0.410 0.500" in labels
+    assert "0.575 –" in labels
     # clusters 1 and 2 hold mostly "odd", cluster 0 mostly "even"
     assert "label \\ cluster 0 1 2 all even 10 1 11 odd 4 13 12 29" in labels
     timings = section(parse, html, "timings")
-    assert "summarise 2.00 s 3.0 MiB 1.5 MiB/s" in timings
+    assert f"summarise 2.00 s {format_bytes(3 * 2**20)} {format_bytes(3 * 2**19)}/s" in timings
     assert "select 500 ms – –" in timings or "select 0.50 s – –" in timings
     settings = section(parse, html, "settings")
     assert "execution.n_workers 2" in settings
     assert "numpy 2.0.0" in settings
     html = render(full_record(settings={"engine": {"memory_limit": 3 * 2**29, "n_bytes_ago": 1, "on": True}}))
-    assert "engine.memory_limit 1.5 GiB" in section(parse, html, "settings")
+    assert f"engine.memory_limit {format_bytes(3 * 2**29)}" in section(parse, html, "settings")
     assert "engine.on True" in section(parse, html, "settings")
 
 
@@ -175,7 +179,7 @@ def test_every_selected_column_is_marked(bare_record):
     html = render(bare_record(n_columns=50, scores=scores, support=support))
     figure = html[html.index('id="scores"') : html.index("</svg>")]
     marked = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--accent\)', figure)
-    others = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--rest\)', figure)
+    others = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--other\)', figure)
     bars = [m for data in marked for m in re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", data)]
     every = [m for data in others for m in re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", data)]
     assert len(bars) == 3
@@ -260,7 +264,7 @@ def test_record_whose_parts_contradict_each_other_is_refused(full_record):
         ({"points": np.zeros((3, 3)), "point_labels": None}, "points"),
         ({"point_labels": [0]}, "point_labels"),
         ({"image_shape": (4, 4)}, "image_shape"),
-        ({"known_labels": KnownLabels([[1, 2]], ["a", "b"], 0.0, 0.0)}, "known_labels"),
+        ({"known_labels": Agreement([[1, 2]], ["a", "b"], 0.0, 0.0, 0.0)}, "known_labels"),
     ):
         with pytest.raises(BadParameter, match=named):
             full_record(**changes)

@@ -51,26 +51,6 @@ def test_cleaned_text_is_printable_and_short(value, length):
     assert shown.isprintable() or all(c.isprintable() or c.isspace() for c in shown)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.0, "0 ms"),
-        (0.0341, "34 ms"),
-        (9.999, "10.0 s"),
-        (59.99, "1 min 00 s"),
-        (125, "2 min 05 s"),
-        (12_000, "3 h 20 min"),
-    ],
-)
-def test_durations(seconds, shown):
-    assert text.duration(seconds) == shown
-
-
-@pytest.mark.parametrize(("n", "shown"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (2**54, "16.0 PiB")])
-def test_sizes(n, shown):
-    assert text.size(n) == shown
-
-
 def test_infinite_and_missing_numbers():
     assert [text.number(v) for v in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert text.factor(math.inf) == "∞"

@@ -164,7 +164,7 @@ def test_scalars_of_a_partition_equal_the_columns_of_the_matrix_they_stand_for()
     Z = np.linalg.svd(A, full_matrices=False)[2][:4].T
     indicator = (labels[:, None] == np.arange(4)) / np.sqrt(np.bincount(labels))
     B = np.concatenate([A - A @ Z @ Z.T, A - indicator @ (indicator.T @ A)])
-    moments, sums = sks.Moments().from_block(X), sks.CentroidSums(4).from_block(X, labels)
+    moments, sums = sks.Moments().from_block(X), sks.summaries.CentroidSums(4).from_block(X, labels)
     got = column_subspace(moments, 4).column_residuals + within_columns(sums, moments)
     assert np.allclose(got, (B**2).sum(axis=0), rtol=1e-10)
     chosen = sks.DeterministicSelector(9, n_clusters=4).fit(X, partition=labels)
@@ -178,7 +178,7 @@ def test_a_partition_may_come_in_many_ways(tmp_path):
     X, labels = blobs()
     wanted = sks.DeterministicSelector(9, n_clusters=4).fit(X, partition=labels)
     np.save(tmp_path / "labels.npy", labels)
-    sums = sks.summarize(X, {"a": sks.FrequentDirections(64), "b": sks.CentroidSums(4)}, y=labels)
+    sums = sks.summarize(X, {"a": sks.FrequentDirections(64), "b": sks.summaries.CentroidSums(4)}, y=labels)
     for got in (
         sks.DeterministicSelector(9, 4, labels).fit(X),
         sks.DeterministicSelector(9, 4, str(tmp_path / "labels.npy")).fit(X),
@@ -255,7 +255,7 @@ def test_a_partition_needs_its_sums_and_all_rows():
     with pytest.raises(Incompatible, match="centroid-sums"):
         selector.fit_summary(sks.Moments().from_block(X))
     part = np.where(labels == 0, -1, labels)
-    half = sks.Bundle.of({"a": sks.Moments().from_block(X), "b": sks.CentroidSums(4).from_block(X, part)})
+    half = sks.Bundle.of({"a": sks.Moments().from_block(X), "b": sks.summaries.CentroidSums(4).from_block(X, part)})
     with pytest.raises(Incompatible, match="every row needs a cluster"):
         selector.fit_summary(half)
 

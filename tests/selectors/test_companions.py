@@ -1,4 +1,4 @@
-"""The companions of FSDS: lasso on the sketch, MCFS, the Laplacian score, streams stored in few columns, the angle."""
+"""The companions of FSDS: lasso on the sketch, MCFS, the Laplacian score, the angle."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import scipy.linalg
 import scipy.sparse as sp
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, Incompatible, NoData
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
 from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.selectors import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
 from sketchselect.selectors.sketched.lasso import lasso_weights
 from sketchselect.selectors.sketched.sparse_regressions import with_marginal_order
@@ -177,7 +178,9 @@ def test_mcfs_by_hand():
 
 
 @pytest.mark.parametrize(
-    "make", [partial(sks.MCFSSelector, n_clusters=2), sks.LaplacianScoreSelector], ids=["mcfs", "laplacian-score"]
+    "make",
+    [partial(MCFSSelector, n_clusters=2), LaplacianScoreSelector],
+    ids=["mcfs", "laplacian-score"],
 )
 def test_methods_on_a_sample_find_the_groups_from_any_source(make, tmp_path):
     X = groups(600)
@@ -187,21 +190,21 @@ def test_methods_on_a_sample_find_the_groups_from_any_source(make, tmp_path):
     np.save(tmp_path / "x.npy", X)
     for other in (
         make(4, normalize=None, n_rows=200).fit(str(tmp_path / "x.npy")),
-        make(4, normalize=None).fit_summary(sks.RowSample(200).from_block(X)),
+        make(4, normalize=None).fit_summary(sks.summaries.RowSample(200).from_block(X)),
         make(4, normalize=None, n_rows=200).partial_fit(X[:77]).partial_fit(X[77:]),
     ):
         assert np.array_equal(other.scores_, chosen.scores_)
     assert np.allclose(make(4, normalize=None, n_rows=200).fit(sp.csr_array(X)).scores_, chosen.scores_, rtol=1e-6)
-    coreset = sks.RowSample(200, center=X.mean(axis=0), spread=1.0).from_block(X)
+    coreset = sks.summaries.RowSample(200, center=X.mean(axis=0), spread=1.0).from_block(X)
     with pytest.raises(Incompatible, match="uniform"):
         make(4).fit_summary(coreset)
 
 
 def test_mcfs_uses_few_columns_and_signs_on_request():
     X = groups(300)
-    one = sks.MCFSSelector(3, n_clusters=2, n_nonzero=1, normalize=None).fit(X)
+    one = MCFSSelector(3, n_clusters=2, n_nonzero=1, normalize=None).fit(X)
     assert one.selection_.parameters["n_nonzero"] == 1
-    both = [sks.MCFSSelector(3, n_clusters=2, n_nonzero=4, normalize=None, signed=s).fit(X) for s in (False, True)]
+    both = [MCFSSelector(3, n_clusters=2, n_nonzero=4, normalize=None, signed=s).fit(X) for s in (False, True)]
     assert (both[1].scores_ <= both[0].scores_ + 1e-12).all()
     assert not {2, 11} <= set(both[0].support_), "columns that repeat others are left out"
 
@@ -209,12 +212,12 @@ def test_mcfs_uses_few_columns_and_signs_on_request():
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        (sks.MCFSSelector(n_clusters=0), "n_clusters"),
-        (sks.MCFSSelector(n_nonzero=1.5), "n_nonzero"),
-        (sks.MCFSSelector(n_rows=0), "n_rows"),
-        (sks.LaplacianScoreSelector(n_neighbors=True), "n_neighbors"),
-        (sks.LaplacianScoreSelector(weight="gauss"), "weight"),
-        (sks.LaplacianScoreSelector(random_state=-1), "random_state"),
+        (MCFSSelector(n_clusters=0), "n_clusters"),
+        (MCFSSelector(n_nonzero=1.5), "n_nonzero"),
+        (MCFSSelector(n_rows=0), "n_rows"),
+        (LaplacianScoreSelector(n_neighbors=True), "n_neighbors"),
+        (LaplacianScoreSelector(weight="gauss"), "weight"),
+        (LaplacianScoreSelector(random_state=-1), "random_state"),
         (sks.SketchedLassoSelector(n_nonzero=0), "n_nonzero"),
         (sks.SketchedLassoSelector(n_components=64, sketch_size=64), "sketch_size"),
     ],
@@ -222,73 +225,6 @@ def test_mcfs_uses_few_columns_and_signs_on_request():
 def test_bad_parameters_are_named(selector, message):
     with pytest.raises(BadParameter, match=message):
         selector.fit(groups())
-
-
-# --- streams stored in few columns -------------------------------------------------------------------------------
-
-
-def drifting(seed=0):
-    rng = np.random.default_rng(seed)
-    X = 0.5 * rng.standard_normal((600, 30))
-    X[:, [3, 8, 14]] += 4 * rng.standard_normal((600, 3))
-    X[400:, 21] += 8 * rng.standard_normal(200)
-    return X
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_a_stored_stream_is_the_stream_in_the_columns_that_stayed(kind):
-    X = drifting()
-    stream = sks.StoredStream(sks.SketchedRidgeSelector(3, n_components=3, normalize=None), factor=2)
-    best = []
-    for start in range(0, 600, 100):
-        stream.partial_fit(kind(X[start : start + 100]))
-        direct = sks.SketchedRidgeSelector(3, n_components=3, normalize=None).fit(X[: start + 100])
-        best.append(set(np.argsort(-direct.scores_, kind="stable")[:6]))
-        stayed = sorted(set.intersection(*best))
-        assert stream.columns_.tolist() == stayed
-        lost = set(direct.support_) - set(stayed)
-        assert stream.n_lost_ == len(lost)
-        wanted = sorted(stayed, key=lambda j: -direct.scores_[j])[:3]
-        assert stream.support_.tolist() == sorted(wanted)
-        stored, selected = stream.features(), stream.selected()
-        assert sp.issparse(stored) == (kind is sp.csr_array)
-        dense = stored.toarray() if sp.issparse(stored) else stored
-        assert np.array_equal(dense, X[: start + 100][:, stayed])
-        assert selected.shape == (start + 100, len(stream.support_))
-    # Column 21 came up too late to be stored: that is said, and nothing else is put in its place.
-    assert 21 in direct.support_
-    assert stream.n_lost_ == 1
-
-
-def test_a_stored_stream_refuses_what_it_cannot_follow():
-    with pytest.raises(NoData):
-        sks.StoredStream(sks.VarianceSelector(2)).features()
-    for selector in (sks.VarianceSelector(), sks.LassoPath(3), sks.OnlineLeverageSelector(3)):
-        with pytest.raises(BadParameter, match="stored stream"):
-            sks.StoredStream(selector)
-    with pytest.raises(BadParameter, match="factor"):
-        sks.StoredStream(sks.VarianceSelector(2), factor=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["USPS", "Isolet"])
-def test_a_stored_stream_of_real_data_says_what_it_lost(real_data, name):
-    data = real_data(name)
-    order = np.random.default_rng(0).permutation(len(data["X"]))
-    X = data["X"][order].astype(float)
-    whole = sks.SketchedRidgeSelector(40, n_components=10).fit(X)
-    lost = []
-    for factor in (1, 4):
-        stream = sks.StoredStream(sks.SketchedRidgeSelector(40, n_components=10), factor=factor)
-        for start in range(0, len(X), 500):
-            stream.partial_fit(X[start : start + 500])
-        assert np.allclose(stream.selector.scores_, whole.scores_, rtol=1e-6)
-        assert stream.n_lost_ == len(set(whole.support_.tolist()) - set(stream.columns_.tolist()))
-        assert set(whole.support_.tolist()) & set(stream.columns_.tolist()) <= set(stream.support_.tolist())
-        assert np.array_equal(stream.features(), X[:, stream.columns_])
-        assert stream.columns_.size <= 40 * factor
-        lost.append(stream.n_lost_)
-    assert lost[1] < lost[0], "room for more columns saved none"
 
 
 # --- the angle -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
 from sketchselect.selectors.counts.highly_variable import combined_order
+from sketchselect.summaries import TopValues
 
 
 def counts(n=400, p=60, seed=0):
@@ -89,7 +90,7 @@ def test_bits_depend_on_neither_blocks_nor_storage():
     for other in (
         hvg().fit(sp.csr_array(X)),
         hvg().fit(X[perm].astype(np.float64)),
-        hvg().fit_summary(sks.TopValues().from_block(X[:7]).merge(sks.TopValues().from_block(X[7:], start=7))),
+        hvg().fit_summary(TopValues().from_block(X[:7]).merge(TopValues().from_block(X[7:], start=7))),
     ):
         assert np.array_equal(other.variances_norm_, whole.variances_norm_)
         assert other.support_.tolist() == whole.support_.tolist()
@@ -115,9 +116,9 @@ def test_the_largest_values_of_sparse_rows():
     X[:, 4] = -np.abs(X[:, 4]) - 1
     for size in (1, 5, 89, 90, 200):
         for values in (X, X * 0.5):
-            found = sks.TopValues(size).from_block(sp.csr_array(values))
+            found = TopValues(size).from_block(sp.csr_array(values))
             assert np.array_equal(found.top, -np.sort(-values, axis=0)[:size])
-            dense = sks.TopValues(size).from_block(values)
+            dense = TopValues(size).from_block(values)
             assert np.array_equal(found.variance, dense.variance) or np.allclose(found.variance, dense.variance)
             assert found.is_whole == dense.is_whole
 
@@ -125,7 +126,7 @@ def test_the_largest_values_of_sparse_rows():
 def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():
     X = spiked()
     with pytest.raises(BadParameter, match=r"top_values = 2 are kept.*with top_values = \d+") as error:
-        hvg().fit_summary(sks.TopValues(2).from_block(X))
+        hvg().fit_summary(TopValues(2).from_block(X))
     enough = int(str(error.value).rsplit(" ", 1)[1])
     assert 3 <= enough <= len(X)
     assert np.allclose(hvg(top_values=enough).fit(X).variances_norm_, two_passes(X), rtol=1e-9, atol=1e-12)
@@ -174,13 +175,14 @@ def test_many_clipped_values_in_a_column_need_no_parameter(trend):
 
 
 def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
-    from sketchselect.execution import SerialEngine, Source
+    from sketchselect.execution import LocalEngine, PassOptions, Source
     from sketchselect.readers import open_matrix
 
     X = spiked()
-    engine, source = SerialEngine(), Source(open_matrix(X))
+    engine, source = LocalEngine(kind="serial"), Source(open_matrix(X))
     selector = hvg(top_values=2)
-    first = selector.collect(source, engine)
+    options = PassOptions(engine)
+    first = selector.collect(source, options)
     notes = []
 
     class Told:
@@ -192,15 +194,15 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
 
         advance = finish = start
 
-    enough = selector.complete(first, source, engine, progress=Told())
+    enough = selector.complete(first, source, options.but(progress=Told()))
     assert notes == [
         f"hvg: columns have more clipped values than the top_values = 2 that are kept of each; the rows are read "
         f"again, and {enough.size} kept"
     ]
-    assert selector.complete(enough, source, engine) is enough
+    assert selector.complete(enough, source, options) is enough
     engine.memory_limit = 2**20
     with pytest.raises(BadParameter, match=rf"read the rows again with top_values = {enough.size}, which takes .*MiB"):
-        selector.complete(first, source, engine)
+        selector.complete(first, source, options)
 
 
 def test_weights_count_rows():
@@ -316,7 +318,7 @@ def test_negative_values_are_refused_by_column():
 
 def test_missing_values_are_refused_by_the_summary():
     with pytest.raises(BadBlock, match="row 1, column 0"):
-        sks.TopValues().from_block(np.array([[1.0], [np.nan]]))
+        TopValues().from_block(np.array([[1.0], [np.nan]]))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinite
-from sketchselect.execution import Source, as_engine, local_cluster
+from sketchselect.execution import PassOptions, Source, as_engine, local_cluster
 from sketchselect.readers import open_matrix, open_vector, transposed
 from sketchselect.selectors import Selection
 from sketchselect.selectors.leverage.column_streams import priority_sample
@@ -48,7 +48,7 @@ def relative_error(C, X, ridge):
 def collected(selector, X, n_bands, engine="serial"):
     with as_engine(engine) as running:
         size = 8 * X.shape[0] * -(-X.shape[1] // n_bands)
-        return selector.collect(Source(open_matrix(X)), running, partition_bytes=size)
+        return selector.collect(Source(open_matrix(X)), PassOptions(running, size))
 
 
 # --- online ----------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_two_workers_of_dask_give_the_same_bits(tmp_path):
             for engine in ("threads", client):
                 with as_engine(engine) as running:
                     source = Source(open_matrix(path))
-                    got = selector.collect(source, running, partition_bytes=8 * X.shape[0] * 80)
+                    got = selector.collect(source, PassOptions(running, 8 * X.shape[0] * 80))
                 assert got == wanted
         fitted = sks.OnlineLeverageSelector(20).fit(path, client=client)
     assert fitted.selection_.to_dict() == sks.OnlineLeverageSelector(20).fit(path).selection_.to_dict()
@@ -375,10 +375,10 @@ def test_a_bundle_over_columns_holds_the_sample_and_more():
 
 def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
     from sketchselect.errors import WillNotFit
-    from sketchselect.execution.threads_engine import ThreadEngine
+    from sketchselect.execution import LocalEngine
 
     X = wide(n=50, p=120_000)
-    engine = ThreadEngine(2, memory_limit=700 << 20)
+    options = PassOptions(LocalEngine(2, memory_limit=700 << 20))
     with pytest.raises(WillNotFit, match=r"120000 columns of 50 values .* lower sampling_rate"):
-        sks.OnlineLeverageSelector(sampling_rate=1e4).collect(Source(open_matrix(X)), engine)
-    assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect(Source(open_matrix(X)), engine).n_kept < 100
+        sks.OnlineLeverageSelector(sampling_rate=1e4).collect(Source(open_matrix(X)), options)
+    assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect(Source(open_matrix(X)), options).n_kept < 100

@@ -144,7 +144,7 @@ def test_what_does_not_go_with_forgetting_is_said():
         sks.LassoPath(half_life=-1).fit(X, y)
     with pytest.raises(Incompatible, match="do not forget"):
         sks.LassoPath(alpha=0.1).fit(X, y).set_params(half_life=10.0).partial_fit(X, y)
-    decayed = sks.DecayedMoments(half_life=30).from_block(X, y)
+    decayed = sks.summaries.DecayedMoments(half_life=30).from_block(X, y)
     both = {"all": sks.Moments().from_block(X, y), "recent": decayed}
     recent = sks.ThresholdedOLS(2, half_life=30).fit_summary(both)
     assert np.array_equal(recent.coef_, sks.ThresholdedOLS(2).fit_summary(decayed).coef_)

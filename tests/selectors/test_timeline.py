@@ -7,7 +7,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
-from sketchselect.execution import ThreadEngine
+from sketchselect.execution import LocalEngine
 from sketchselect.selectors.sketched.ridge import ridge_weights
 
 
@@ -91,7 +91,7 @@ def test_windows_are_fits_to_their_rows_alone(window):
 
 def test_ranks_and_movements():
     scores = np.array([[3.0, 2.0, 1.0, 0.0, np.nan], [0.0, 2.0, 3.0, 2.0, 9.0]])
-    found = sks.Timeline("any", np.array([5, 9]), np.array([0, 0]), scores, [np.array([0]), np.array([4])])
+    found = sks.selectors.Timeline("any", np.array([5, 9]), np.array([0, 0]), scores, [np.array([0]), np.array([4])])
     assert found.ranks.tolist() == [[1, 2, 3, 4, 5], [5, 3, 2, 4, 1]]
     assert found.selected.tolist() == [[True] + 4 * [False], 4 * [False] + [True]]
     # The columns between were never selected.
@@ -105,7 +105,7 @@ def test_engines_and_weights_and_names():
     X = drifting(240)
     selector = sks.SketchedRidgeSelector(3, 2, sketch_size=4)
     serial = sks.timeline(X, selector, partition_bytes=9600, client="serial")
-    threads = sks.timeline(X, selector, partition_bytes=9600, client=ThreadEngine(3))
+    threads = sks.timeline(X, selector, partition_bytes=9600, client=LocalEngine(3))
     assert np.array_equal(serial.scores, threads.scores)
     assert serial.method == "sketched-ridge"
     assert not hasattr(selector, "selection_")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from tests.passing import serial
 from tests.selectors.conftest import linear
 
 import sketchselect as sks
@@ -130,22 +131,25 @@ def test_fit_reads_the_last_rows_and_no_others(tmp_path, client):
 
 
 def test_a_pass_over_the_last_rows_is_the_same_on_every_engine_and_resumes(tmp_path):
-    from sketchselect.execution import Checkpoint, SerialEngine, Source, ThreadEngine, summarize_source
+    from sketchselect.execution import Checkpoint, LocalEngine, Source, summarize_source
     from sketchselect.readers import open_matrix
 
     np.save(tmp_path / "rows.npy", drifting(p=90))
     source = Source(open_matrix(tmp_path / "rows.npy"))
-    options = {"first_row": 215, "partition_bytes": 8 * 90 * 10}
-    serial = summarize_source(source, sks.FrequentDirections(4), engine=SerialEngine(), **options)
-    assert serial.value.n_rows == serial.stats.rows_read == 385
-    assert summarize_source(source, sks.FrequentDirections(4), engine=ThreadEngine(3), **options).value == serial.value
-    options["checkpoint"] = Checkpoint(tmp_path / "kept", min_bytes=0, state_ratio=0, min_seconds=0)
+    options = serial(partition_bytes=8 * 90 * 10)
+
+    def read(options, first_row=215):
+        return summarize_source(source, sks.FrequentDirections(4), options, first_row=first_row)
+
+    reference = read(options)
+    assert reference.value.n_rows == reference.stats.rows_read == 385
+    assert read(options.but(engine=LocalEngine(3))).value == reference.value
+    options = options.but(checkpoint=Checkpoint(tmp_path / "kept", min_bytes=0, state_ratio=0, min_seconds=0))
     for n_read in (385, 0):
-        again = summarize_source(source, sks.FrequentDirections(4), engine=SerialEngine(), **options)
-        assert again.value == serial.value
+        again = read(options)
+        assert again.value == reference.value
         assert again.stats.rows_read == n_read
-    other = summarize_source(source, sks.FrequentDirections(4), engine=SerialEngine(), **{**options, "first_row": 216})
-    assert other.value.n_rows == 384
+    assert read(options, 216).value.n_rows == 384
 
 
 def test_a_batch_that_is_refused_leaves_the_window_as_it_was():

@@ -49,16 +49,14 @@ def sketchselect_daily() -> None:
 
     @task
     def merge(summary: str) -> str:
-        from sketchselect.airflow import plain_failures
-        from sketchselect.integrations.stages import merge_days
+        from sketchselect.airflow import merge_days, plain_failures
 
         with plain_failures():
             return str(merge_days(Path(summary).parents[1]))
 
     @task
     def select(merged: str, params: dict[str, Any]) -> str:
-        from sketchselect.airflow import plain_failures
-        from sketchselect.integrations.stages import select_merged
+        from sketchselect.airflow import plain_failures, select_merged
 
         with plain_failures():
             return str(select_merged(params["job"], merged))

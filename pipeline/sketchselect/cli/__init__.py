@@ -1,4 +1,4 @@
-"""The command line: a thin shell over `sketchselect.workflow`. A file of commands is added by naming it here."""
+"""Command line: a thin shell over `sketchselect.workflow`, one file for each group of commands."""
 
 from __future__ import annotations
 

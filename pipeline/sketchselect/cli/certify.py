@@ -1,4 +1,4 @@
-"""The command that proves how far a clustering can be from the best possible one."""
+"""Command `certify`: a bound on the distance of a clustering from the best possible one."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ def certify(
     target: Annotated[str, typer.Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
     clusters: Annotated[int | None, typer.Option("--clusters", min=1, help="Number of clusters.")] = None,
     labels: Annotated[
-        str | None, typer.Option("--labels", help="Each row's cluster, whoever made them: a file, or an array.")
+        str | None, typer.Option("--labels", help="The cluster of each row: a file, or an array in the store.")
     ] = None,
     objective: Annotated[
         float | None,
-        typer.Option("--objective", min=0, help="Instead of labels: the clustering's sum of squared distances."),
+        typer.Option("--objective", min=0, help="Sum of squared distances of the clustering, instead of labels."),
     ] = None,
     weight: Annotated[
-        str | None, typer.Option("--weight", help="Row weights, where the clustering is of weighted rows.")
+        str | None,
+        typer.Option("--weight", help="Weight of each row: a file, or an array in the store."),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="spectral, or blocks (closer, and more work; what rows get if not given)."),
+        typer.Option("--method", help="spectral, or blocks (tighter and slower; the default if rows are read)."),
     ] = None,
     block_rows: Annotated[
-        int | None, typer.Option("--block-rows", min=2, help="Rows of a block: more are closer, and more work; 400.")
+        int | None,
+        typer.Option("--block-rows", min=2, help="Rows in a block (400): larger is tighter and slower."),
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option("--confidence", help="Solve only some blocks; the bound then holds with this probability."),
+        typer.Option("--confidence", help="Solve a sample of the blocks; the bound then holds with this probability."),
     ] = None,
     fraction: Annotated[
-        float | None, typer.Option("--fraction", help="Share of the blocks that are solved; a quarter.")
+        float | None, typer.Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Which rows share a block.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the blocks.")] = None,
     prepare: Prepare = None,
     key: Key = None,
     nonfinite: Annotated[str | None, typer.Option("--nonfinite", help="error or drop_rows.")] = None,
@@ -50,22 +52,17 @@ def certify(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole certificate as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Prove how far a clustering can be from the best possible one: of a run's folder, or of anybody's labels."""
+    """Prove how far a clustering can be from the best possible one. It may be a run's, or any labels."""
     with plain_errors(debug):
         import json
 
         from sketchselect.workflow.commands.certify import certify_target, to_text
         from sketchselect.workflow.output.tables import plain_value
 
-        found = certify_target(
+        settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
+        certificate = certify_target(
             target,
-            {
-                "method": method,
-                "block_rows": block_rows,
-                "confidence": confidence,
-                "fraction": fraction,
-                "seed": seed,
-            },
+            {**settings, "fraction": fraction, "seed": seed},
             clusters=clusters,
             labels=labels,
             objective=objective,
@@ -75,4 +72,4 @@ def certify(
             execution={"cluster": cluster, "n_workers": workers},
             progress=not as_json,
         )
-        typer.echo(json.dumps(plain_value(found.to_dict()), indent=1) if as_json else to_text(found))
+        typer.echo(json.dumps(plain_value(certificate.to_dict()), indent=1) if as_json else to_text(certificate))

@@ -1,4 +1,4 @@
-"""The command that compares clusters with labels known beforehand."""
+"""Command `evaluate`: agreement of clusters with known labels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sketchselect.cli.shell import plain_errors
 
 @app.command()
 def evaluate(
-    target: Annotated[str, typer.Argument(help="The output folder of a run, or each row's cluster: a file, an array.")],
+    target: Annotated[str, typer.Argument(help="The output folder of a run, or the cluster of each row.")],
     labels: Annotated[
         str | None,
-        typer.Option("--labels", help="Each row's known label: a file, or an array (of a run: by default its job's)."),
+        typer.Option("--labels", help="Known labels: a file, or an array in a store; by default the job's."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measures and the whole table as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Compare clusters with known labels: NMI, ARI, accuracy (best matching), purity."""
+    """Compare clusters with known labels: NMI, ARI, accuracy, purity. Accuracy is of the best matching."""
     with plain_errors(debug):
         import json
 
         from sketchselect.workflow.stages.agreement import evaluate_target
 
-        found = evaluate_target(target, labels)
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found.to_text())
+        agreement = evaluate_target(target, labels)
+        typer.echo(json.dumps(agreement.to_dict(), indent=1, allow_nan=False) if as_json else agreement.to_text())

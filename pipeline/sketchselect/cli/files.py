@@ -1,4 +1,4 @@
-"""Commands on files: sources, summaries, selections. What is heavy is imported inside the commands."""
+"""Commands on sources, summaries and selections; heavy imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import (
-    Cluster,
-    Debug,
-    Fitted,
-    Fresh,
-    Key,
-    Partition,
-    Prepare,
-    Workers,
-    app,
-)
+from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers, app
 from sketchselect.cli.shell import plain_errors
 
 
@@ -26,37 +16,38 @@ def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     size: Annotated[int, typer.Option("--size", min=2, help="Rows of the sketch.")] = 64,
-    sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Keep a sketch, or none.")] = True,
+    sketch: Annotated[bool, typer.Option("--sketch/--no-sketch", help="Whether to keep a sketch.")] = True,
     moments: Annotated[bool, typer.Option("--moments", help="Also keep exact means and covariances.")] = False,
     target: Annotated[
-        str | None, typer.Option("--target", help="One target per row, kept by the moments: a file, or an array.")
+        str | None,
+        typer.Option("--target", help="Target of each row: a file, or an array in the store."),
     ] = None,
     classes: Annotated[bool, typer.Option("--classes", help="The target holds class labels, not numbers.")] = False,
     folds: Annotated[
-        int | None, typer.Option("--folds", min=2, help="Moments by fold: cross-validation needs no further pass.")
+        int | None, typer.Option("--folds", min=2, help="Number of folds; cross-validation then needs no further pass.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which row is in which fold, or sample.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the folds and of the sample.")] = 0,
     half_life: Annotated[
-        float | None, typer.Option("--half-life", help="Sketch and moments forget: rows after which a row counts half.")
+        float | None, typer.Option("--half-life", help="Number of rows after which the weight of a row has halved.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--after", min=0, help="With --half-life: rows of earlier files, which these rows follow.")
+        int, typer.Option("--after", min=0, help="With --half-life: number of rows in earlier files.")
     ] = 0,
-    degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: moments of squares and products too.")] = 1,
+    degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: also squares and products of columns.")] = 1,
     top_values: Annotated[
         int | None,
-        typer.Option("--top-values", min=1, help="Keep so many largest values of each column, for hvg; 64 is plenty."),
+        typer.Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64)."),
     ] = None,
     batches: Annotated[
-        str | None, typer.Option("--batches", help="The batch of each row, for hvg: a file, or an array.")
+        str | None, typer.Option("--batches", help="Batch of each row, for hvg: a file, or an array in the store.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, help="Keep a sample of so many rows, for mcfs and laplacian-score.")
+        int | None, typer.Option("--sample", min=1, help="Number of rows to sample, for mcfs and laplacian-score.")
     ] = None,
     prepare: Prepare = None,
     fitted: Fitted = None,
     write_fitted: Annotated[
-        Path | None, typer.Option("--write-fitted", help="Where to keep the statistics of prepare steps (.sks).")
+        Path | None, typer.Option("--write-fitted", help="File for the statistics of prepare steps (.sks).")
     ] = None,
     key: Key = None,
     nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
@@ -67,7 +58,7 @@ def summarize(
     workers: Workers = None,
     debug: Debug = False,
 ) -> None:
-    """Read a matrix once and keep its summary: column statistics, a sketch, and moments, in one small file."""
+    """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
     with plain_errors(debug):
         from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
 
@@ -75,19 +66,8 @@ def summarize(
             source,
             output,
             SummarizeOptions(
-                size,
-                sketch,
-                moments,
-                target,
-                classes,
-                folds,
-                seed,
-                half_life,
-                degree,
-                top_values,
-                batches,
-                sample,
-                after,
+                *(size, sketch, moments, target, classes, folds, seed),
+                *(half_life, degree, top_values, batches, sample, after),
             ),
             prepare=prepare or [],
             fitted=fitted,
@@ -105,7 +85,7 @@ def merge(
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
     debug: Debug = False,
 ) -> None:
-    """Merge summary files, in the order given, into the summary of all their rows."""
+    """Merge summary files of different rows, in the given order, into one."""
     with plain_errors(debug):
         from sketchselect.workflow.commands.summaries import merge_files
 
@@ -119,10 +99,10 @@ def select(
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     features: Annotated[
         int | None,
-        typer.Option("--features", min=1, help="How many columns; some methods choose the number themselves."),
+        typer.Option("--features", min=1, help="Number of columns; some methods choose it themselves."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", help="Where to write the fitted model (.json), for methods with a target.")
+        Path | None, typer.Option("--model", help="File for the fitted model (.json), for methods with a target.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -144,11 +124,11 @@ def cluster(
     clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
     prepare: Annotated[
-        list[str] | None, typer.Option("--prepare", help="A prepare step; as for the selection if not given.")
+        list[str] | None, typer.Option("--prepare", help="A prepare step; by default those of the selection.")
     ] = None,
     fitted: Fitted = None,
     key: Key = None,
-    labels: Annotated[str | None, typer.Option("--labels", help="Known labels, to compare with.")] = None,
+    labels: Annotated[str | None, typer.Option("--labels", help="Known labels to compare with.")] = None,
     random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
     weighted: Annotated[
         str, typer.Option("--weighted", help="true, false or both: multiply the columns by the selection's weights.")
@@ -184,7 +164,7 @@ def inspect(
     key: Key = None,
     debug: Debug = False,
 ) -> None:
-    """Say what a summary file, an output folder or a source holds."""
+    """Describe a summary file, an output folder or a matrix."""
     with plain_errors(debug):
         from sketchselect.workflow.commands.inspection import inspect_target
 
@@ -194,14 +174,14 @@ def inspect(
 @app.command()
 def convert(
     source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
-    destination: Annotated[Path, typer.Argument(help="The Zarr store to make.")],
+    destination: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
     chunks: Annotated[
         str | None, typer.Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")
     ] = None,
     key: Key = None,
     debug: Debug = False,
 ) -> None:
-    """Convert a matrix to a Zarr store with checksums, chunked for reading by rows."""
+    """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
     with plain_errors(debug):
         from sketchselect.workflow.commands.matrices import convert_file
 

@@ -1,4 +1,4 @@
-"""Commands on whole jobs. What is heavy is imported inside the commands."""
+"""Commands on whole jobs; heavy imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import (
-    Cluster,
-    Debug,
-    Fresh,
-    Sets,
-    app,
-)
+from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets, app
 from sketchselect.cli.shell import plain_errors
 
 
@@ -24,29 +18,31 @@ def demo(
     fresh: Fresh = False,
     debug: Debug = False,
 ) -> None:
-    """Run the whole job on real data that ships with scikit-learn: 1797 digits of 8 x 8 pixels."""
+    """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
     with plain_errors(debug):
+        from sketchselect.job.load import with_cluster
         from sketchselect.workflow.commands.demo import prepare_demo
         from sketchselect.workflow.job import run
 
         job = prepare_demo(out, fresh=fresh)
-        typer.echo(run(job, overrides=[f'execution.cluster="{cluster}"'], progress=True).summary())
+        typer.echo(run(job, overrides=with_cluster((), cluster), progress=True).summary())
         typer.echo(f"run it again, or change it:  sketchselect run {job}")
 
 
 @app.command()
 def run(
     job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Instead of the job's execution.cluster.")] = None,
+    cluster: JobCluster = None,
     fresh: Fresh = False,
     settings: Sets = None,
     debug: Debug = False,
 ) -> None:
     """Run a whole job: summarise, select, cluster, certify, report."""
     with plain_errors(debug):
+        from sketchselect.job.load import with_cluster
         from sketchselect.workflow.job import run as run_job
 
-        overrides = [*(settings or []), *([f'execution.cluster="{cluster}"'] if cluster else [])]
+        overrides = with_cluster(settings or (), cluster)
         typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
 
 
@@ -55,7 +51,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
     debug: Debug = False,
 ) -> None:
-    """Make report.html of a finished run again."""
+    """Draw report.html of a finished run again."""
     with plain_errors(debug):
         from sketchselect.workflow.output.pages import render_folder
 
@@ -64,7 +60,7 @@ def report(
 
 @app.command()
 def doctor(debug: Debug = False) -> None:
-    """Check this installation: versions, BLAS, memory, temporary folder, and a cluster on this machine."""
+    """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
     with plain_errors(debug):
         from sketchselect.workflow.commands.doctor import examine
 

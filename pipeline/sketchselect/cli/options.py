@@ -1,4 +1,4 @@
-"""The command line application, and the options that several commands share."""
+"""Command-line application, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 app = typer.Typer(
     name="sketchselect",
-    help="Which columns of a matrix too big for memory matter, and how good the answer provably is.",
+    help="Select columns of a matrix too big for memory, and cluster its rows with a proven bound.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -19,24 +19,23 @@ app = typer.Typer(
 Cluster = Annotated[
     str, typer.Option("--cluster", help="local, threads, serial, env, or the address of a Dask scheduler.")
 ]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes (or threads); one per core.")]
+JobCluster = Annotated[str | None, typer.Option("--cluster", help="Replaces the job's execution.cluster.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes or threads (one per core).")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard what an earlier run left, or go on from it.")]
+Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override one key of the job, such as select.n_features=50; may be repeated; "
-        "paths are relative to the job file.",
+        help="Replace a key of the job, such as select.n_features=50; may be repeated. "
+        "Paths are relative to the job file.",
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
 Prepare = Annotated[
     list[str] | None,
-    typer.Option(
-        "--prepare", help='A prepare step, such as l2 or "library-size(target=1000)"; repeated: in this order.'
-    ),
+    typer.Option("--prepare", help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.'),
 ]
 Fitted = Annotated[
     str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
@@ -44,8 +43,8 @@ Fitted = Annotated[
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         from sketchselect._version import __version__
 
         typer.echo(__version__)

@@ -1,4 +1,4 @@
-"""What every command of the shell shares: one readable line for what goes wrong, orderly signals, plain warnings."""
+"""Context of every command: errors and warnings as one readable line, orderly ends on signals."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import typer
 
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
-INTERRUPTED = "interrupted; what was finished is kept: run the same command again to resume"
+INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
 
 GRACE_SECONDS = 3.5
-"""Time for tidying up after Ctrl-C or SIGTERM; then the process ends as it is."""
+"""Time to clean up after Ctrl-C or SIGTERM before the process is ended."""
 
 
 @contextlib.contextmanager
 def plain_errors(debug: bool) -> Iterator[None]:
-    """Turn what goes wrong into one readable line and the right exit code, and SIGTERM into an orderly end."""
+    """Turn an error into one readable line and the right exit code, and SIGTERM into an orderly end."""
     with _orderly_signals(), _plain_warnings():
         try:
             yield
@@ -36,22 +36,23 @@ def plain_errors(debug: bool) -> Iterator[None]:
         except Exception as error:
             if debug:
                 raise
-            _say(f"unexpected {type(error).__name__}: {_one_line(error)} (--debug shows where; please report it)")
+            kind = type(error).__name__
+            _print_error(f"unexpected {kind}: {_one_line(error)} (--debug shows where; please report it)")
             raise typer.Exit(1) from None
 
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Say what a warning says, once and without lines of code; what is not meant for users goes to the log."""
+    """Print the text of a warning once, without code; warnings that are not for users go to the log."""
     import warnings
 
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = _one_line(message)
-        if text in said:
+        if text in shown:
             return
-        said.add(text)
+        shown.add(text)
         if issubclass(category, UserWarning):
             print(f"warning: {text}", file=sys.stderr, flush=True)
         else:
@@ -66,22 +67,22 @@ def _plain_warnings() -> Iterator[None]:
 
 def _end(error: BaseException) -> NoReturn:
     if isinstance(error, KeyboardInterrupt):
-        _say(INTERRUPTED)
+        _print_error(INTERRUPTED)
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
     if isinstance(error, SketchSelectError):
         for line in str(error).splitlines():
-            _say(line)
+            _print_error(line)
         # Whatever parameter a layer below refuses was written in the job file or on the command line.
         raise typer.Exit(2 if isinstance(error, BadParameter) else error.exit_code) from None
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        _say(f"{place}{error.strerror or _one_line(error)}")
+        _print_error(f"{place}{error.strerror or _one_line(error)}")
     else:
-        _say(f"{type(error).__name__}: {_one_line(error)}")
+        _print_error(f"{type(error).__name__}: {_one_line(error)}")
     raise typer.Exit(1) from None
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     print(f"error: {line}", file=sys.stderr, flush=True)
 
 
@@ -91,7 +92,7 @@ def _one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def _orderly_signals() -> Iterator[None]:
-    """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if tidying up takes too long."""
+    """Raise in the main thread on Ctrl-C and SIGTERM, and end the process if cleaning up takes too long."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -116,7 +117,7 @@ def _end_soon(code: int) -> None:
     time.sleep(GRACE_SECONDS)
     import multiprocessing
 
-    _say(INTERRUPTED)
+    _print_error(INTERRUPTED)
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(code)

@@ -9,14 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect import prepare as steps
-from sketchselect import readers
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of, refine
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.api import open_source
+from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine
-from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.options import PassOptions
+from sketchselect.execution.progress import make_progress
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.arrays import Array, Floats
@@ -205,48 +205,36 @@ def cluster_range(
             raise Incompatible("cluster_range needs a summary of kind row-sample, or the rows themselves")
         spectrum = next((m for m in members if isinstance(m, (FrequentDirections, Moments))), None)
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
-    matrix = readers.open_matrix(source)
-    weight = None
-    if sample_weight is not None:
-        weight = readers.open_vector(
-            sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
-        )
-    rows = Source(matrix, None, weight, steps.resolve(prepare or ()))
-    with as_engine(client) as engine:
+    rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
+    folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
+    with as_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
             rows,
             numbers,
-            engine=engine,
+            PassOptions(engine, checkpoint=folder, progress=reporting),
             n_seeds=n_seeds,
             sample_rows=sample_rows,
             random_state=random_state,
-            checkpoint=checkpoint,
-            progress=make_progress(progress),
         )
 
 
 def range_of_source(
     source: Source,
     ks: Sequence[int],
+    options: PassOptions,
     *,
-    engine: Engine,
     n_seeds: int = N_SEEDS,
     sample_rows: int | None = None,
     random_state: int = 0,
-    checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
-    **options: Any,
 ) -> ClusterRange:
-    """Return `cluster_range` of a source; further options are those of `summarize_source`."""
+    """Return `cluster_range` of a source, which may have steps that are not fitted."""
     ks = _checked(ks)
     if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
         raise BadParameter(f"cluster_range: random_state must be a whole number, got {random_state!r}")
     most = max(ks)
 
     def read(description: Summary[Any], stage: str) -> Any:
-        return summarize_source(
-            source, description, engine=engine, checkpoint=checkpoint, progress=progress, stage=stage, **options
-        ).value
+        return summarize_source(source, description, options, stage=stage).value
 
     sketch = read(FrequentDirections(max(2, min(source.n_columns, max(8 * most, 64)))), "range of clusters: sketch")
     size = (

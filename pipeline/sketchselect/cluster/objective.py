@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
-from sketchselect import readers
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.api import open_source
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine
 from sketchselect.execution.fitting import fitted_source
-from sketchselect.execution.progress import Progress
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import PassStats, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source
@@ -74,8 +72,9 @@ def kmeans_objective(
     2.0
     """
     source = _labelled(X, labels, prepare, sample_weight)
-    with as_engine(client) as engine:
-        return objective_source(fitted_source(source, engine=engine), n_clusters, engine=engine)
+    with as_engine(client, source.matrix, source.target, source.weight) as engine:
+        options = PassOptions(engine)
+        return objective_source(fitted_source(source, options), n_clusters, options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,14 +133,14 @@ def reassign(
     ([0, 0, 1, 1], 96.67, 32.5)
     """
     source = _labelled(X, labels, prepare)
-    with as_engine(client) as engine:
-        rows = fitted_source(source, engine=engine)
-        sums = summarize_source(rows, CentroidSums(n_clusters), engine=engine, stage="k-means objective")
-        before = cast(CentroidSums, sums.value)
-        return reassign_source(rows, before, engine=engine)[0]
+    with as_engine(client, source.matrix, source.target) as engine:
+        options = PassOptions(engine)
+        rows = fitted_source(source, options)
+        sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
+        return reassign_source(rows, cast(CentroidSums, sums.value), options)[0]
 
 
-def reassign_source(source: Source, before: CentroidSums, **options: Any) -> tuple[Reassigned, PassStats]:
+def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, PassStats]:
     """Return the rows of `source` moved to the nearest mean of `before`, and the account of the pass.
 
     Parameters
@@ -150,8 +149,8 @@ def reassign_source(source: Source, before: CentroidSums, **options: Any) -> tup
         Its target is the labels that `before` was made with: rows with a negative one stay out.
     before : CentroidSums
         The clusters; empty ones stay empty.
-    **options
-        For `reduce_blocks`: engine, partition_bytes, progress, retries, stall_timeout.
+    options : PassOptions
+        Of the pass.
     """
     there = np.flatnonzero(before.cluster_weights > 0)
     if there.size == 0:
@@ -161,10 +160,10 @@ def reassign_source(source: Source, before: CentroidSums, **options: Any) -> tup
         replace(source, takes_sparse=description.accepts_sparse),
         _Reassign(description),
         _join,
+        options,
         state_nbytes=description.projected_nbytes(source.n_columns),
         working_nbytes=description.working_nbytes(source.n_columns),
         stage="reassign",
-        **options,
     )
     sums, nearest = reduced.value
     labels = np.where(nearest < 0, nearest, there[nearest]).astype(np.int32)
@@ -185,7 +184,7 @@ class _Reassign:
         nearest, sums = self.description.label_block(block.values, start=block.position, sample_weight=counts)
         nearest = np.where(out, -1, nearest).astype(np.int32)
         labels = np.full(block.stop - block.start, -1, dtype=np.int32)
-        labels[slice(None) if block.kept is None else block.kept - block.start] = nearest
+        labels[slice(None) if block.surviving is None else block.surviving - block.start] = nearest
         return sums, labels
 
 
@@ -196,32 +195,12 @@ def _join(
 
 
 def _labelled(X: Any, labels: Any, prepare: Sequence[Any] | None, sample_weight: Any = None) -> Source:
-    checked = steps.resolve(prepare)
-    matrix = readers.open_matrix(X)
-    vector, weight = (
-        None if one is None else readers.open_vector(one, matrix.shape[0], matrix_address=matrix.address, name=name)
-        for one, name in ((labels, "labels"), (sample_weight, "sample_weight"))
-    )
-    return Source(matrix, vector, weight, checked)
+    return open_source(X, labels, sample_weight, steps.resolve(prepare), target_name="labels")
 
 
-def objective_source(
-    source: Source,
-    n_clusters: int,
-    *,
-    engine: Engine,
-    progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> float:
+def objective_source(source: Source, n_clusters: int, options: PassOptions) -> float:
     """Return the objective of the labels that are the target of `source`, weighted if it has weights; one pass."""
     if source.target is None:
         raise BadParameter("the objective needs the rows' labels as the target of the source")
-    reduced = summarize_source(
-        source,
-        CentroidSums(n_clusters),
-        engine=engine,
-        progress=progress,
-        checkpoint=checkpoint,
-        stage="k-means objective",
-    )
+    reduced = summarize_source(source, CentroidSums(n_clusters), options, stage="k-means objective")
     return cast(CentroidSums, reduced.value).objective

@@ -1,20 +1,20 @@
-"""Running a pass over the data: a fixed plan, engines that all give the same bits, checkpoints and progress."""
+"""Passes over the data as Dask graphs: a fixed tree, engines that all give the same bits, checkpoints and progress."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.execution.checkpoints.index import Checkpoint
+from sketchselect.execution.api import fit_prepare, open_source, summarize
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine, SerialEngine
-from sketchselect.execution.fitting import FittedSteps, fit_prepare, fit_steps, fitted_source
-from sketchselect.execution.graph.tree import Plan, make_plan
-from sketchselect.execution.memory.projection import Projection, projection
+from sketchselect.execution.engine import Engine, LocalEngine
+from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
+from sketchselect.execution.memory.projection import Projection
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.run import PassStats, Reduced, reduce_blocks
+from sketchselect.execution.run import PassStats, Reduced, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import summarize, summarize_source
-from sketchselect.execution.threads_engine import ThreadEngine
+from sketchselect.execution.summarize import summarize_source
 
 if TYPE_CHECKING:
     from sketchselect.execution.dask.clusters import local_cluster
@@ -26,23 +26,22 @@ __all__ = [
     "DaskEngine",
     "Engine",
     "FittedSteps",
+    "LocalEngine",
+    "PassOptions",
     "PassStats",
-    "Plan",
     "Progress",
     "Projection",
     "Reduced",
-    "SerialEngine",
     "Source",
-    "ThreadEngine",
     "as_engine",
     "fit_prepare",
     "fit_steps",
     "fitted_source",
     "local_cluster",
-    "make_plan",
     "make_progress",
-    "projection",
+    "open_source",
     "reduce_blocks",
+    "source_partitions",
     "summarize",
     "summarize_source",
 ]

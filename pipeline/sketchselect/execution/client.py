@@ -1,27 +1,36 @@
-"""From what a user may pass as `client` to an engine."""
+"""The engine for what a user passes as `client`."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine, SerialEngine
-from sketchselect.execution.threads_engine import ThreadEngine
+from sketchselect.execution.engine import Engine, LocalEngine
+from sketchselect.execution.graph.inputs import futures_client
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.vector import Vector
 
 _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 
 
 @contextmanager
-def as_engine(client: Any = None) -> Iterator[Engine]:
+def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[Engine]:
     """Yield the engine for `client`, and close what was opened for it.
 
     Parameters
     ----------
-    client : None, str, distributed.Client or Engine
-        None or "threads": threads of this process; "serial"; the address of a scheduler; "env": the address in
-        ``DASK_SCHEDULER_ADDRESS``; a client or an engine is used and left open.
+    client : None, str, path, distributed.Client, Cluster or Engine
+        "threads" or "serial": Dask's schedulers in this process; the address of a scheduler, or its scheduler file
+        (``.json``); "env": the address in ``DASK_SCHEDULER_ADDRESS``; a client, a cluster or an engine is used and
+        left open. None: the client of persisted Dask arrays; for other Dask arrays, stores and files the surrounding
+        client, as with Dask's own collections; threads where there is none, and for arrays in this process's memory.
+    *sources : Matrix or Vector
+        What will be read.
 
     Examples
     --------
@@ -29,25 +38,62 @@ def as_engine(client: Any = None) -> Iterator[Engine]:
     ...     engine.kind
     'serial'
     """
+    if client is None:
+        client = _client_for([source for source in sources if source is not None])
     if client is None or client == "threads":
-        yield ThreadEngine()
+        yield LocalEngine()
     elif client == "serial":
-        yield SerialEngine()
-    elif isinstance(client, str):
-        if client != "env" and not client.startswith(_SCHEMES):
+        yield LocalEngine(kind="serial")
+    elif isinstance(client, (str, os.PathLike)):
+        address = os.fspath(client)
+        if not (address == "env" or address.startswith(_SCHEMES) or address.endswith(".json")):
             raise BadParameter(
-                f'client must be "threads", "serial", "env" or the address of a scheduler (tcp://...), got {client!r}'
+                'client must be "threads", "serial", "env", the address of a scheduler (tcp://...) or its scheduler '
+                f"file (.json), got {address!r}"
             )
+        from sketchselect.execution.dask.clusters import connect
+
+        with connect(address) as engine:
+            yield engine
+    elif _is_engine(client):
+        yield client
+    elif hasattr(client, "scheduler_address") and hasattr(client, "get_client"):
         from sketchselect.execution.dask.clusters import connect
 
         with connect(client) as engine:
             yield engine
-    elif _is_engine(client):
-        yield client
     else:
         from sketchselect.execution.dask.engine import DaskEngine
 
-        yield DaskEngine(client)
+        with contextlib.closing(DaskEngine(client)) as engine:
+            yield engine
+
+
+def _client_for(sources: list[Matrix | Vector]) -> Any | None:
+    """Return the client that sources ask for by themselves."""
+    if "distributed" not in sys.modules:
+        return None
+    for source in sources:
+        array = source.dask_rows() if isinstance(source, Matrix) else source.dask_entries()
+        client = futures_client(array)
+        if client is not None:
+            return client
+    if all(source.in_memory for source in sources):
+        return None
+    return surrounding_client()
+
+
+def surrounding_client() -> Any | None:
+    """Return the client that Dask's collections would use; None in a task of a worker, and where there is none."""
+    from distributed import default_client, get_worker
+
+    with contextlib.suppress(ValueError):
+        get_worker()
+        return None
+    with contextlib.suppress(ValueError):
+        client = default_client()
+        return None if client.asynchronous else client
+    return None
 
 
 def _is_engine(client: Any) -> bool:

@@ -1,93 +1,37 @@
-"""What an engine is, the work it is given, and the serial engine that defines the right answer."""
+"""Engines: what computes the graph of a pass. Dask's local schedulers, synchronous or threaded, are one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from sketchselect.execution.graph.tasks import Part, Recipe, SaveOrder, run_leaf, run_merge
-from sketchselect.execution.graph.tree import Node, Plan
-from sketchselect.execution.progress import Progress
+from sketchselect.errors import BadParameter
+from sketchselect.execution.checkpoints.fingerprint import local_build
+from sketchselect.execution.graph.inputs import pass_inputs
+from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.tasks import Part, Span, Stopped
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.readers.base import Partitions
-
-if TYPE_CHECKING:
-    from sketchselect.execution.memory.projection import Projection
 
 T = TypeVar("T")
 
-
-def never_saved(node: Node) -> SaveOrder | None:
-    """Return no order: the pass keeps no checkpoints."""
-    return None
-
-
-@dataclass(frozen=True)
-class Work(Generic[T]):
-    """One pass, ready for any engine.
-
-    Parameters
-    ----------
-    plan : Plan
-        The tree.
-    bands : Partitions
-        The rows of each partition.
-    recipe : Recipe
-        What a task does.
-    done : mapping of Node to Part
-        Nodes that a checkpoint already holds.
-    order : callable
-        Node -> where to keep it, or None.
-    progress : Progress
-        Told of every partition done.
-    stage : str
-        Name of the pass.
-    stall_timeout : float
-        Seconds without any partition done after which the pass is given up (engines with other processes).
-    projected : Projection, optional
-        What a process will need at most; engines that run tasks have been checked against it.
-    """
-
-    plan: Plan
-    partitions: Partitions
-    recipe: Recipe[T]
-    progress: Progress
-    done: Mapping[Node, Part[T]] = field(default_factory=dict)
-    order: Callable[[Node], SaveOrder | None] = never_saved
-    stage: str = "pass"
-    stall_timeout: float = 300.0
-    projected: Projection | None = None
-
-    def rows(self, node: Node) -> tuple[int, int]:
-        """Return the rows below a node."""
-        below = self.plan.partitions(node)
-        return self.partitions.edges[below.start], self.partitions.edges[below.stop]
-
-    def spans(self, node: Node) -> list[tuple[int, int]]:
-        """Return the rows of each partition below a node."""
-        return [self.partitions[i] for i in self.plan.partitions(node)]
-
-    def run_leaf(self, node: Node, tick: Callable[[int], None]) -> Part[T]:
-        """Compute a leaf here."""
-        return run_leaf(self.recipe, self.plan.partitions(node).start, self.spans(node), self.order(node), tick)
-
-    def run_merge(self, node: Node, parts: list[Part[T]]) -> Part[T]:
-        """Compute an inner node here."""
-        return run_merge(self.recipe, parts, self.rows(node), self.order(node))
+MOST_LEAVES = 4096
+"""Leaves of one graph; a larger tree is computed subtree by subtree."""
 
 
 @dataclass(frozen=True)
 class Ran(Generic[T]):
-    """What an engine hands back: the root, and what it cost."""
+    """The output of a pass, and what it cost."""
 
-    root: Part[T]
+    output: Part[T]
     n_tasks: int
     worker_deaths: int = 0
 
 
 class Engine(Protocol):
-    """Runs the tasks of a pass. All engines give the same bits."""
+    """Computes the graphs of passes. All engines give the same bits."""
 
     kind: str
     n_slots: int
@@ -100,7 +44,7 @@ class Engine(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return kind, workers and settings in effect, for the manifest."""
 
-    def run(self, work: Work[T]) -> Ran[T]:
+    def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass."""
 
     def can_write(self, directory: str) -> bool:
@@ -109,18 +53,51 @@ class Engine(Protocol):
     def build(self) -> tuple[str, ...]:
         """Return what, beside our own version, decides the bits: library versions, BLAS builds and CPU kernels."""
 
+    def peak_nbytes(self) -> int | None:
+        """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
 
-class SerialEngine:
-    """The reference: one task after the other, in this thread."""
 
-    kind = "serial"
-    n_slots = 1
-    slots_per_process = 1
-    memory_limit: int | None = None
+def available_cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class LocalEngine:
+    """Runs tasks in this process with Dask's synchronous or threaded scheduler; BLAS is held to one thread meanwhile.
+
+    Parameters
+    ----------
+    n_threads : int, optional
+        Tasks at a time, each with one block in memory; one per core by default.
+    memory_limit : int, optional
+        Bytes that the projection of a pass may not exceed.
+    kind : {"threads", "serial"}
+        The scheduler; the synchronous one, in the calling thread, is the reference.
+    """
+
+    def __init__(
+        self,
+        n_threads: int | None = None,
+        *,
+        memory_limit: int | None = None,
+        kind: Literal["threads", "serial"] = "threads",
+    ) -> None:
+        if n_threads is not None and n_threads < 1:
+            raise BadParameter(f"n_threads must be at least 1, got {n_threads}")
+        self.kind: str = kind
+        self.n_slots = self.slots_per_process = 1 if kind == "serial" else n_threads or available_cores()
+        self.memory_limit = memory_limit
 
     def describe(self) -> dict[str, Any]:
-        """Return kind and number of workers."""
-        return {"kind": self.kind, "n_workers": 1}
+        """Return kind and number of threads."""
+        return {
+            "kind": self.kind,
+            "n_workers": 1,
+            "threads_per_worker": self.n_slots,
+            "memory_limit": self.memory_limit,
+        }
 
     def can_write(self, directory: str) -> bool:
         """Return True: it is this process."""
@@ -128,17 +105,50 @@ class SerialEngine:
 
     def build(self) -> tuple[str, ...]:
         """Return this process's build."""
-        from sketchselect.execution.checkpoints.fingerprint import local_build
-
         return local_build()
 
-    def run(self, work: Work[T]) -> Ran[T]:
-        """Compute the tree depth first."""
-        parts = dict(work.done)
+    def peak_nbytes(self) -> int | None:
+        """Return the largest resident memory of this process."""
+        from sketchselect.execution.memory.process import peak_nbytes
+
+        return peak_nbytes()
+
+    def run(self, work: Pass[T]) -> Ran[T]:
+        """Compute the graph of a pass, subtree by subtree where the tree is large."""
+        stop = threading.Event()
+
+        def report(span: Span | None) -> None:
+            if stop.is_set():
+                raise Stopped
+            if span is not None:
+                work.progress.advance(span.nbytes)
+
+        inputs = pass_inputs(work.spec.source, work.partitions, remote=False, send=None)
+        shared = {**inputs.graph, work.spec_key: replace(work.spec, source=inputs.source, report=report)}
+        ready = dict(work.ready)
         n_tasks = 0
-        with one_blas_thread():
-            for node in work.plan.post_order(skip=work.done):
-                below = [parts.pop(child) for child in work.plan.children(node)]
-                parts[node] = work.run_merge(node, below) if below else work.run_leaf(node, work.progress.advance)
-                n_tasks += 1
-        return Ran(parts[work.plan.root], n_tasks)
+        pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        try:
+            with one_blas_thread():
+                for output in work.cuts(MOST_LEAVES):
+                    if isinstance(ready.get(output), Part):
+                        continue
+                    graph = work.graph(output, inputs, ready)
+                    n_tasks += len(graph)
+                    ready[output] = _compute({**shared, **graph}, work.key(output), pool)
+        finally:
+            # Running tasks stop at their next partition; none should compute, or report, after this returns.
+            stop.set()
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+        return Ran(ready[work.output], n_tasks)
+
+
+def _compute(graph: dict[Any, Any], key: Any, pool: ThreadPoolExecutor | None) -> Any:
+    """Return the value of a key: of the tasks that it needs, and of no others."""
+    import dask
+    import dask.threaded
+    from dask.optimization import cull
+
+    needed, _ = cull(graph, [key])
+    return dask.get(needed, key) if pool is None else dask.threaded.get(needed, key, pool=pool)

@@ -1,6 +1,6 @@
-"""Moments of wide matrices: the co-moment is computed in panels, so that no task holds the whole of it.
+"""Moments of wide matrices, their co-moment computed in panels, so that no task needs the whole of it.
 
-Above `TILED_ABOVE` columns a `Moments` in a description is replaced by `ComomentPanel`s, each of which is one ordinary
+Above `PANELS_ABOVE` columns a `Moments` in a description is replaced by `ComomentPanel`s, each of which is one ordinary
 pass (same tree, same checkpoints, same bits on every engine). A panel is at most a sixteenth of the whole, so the
 source is read at most ten times, whatever its width.
 """
@@ -13,41 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import SourceChanged
-from sketchselect.execution.run import PassStats, Reduced, source_identities
+from sketchselect.execution.run import PassStats, Reduced, require_unchanged, source_identities
 from sketchselect.execution.source import Source
 from sketchselect.linalg.moments.panel import panel_edges
 from sketchselect.summaries import Bundle, ComomentPanel, Moments, Summary
 from sketchselect.summaries.moments.classes import n_class_targets
 from sketchselect.summaries.moments.panel import assembled, fill_triangle
 
-TILED_ABOVE = 5000
+PANELS_ABOVE = 5000
 """Columns (of features and targets together) above which the co-moment is computed in panels."""
 
 PANEL_NBYTES = 128 * 2**20
 """Bytes of a panel, or a sixteenth of the co-moment where that is more."""
 
-TILED_PARTITION_NBYTES = 128 * 2**20
+PANEL_PARTITION_NBYTES = 128 * 2**20
 """Partition where none is asked for: merging a panel costs as much as some hundred rows do."""
 
 Pass = Callable[..., Reduced[Any]]
-"""``(description, part=, held=) -> reduced``: one ordinary pass; `part` names it, `held` are bytes held meanwhile."""
+"""``(description, part=, caller_nbytes=) -> reduced``: one ordinary pass; `part` names it, see `reduce_blocks`."""
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """How a description is computed in several passes.
+class Panels:
+    """A description computed in several passes: `wide` members in panels, the `others` in a pass of their own.
 
-    Parameters
-    ----------
-    wide : mapping of str to Moments
-        What is computed in panels, by member name.
-    others : Summary or None
-        What is computed in one pass of its own.
-    edges : tuple of int
-        Panel i holds rows ``edges[i]`` to ``edges[i + 1]`` of the co-moment.
-    names : tuple of str or None
-        The members of a bundle in order; None for a description that is no bundle.
+    Panel i holds rows ``edges[i]`` to ``edges[i + 1]`` of the co-moment; `names` are the members of a bundle in order.
     """
 
     wide: Mapping[str, Moments]
@@ -55,12 +45,17 @@ class Tiling:
     edges: tuple[int, ...]
     names: tuple[str, ...] | None
 
-    def panels(self, of: Moments) -> list[ComomentPanel]:
+    def of(self, moments: Moments) -> list[ComomentPanel]:
         """Return the descriptions of the panels of one member."""
-        return [ComomentPanel(a, b, of.classes) for a, b in zip(self.edges, self.edges[1:], strict=False)]
+        return [ComomentPanel(a, b, moments.classes) for a, b in zip(self.edges, self.edges[1:], strict=False)]
+
+    def descriptions(self) -> list[Summary[Any]]:
+        """Return what each pass summarises, in the order of `assemble`."""
+        others = [] if self.others is None else [self.others]
+        return [*others, *(panel for moments in self.wide.values() for panel in self.of(moments))]
 
 
-def tiling(description: Summary[Any], n_features: int, n_targets: int) -> Tiling | None:
+def make_panels(description: Summary[Any], n_features: int, n_targets: int) -> Panels | None:
     """Return how a description of so many columns is computed in panels; None where one pass does.
 
     A pure function of the description and the number of columns.
@@ -69,46 +64,55 @@ def tiling(description: Summary[Any], n_features: int, n_targets: int) -> Tiling
     members = dict(description) if isinstance(description, Bundle) else {description.kind: description}
     wide = {name: m for name, m in members.items() if isinstance(m, Moments) and _is_plain(m)}
     width = n_features + max((_n_encoded(m, n_targets) for m in wide.values()), default=0)
-    if not wide or width <= TILED_ABOVE:
+    if not wide or width <= PANELS_ABOVE:
         return None
-    rest = {name: m for name, m in members.items() if name not in wide}
+    others = {name: m for name, m in members.items() if name not in wide}
     edges = panel_edges(width, max(PANEL_NBYTES, width * width // 2))
-    return Tiling(wide, Bundle(rest) if rest else None, edges, tuple(members) if bundled else None)
+    return Panels(wide, Bundle(others) if others else None, edges, tuple(members) if bundled else None)
 
 
-def summarize_in_panels(source: Source, plan: Tiling, n_targets: int, run: Pass) -> Reduced[Summary[Any]]:
+def summarize_in_panels(source: Source, panels: Panels, run: Pass) -> Reduced[Summary[Any]]:
     """Return what the description would be of one pass, to rounding, and the account of all passes together."""
     before = source_identities(source)
-    held = 0
-    done: dict[str, Summary[Any]] = {}
     accounts: list[PassStats] = []
-    if plan.others is not None:
-        reduced = run(plan.others, part="other members")
+
+    def value(description: Summary[Any], part: str, caller_nbytes: int) -> Summary[Any]:
+        reduced = run(description, part=part, caller_nbytes=caller_nbytes)
         accounts.append(reduced.stats)
-        assert isinstance(reduced.value, Bundle)
-        done.update(reduced.value)
-    for name, moments in plan.wide.items():
-        width = source.n_columns + _n_encoded(moments, n_targets)
+        summary: Summary[Any] = reduced.value
+        return summary
+
+    summary = assemble(panels, source.n_columns, source.n_targets, value)
+    require_unchanged(before, source)
+    return Reduced(summary, _together(accounts))
+
+
+def assemble(
+    panels: Panels, n_columns: int, n_targets: int, value: Callable[[Summary[Any], str, int], Summary[Any]]
+) -> Summary[Any]:
+    """Return the summary from those of its parts; ``value(description, part, bytes so far)`` gives them in order."""
+    nbytes = 0
+    members: dict[str, Summary[Any]] = {}
+    if panels.others is not None:
+        others = value(panels.others, "other members", 0)
+        assert isinstance(others, Bundle)
+        members.update(others)
+    for name, moments in panels.wide.items():
+        width = n_columns + _n_encoded(moments, n_targets)
         comoment = np.zeros((width, width))
-        held += comoment.nbytes
-        panels = plan.panels(moments)
+        nbytes += comoment.nbytes
+        descriptions = panels.of(moments)
         first: ComomentPanel | None = None
-        for i, panel in enumerate(panels, 1):
-            part = run(panel, part=f"columns {i}/{len(panels)}", held=held)
-            accounts.append(part.stats)
-            assert isinstance(part.value, ComomentPanel)
-            fill_triangle(comoment, part.value)
-            first = part.value if first is None else first
+        for i, description in enumerate(descriptions, 1):
+            panel = value(description, f"columns {i}/{len(descriptions)}", nbytes)
+            assert isinstance(panel, ComomentPanel)
+            fill_triangle(comoment, panel)
+            first = panel if first is None else first
         assert first is not None  # there is at least one column
-        done[name] = assembled(moments, first, comoment)
-    if before != source_identities(source):
-        raise SourceChanged(
-            f"{source.matrix.address}: it was rewritten while it was read; run again when nobody writes to it"
-        )
-    account = _together(accounts)
-    if plan.names is None:
-        return Reduced(next(iter(done.values())), account)
-    return Reduced(Bundle.of({name: done[name] for name in plan.names}), account)
+        members[name] = assembled(moments, first, comoment)
+    if panels.names is None:
+        return next(iter(members.values()))
+    return Bundle.of({name: members[name] for name in panels.names})
 
 
 def _is_plain(moments: Moments) -> bool:

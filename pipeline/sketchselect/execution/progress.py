@@ -1,4 +1,4 @@
-"""Telling the user how far a pass is: a bar on a terminal, a line now and then in a log, or the caller's own object."""
+"""Progress of passes: a bar on a terminal, a line now and then in a log, or the caller's own object."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TextIO, runtime_checkable
+from functools import partial
+from typing import Any, TextIO
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import BadParameter
 from sketchselect.readers.byte_sizes import format_bytes
 
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""
 
+EVENTS = ("start", "advance", "note", "finish")
 
-@runtime_checkable
-class Progress(Protocol):
-    """What a pass reports to. Methods may be called from other threads than the one that started the pass."""
+
+class Progress:
+    """What a pass reports to; this one reports nothing. Methods may be called from any thread."""
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """A pass begins that has so much to read."""
+        """A pass begins, with these bytes to read."""
 
     def advance(self, nbytes: int) -> None:
-        """One more partition of so many bytes is done."""
+        """One more partition, of these bytes, is done."""
 
     def note(self, text: str) -> None:
         """Something the user should know."""
@@ -32,23 +35,7 @@ class Progress(Protocol):
         """The pass is over, well or not."""
 
 
-class Silent:
-    """Reports nothing."""
-
-    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """Do nothing."""
-
-    def advance(self, nbytes: int) -> None:
-        """Do nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-    def finish(self, stage: str) -> None:
-        """Do nothing."""
-
-
-class Lines:
+class Lines(Progress):
     """Writes plain lines: bytes, rate and time left, at most one every `every` seconds."""
 
     def __init__(self, stream: TextIO | None = None, every: float = LINE_SECONDS) -> None:
@@ -63,8 +50,8 @@ class Lines:
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
-        parts = "1 partition" if n_partitions == 1 else f"{n_partitions} partitions"
-        self.note(f"{stage}: {parts}, {format_bytes(total_bytes)}")
+        partitions = "1 partition" if n_partitions == 1 else f"{n_partitions} partitions"
+        self.note(f"{stage}: {partitions}, {format_bytes(total_bytes)}")
 
     def advance(self, nbytes: int) -> None:
         """Count, and write a line where it is time for one."""
@@ -78,7 +65,7 @@ class Lines:
             left = max(self._total - self._done, 0) / max(rate, 1e-9)
             text = (
                 f"{self._stage}: {format_bytes(self._done)} of {format_bytes(self._total)} "
-                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {human_seconds(left)} left"
+                f"({self._done / max(self._total, 1):.0%}), {format_bytes(rate)}/s, {format_seconds(left)} left"
             )
         self.note(text)
 
@@ -89,44 +76,30 @@ class Lines:
     def finish(self, stage: str) -> None:
         """Say what was done."""
         with self._lock:
-            seconds = time.monotonic() - self._began
-            done = self._done
+            seconds, done = time.monotonic() - self._began, self._done
         rate = format_bytes(done / max(seconds, 1e-9))
-        self.note(f"{stage}: {format_bytes(done)} in {human_seconds(seconds)} ({rate}/s)")
+        self.note(f"{stage}: {format_bytes(done)} in {format_seconds(seconds)} ({rate}/s)")
 
 
-class Bar:
+class Bar(Lines):
     """A bar with bytes, rate and time left, on a terminal."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._bar: Any = None
-        self._task: Any = None
+    _bar: Any = None
+    _task: Any = None
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """Show the bar."""
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-        from rich.text import Text
-
-        class Rate(ProgressColumn):
-            """Bytes a second in the units of the column beside it."""
-
-            def render(self, task: Task) -> Text:
-                """Return the rate, once there is one."""
-                rate = task.finished_speed or task.speed
-                return Text("" if rate is None else f"{format_bytes(int(rate))}/s")
 
         self.finish(stage)
-        console = Console(file=self._stream or sys.stderr)
-        self._bar = RichProgress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            Rate(),
-            TimeRemainingColumn(),
-            console=console,
+        self._bar = rich.Progress(
+            rich.TextColumn("{task.description}", markup=False),
+            rich.BarColumn(),
+            rich.DownloadColumn(binary_units=True),
+            rich.TransferSpeedColumn(),
+            rich.TimeRemainingColumn(),
+            console=Console(file=self._stream or sys.stderr),
         )
         self._task = self._bar.add_task(stage, total=max(total_bytes, 1))
         self._bar.start()
@@ -139,7 +112,7 @@ class Bar:
     def note(self, text: str) -> None:
         """Write a line above the bar."""
         if self._bar is None:
-            print(text, file=self._stream or sys.stderr, flush=True)
+            super().note(text)
         else:
             self._bar.console.print(text, markup=False, highlight=False)
 
@@ -150,56 +123,25 @@ class Bar:
             self._bar = None
 
 
-class Calls:
-    """Hands every event to a function: its name, such as "start" or "advance", and what the method would get."""
+class Calls(Progress):
+    """Calls a function with every event: its name, such as "start" or "advance", and the arguments of the method."""
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self._function = function
-
-    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """Hand it on."""
-        self._function("start", stage, total_bytes, n_partitions)
-
-    def advance(self, nbytes: int) -> None:
-        """Hand it on."""
-        self._function("advance", nbytes)
-
-    def note(self, text: str) -> None:
-        """Hand it on."""
-        self._function("note", text)
-
-    def finish(self, stage: str) -> None:
-        """Hand it on."""
-        self._function("finish", stage)
+        for event in EVENTS:
+            setattr(self, event, partial(function, event))
 
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
     if progress is None or progress is False:
-        return Silent()
+        return Progress()
     if progress is True:
         return Bar() if sys.stderr.isatty() else Lines()
-    if isinstance(progress, Progress):
-        return progress
+    if all(hasattr(progress, event) for event in EVENTS):
+        return progress  # type: ignore[return-value]
     if callable(progress):
         return Calls(progress)
     raise BadParameter(
         "progress must be True, False, a function of events, or an object with start, advance, note and finish, "
         f"got {type(progress).__name__}"
     )
-
-
-def human_seconds(seconds: float) -> str:
-    """Return a time for people.
-
-    Examples
-    --------
-    >>> human_seconds(75)
-    '1 min 15 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,19 +1,20 @@
-"""One pass over a source: plan it, see that it fits, resume what a checkpoint holds, run the rest, check the source."""
+"""One pass over a source: cut, projected, resumed from a checkpoint, run, and the source compared at the end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
-from sketchselect.execution.checkpoints.index import Checkpoint, Ledger
-from sketchselect.execution.engine import Engine, Work, never_saved
-from sketchselect.execution.graph.tasks import Part, Recipe, kept
-from sketchselect.execution.graph.tree import Node, make_plan
+from sketchselect.execution.checkpoints.index import NodeIndex
+from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.passes import Pass, never_saved
+from sketchselect.execution.graph.tasks import PassSpec, save_if_due
+from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.memory.projection import projection, require_fit
-from sketchselect.execution.progress import Progress, Silent
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Block, Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 from sketchselect.readers.byte_sizes import parse_bytes
@@ -23,36 +24,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassStats:
-    """What a pass did.
-
-    Parameters
-    ----------
-    rows_read, bytes_read : int
-        Rows, and bytes as stored, read in this run; what a checkpoint held is not counted.
-    rows_dropped : int
-        Rows left out of the result by the policy for non-finite values.
-    seconds : float
-        Wall time.
-    n_partitions, n_tasks, n_resumed : int
-        Partitions of the source, tasks run, and nodes taken from a checkpoint.
-    n_saved : int
-        Checkpoint files written.
-    worker_deaths : int
-        Workers lost while it ran.
-    projected_nbytes : int
-        Projected peak memory per process.
-    """
+    """The account of a pass; what a checkpoint already held is not counted as read."""
 
     rows_read: int
     rows_dropped: int
+    """Rows left out of the result by the policy for non-finite values."""
     bytes_read: int
     seconds: float
     n_partitions: int
     n_tasks: int
     n_resumed: int
+    """Nodes taken from a checkpoint."""
     n_saved: int
     worker_deaths: int
     projected_nbytes: int
+    """Projected peak memory per process."""
 
 
 @dataclass(frozen=True)
@@ -67,52 +53,22 @@ def reduce_blocks(
     source: Source,
     leaf: Callable[[Block], T],
     merge: Callable[[T, T], T],
+    options: PassOptions,
     *,
-    engine: Engine,
-    partition_bytes: int | str | None = None,
     partitions: Partitions | None = None,
     stage: str = "pass",
     state_nbytes: int = 0,
     working_nbytes: int = 0,
-    held_nbytes: int = 0,
-    checkpoint: Checkpoint | None = None,
+    caller_nbytes: int = 0,
     leaf_key: str | None = None,
-    progress: Progress | None = None,
-    retries: int = 2,
-    stall_timeout: float = 300.0,
 ) -> Reduced[T]:
     """Fold a source, block by block, in one fixed tree: the same bits on every engine.
 
-    Parameters
-    ----------
-    source : Source
-        Where the rows come from.
-    leaf : callable
-        Block -> state. Pure and picklable; must take a block of no rows.
-    merge : callable
-        (state, state) -> state of the rows of both, left ones first. Pure, picklable; changes neither.
-    engine : Engine
-        What runs the tasks.
-    partition_bytes : int or text, optional
-        Size of a partition (rows x columns x 8 bytes; entries x 16 where blocks are sparse); 32 MiB by default.
-    bands : Partitions, optional
-        The partitions themselves, where the caller has a reason of its own to cut them, or to begin at a later row.
-    stage : str
-        Name of the pass, for progress and messages.
-    state_nbytes, working_nbytes : int
-        Bounds of a state's bytes and of what leaf and merge need beside it; they shape the tree and the projection.
-    held_nbytes : int
-        What the caller holds meanwhile in this process; it counts where tasks run in the same process.
-    checkpoint : Checkpoint, optional
-        Where finished nodes are kept; needs `leaf_key` and states that are summaries.
-    leaf_key : str, optional
-        Text that tells this leaf and its parameters from all others.
-    progress : Progress, optional
-        Told of every partition.
-    retries : int
-        How often a failed read is tried again.
-    stall_timeout : float
-        Seconds without any partition done after which a pass on other processes is given up.
+    `leaf` (block -> state, also of no rows) and `merge` (two states -> that of the rows of both, left ones first) are
+    pure and picklable. `state_nbytes` and `working_nbytes` bound a state's bytes and what leaf and merge need beside
+    it: they shape the tree and the projection, as do results that the caller has in this process meanwhile
+    (`caller_nbytes`). A checkpoint needs states that are summaries, and a `leaf_key` that tells the leaf and its
+    parameters from all others. `partitions` are given where the caller cuts them, or begins at a later row.
 
     Raises
     ------
@@ -120,90 +76,147 @@ def reduce_blocks(
         See `sketchselect.errors`.
     """
     began = time.perf_counter()
-    matrix = source.matrix
-    n_rows, n_features = matrix.shape
-    if n_rows == 0 or n_features == 0:
-        raise EmptyInput(f"{matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
-    progress = progress or Silent()
-    wanted = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
+    work = planned_pass(
+        source,
+        leaf,
+        merge,
+        options,
+        partitions=partitions,
+        stage=stage,
+        state_nbytes=state_nbytes,
+        working_nbytes=working_nbytes,
+        caller_nbytes=caller_nbytes,
+    )
+    require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
+    index = None
+    if options.checkpoint is not None and leaf_key is not None:
+        index = node_index(work, options, leaf_key)
+    before = source_identities(source)
+    saves = index is not None and saves_on_workers(index, options)
+    if index is not None:
+        # Only processes that can write there can be expected to read there.
+        ready = index.resume(by_tasks=saves and options.engine.kind == "dask")
+        for note in index.notes:
+            work.progress.note(note)
+        name = index.name if saves else never_saved
+        saving = index.saving(state_nbytes)
+        work = replace(work, ready=ready, name=name, spec=replace(work.spec, saving=saving))
+    ran = run_pass(work, options, saved=index is not None)
+    require_unchanged(before, source)
+    output = ran.output
+    if index is not None and not saves and work.output not in work.ready:
+        output = save_if_due(output, work.spec.saving, index.name(work.output))
+    for note in output.notes:
+        work.progress.note(note)
+    return Reduced(output.value, pass_stats(work, ran, began, n_saved=output.n_saved))
+
+
+def planned_pass(
+    source: Source,
+    leaf: Callable[[Block], T],
+    merge: Callable[[T, T], T],
+    options: PassOptions,
+    *,
+    partitions: Partitions | None = None,
+    stage: str = "pass",
+    state_nbytes: int = 0,
+    working_nbytes: int = 0,
+    caller_nbytes: int = 0,
+) -> Pass[T]:
+    """Return a pass that is cut, planned and projected; nothing is read. Parameters are those of `reduce_blocks`."""
+    require_rows(source)
+    n_features = source.matrix.shape[1]
+    size = DEFAULT_PARTITION_BYTES if options.partition_bytes is None else parse_bytes(options.partition_bytes)
     if partitions is None:
-        partitions = source_partitions(source, wanted)
-    # Sparse partitions differ in height, and the plan must not depend on which of them is the first.
+        partitions = source_partitions(source, size)
+    # Sparse partitions differ in height, and the tree must not depend on which of them is the first.
     # The first one may be cut where the pass begins at a later row.
     whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
-    full = wanted if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
-    plan = make_plan(len(partitions), full, state_nbytes)
+    full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
+    tree = make_tree(len(partitions), full, state_nbytes)
     projected = projection(
         source,
         partitions,
-        plan,
+        tree,
         state_nbytes=state_nbytes,
         working_nbytes=working_nbytes,
-        held_nbytes=held_nbytes,
-        engine=engine,
+        caller_nbytes=caller_nbytes,
+        engine=options.engine,
     )
-    require_fit(projected, engine.memory_limit, matrix.address)
+    spec = PassSpec(source, leaf, merge, options.retries)
+    return Pass(spec, tree, partitions, options.progress, projected, stage=stage, stall_timeout=options.stall_timeout)
 
-    before = source_identities(source)
-    done: dict[Node, Part[T]] = {}
-    order = never_saved
-    ledger = None
-    shared = False
-    if checkpoint is not None and leaf_key is not None:
-        if matrix.identity(0, n_rows) is None:
-            progress.note(f"{matrix.address}: no checkpoints, the content of this source has no identity")
-        else:
-            ledger = Ledger(
-                checkpoint, source, partitions, plan, leaf_key=leaf_key, build=engine.build(), state_nbytes=state_nbytes
-            )
-            done = cast(dict[Node, Part[T]], ledger.resume())
-            shared = engine.can_write(checkpoint.directory)
-            if shared:
-                order = ledger.order
-            else:
-                ledger.notes.append(
-                    f"{checkpoint.directory}: the workers cannot write there, so only the finished pass is kept; "
-                    "give a folder or URL that every worker can write"
-                )
-            for note in ledger.notes:
-                progress.note(note)
 
-    recipe = Recipe(source, leaf, merge, retries)
-    work = Work(plan, partitions, recipe, progress, done, order, stage, stall_timeout, projected)
-    spans = [(partitions.edges[p.start], partitions.edges[p.stop]) for p in map(plan.partitions, done)]
-    resumed = sum(stop - start for start, stop in spans)
-    to_read = matrix.stored_nbytes(partitions.edges[0], n_rows) - sum(matrix.stored_nbytes(*span) for span in spans)
-    if done:
-        counted = n_rows - partitions.edges[0]
-        progress.note(f"{stage}: resuming, {resumed} of {counted} {matrix.axes[0]}s are in checkpoints")
-    progress.start(stage, to_read, len(partitions))
+def require_rows(source: Source) -> None:
+    """Raise `EmptyInput` where there is nothing to read."""
+    n_rows, n_features = source.matrix.shape
+    if n_rows == 0 or n_features == 0:
+        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
+
+
+def node_index(work: Pass[Any], options: PassOptions, leaf_key: str) -> NodeIndex | None:
+    """Return the checkpoint of a pass; None, with a note, where the source has no identity."""
+    source = work.spec.source
+    assert options.checkpoint is not None
+    if source.matrix.identity(0, source.matrix.shape[0]) is None:
+        work.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
+        return None
+    return NodeIndex(
+        options.checkpoint,
+        source,
+        work.partitions,
+        work.tree,
+        leaf_key=leaf_key,
+        build=options.engine.build(),
+    )
+
+
+def saves_on_workers(index: NodeIndex, options: PassOptions) -> bool:
+    """Return whether tasks save their nodes; a note says so where only the finished pass can be saved."""
+    assert options.checkpoint is not None
+    directory = options.checkpoint.directory
+    if options.engine.can_write(directory):
+        return True
+    index.notes.append(
+        f"{directory}: the workers cannot write there, so only the finished pass is saved; "
+        "give a folder or URL that every worker can write"
+    )
+    return False
+
+
+def run_pass(work: Pass[T], options: PassOptions, *, saved: bool) -> Ran[T]:
+    """Run a pass, with its beginning and end reported; `saved` says whether it has a checkpoint to resume from."""
+    matrix, partitions, progress = work.spec.source.matrix, work.partitions, work.progress
+    missing = work.partitions_to_read()
+    if work.ready:
+        n_rows = sum(span.stop - span.start for span in map(work.span, missing))
+        missing -= {partition for node in work.ready for partition in work.partitions_below(node)}
+        n_resumed = n_rows - sum(span.stop - span.start for span in map(work.span, missing))
+        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
+    progress.start(work.stage, sum(work.span(partition).nbytes for partition in missing), len(partitions))
     try:
-        ran = engine.run(work)
+        return options.engine.run(work)
     except KeyboardInterrupt as error:
-        raise _interrupted(error, ledger is not None) from None
+        raise _interrupted(error, saved) from None
     finally:
-        progress.finish(stage)
-    root = ran.root
-    for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
-        if old != new:
-            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
-    if ledger is not None and not shared and plan.root not in done:
-        root = kept(root, ledger.order(plan.root), source)
-    for note in root.notes:
-        progress.note(note)
-    stats = PassStats(
-        rows_read=root.rows,
-        rows_dropped=root.dropped,
-        bytes_read=root.nbytes,
+        progress.finish(work.stage)
+
+
+def pass_stats(work: Pass[Any], ran: Ran[Any], began: float, *, n_saved: int) -> PassStats:
+    """Return the account of a pass that began at this time."""
+    account = ran.output
+    return PassStats(
+        rows_read=account.rows,
+        rows_dropped=account.dropped,
+        bytes_read=account.nbytes,
         seconds=time.perf_counter() - began,
-        n_partitions=len(partitions),
+        n_partitions=len(work.partitions),
         n_tasks=ran.n_tasks,
-        n_resumed=len(done),
-        n_saved=root.n_saved,
+        n_resumed=len(work.ready),
+        n_saved=n_saved,
         worker_deaths=ran.worker_deaths,
-        projected_nbytes=projected.nbytes,
+        projected_nbytes=work.projected.nbytes,
     )
-    return Reduced(root.value, stats)
 
 
 def source_partitions(source: Source, partition_bytes: int | str | None = None) -> Partitions:
@@ -222,14 +235,21 @@ def partitions_from(partitions: Partitions, first_row: int) -> Partitions:
 def source_identities(source: Source) -> list[tuple[str, str | None]]:
     """Return address and identity of all that is read; arrays in memory are nobody else's to rewrite."""
     matrix = source.matrix
-    found = [] if matrix.in_memory else [(matrix.address, matrix.identity(0, matrix.shape[0]))]
-    return found + [
+    rows = [] if matrix.in_memory else [(matrix.address, matrix.identity(0, matrix.shape[0]))]
+    return rows + [
         (v.address, v.identity()) for v in (source.target, source.weight) if v is not None and not v.in_memory
     ]
 
 
-def _interrupted(error: KeyboardInterrupt, keeps: bool) -> Interrupted:
-    what = "finished checkpoints are kept, running the same command again resumes" if keeps else "nothing was kept"
+def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> None:
+    """Raise `SourceChanged` where something that was read has another identity than before."""
+    for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
+        if old != new:
+            raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
+
+
+def _interrupted(error: KeyboardInterrupt, saved: bool) -> Interrupted:
+    what = "finished checkpoints are kept, running the same command again resumes" if saved else "nothing was kept"
     stopped = Interrupted(f"interrupted; {what}")
     if isinstance(error, Terminated):
         stopped.exit_code = 143

@@ -1,20 +1,30 @@
-"""What a task works on: a source described by addresses and ranges, and the block of rows it reads from it."""
+"""Sources, described by addresses and ranges, and the blocks of rows that tasks read from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from sketchselect import prepare
 from sketchselect.errors import NotFinite
-from sketchselect.linalg.arrays import Array, first_nonfinite
+from sketchselect.linalg.arrays import Array, canonical, first_nonfinite
 from sketchselect.linalg.sparse.csr import densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import finish
 from sketchselect.readers.vector import Vector
+
+
+class Rows(NamedTuple):
+    """Rows of a partition that a task gets with its arguments; what is None the task reads from the source."""
+
+    values: Any = None
+    target: Any = None
+    weight: Any = None
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,8 @@ class Block:
         The targets and weights of the same rows.
     start, stop : int
         The partition's range of global row indices, dropped rows included.
-    kept : array of int or None
-        Global index of each row of `values` where rows were dropped; None where all were kept.
+    surviving : array of int or None
+        Global index of each row of `values` where rows were dropped; None where none was.
     """
 
     values: Any
@@ -38,12 +48,12 @@ class Block:
     weight: Any
     start: int
     stop: int
-    kept: NDArray[np.int64] | None = None
+    surviving: NDArray[np.int64] | None = None
 
     @property
     def position(self) -> int | Array:
         """The `start` argument of `Summary.from_block`: the first row's global index, or every row's."""
-        return self.start if self.kept is None else self.kept
+        return self.start if self.surviving is None else self.surviving
 
     @property
     def n_dropped(self) -> int:
@@ -103,6 +113,13 @@ class Source:
         return self.n_prepared if self.columns is None else len(self.columns)
 
     @property
+    def n_targets(self) -> int:
+        """Columns of the target; 0 where there is none."""
+        if self.target is None:
+            return 0
+        return 1 if len(self.target.shape) == 1 else int(self.target.shape[1])
+
+    @property
     def is_sparse(self) -> bool:
         """Whether blocks are CSR all the way: read, prepared and handed on."""
         return self.matrix.is_sparse and self.takes_sparse and all(step.keeps_sparsity for step in self.prepare)
@@ -119,8 +136,15 @@ class Source:
         """Return the same source restricted to these columns."""
         return replace(self, columns=tuple(int(j) for j in columns))
 
-    def block(self, start: int, stop: int) -> Block:
+    def block(self, start: int, stop: int, rows: Rows | None = None) -> Block:
         """Read rows `start` to `stop`, apply the policy for non-finite values, prepare, and choose columns.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of global row indices.
+        rows : Rows, optional
+            What was read already.
 
         Raises
         ------
@@ -128,23 +152,24 @@ class Source:
             Under the policy "error", naming the first bad row (global index) and column, and the counts; under
             "missing" for infinity, and for NaN where they are not taken as missing values.
         """
-        values = self.matrix.read_rows(start, stop)
-        target = None if self.target is None else self.target.read(start, stop)
-        weight = None if self.weight is None else self.weight.read(start, stop)
-        kept = None
-        found = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
-        if found is not None:
+        rows = rows or Rows()
+        values = self.matrix.read_rows(start, stop) if rows.values is None else _received(self.matrix, rows.values)
+        target = _entries(self.target, rows.target, start, stop)
+        weight = _entries(self.weight, rows.weight, start, stop)
+        surviving = None
+        nonfinite = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
+        if nonfinite is not None:
             if self.matrix.nonfinite != "drop_rows":
-                self._refuse(found, start, stop)
-                return self._finished(Block(values, target, weight, start, stop))
-            good = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
-            values = values[good]
-            target = None if target is None else target[good]
-            weight = None if weight is None else weight[good]
-            kept = start + np.flatnonzero(good)
-        return self._finished(Block(values, target, weight, start, stop, kept))
+                self._refuse(nonfinite, start, stop)
+                return self._prepared(Block(values, target, weight, start, stop))
+            finite = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
+            values = values[finite]
+            target = None if target is None else target[finite]
+            weight = None if weight is None else weight[finite]
+            surviving = start + np.flatnonzero(finite)
+        return self._prepared(Block(values, target, weight, start, stop, surviving))
 
-    def _finished(self, block: Block) -> Block:
+    def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""
         values = prepare.apply_steps(self.prepare, block.values, position=block.position, address=self.matrix.address)
         sparse = is_csr(values)
@@ -157,9 +182,9 @@ class Source:
             values = densify(values)
         return replace(block, values=values)
 
-    def _refuse(self, found: tuple[int, int, int, int], start: int, stop: int) -> None:
-        """Raise `NotFinite`, unless all that was found are missing values, and welcome."""
-        row, column, n_nan, n_inf = found
+    def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
+        """Raise `NotFinite`, unless all of them are NaN and count as missing values."""
+        row, column, n_nan, n_inf = nonfinite
         allowed = self.matrix.nonfinite == "missing"
         undefined = next((step for step in self.prepare if not step.takes_missing), None)
         if allowed and self.takes_missing and not n_inf and undefined is None:
@@ -179,3 +204,29 @@ class Source:
             f"{self.matrix.address}: {n_nan} NaN and {n_inf} infinite values in {axis}s {start} to {stop - 1}, "
             f"the first at {axis} {start + row}, {other} {column}; {cure}"
         )
+
+
+def aligned(values: Any) -> Any:
+    """Return a block whose arrays are canonical: those that come out of a message are not always aligned."""
+    if not is_csr(values):
+        return canonical(values)
+    parts = (values.data, values.indices, values.indptr)
+    better = tuple(map(canonical, parts))
+    if all(a is b for a, b in zip(better, parts, strict=True)):
+        return values
+    out = csr_array(better, shape=values.shape)
+    out.has_canonical_format = True
+    return out
+
+
+def _received(matrix: Matrix, values: Any) -> Any:
+    """Return rows that came with the task as the matrix itself would have read them."""
+    if matrix.is_sparse:
+        return aligned(values)
+    return finish(values.toarray() if hasattr(values, "toarray") else values, matrix.address)
+
+
+def _entries(vector: Vector | None, entries: Any, start: int, stop: int) -> Any:
+    if entries is not None:
+        return canonical(np.asarray(entries))
+    return None if vector is None else vector.read(start, stop)

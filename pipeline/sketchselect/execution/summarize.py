@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sketchselect import prepare as steps
-from sketchselect import readers
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import digest
-from sketchselect.execution.checkpoints.index import Checkpoint, as_checkpoint
-from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine
-from sketchselect.execution.graph.tree import make_plan
-from sketchselect.execution.memory.projection import Projection, projection
-from sketchselect.execution.panels import TILED_PARTITION_NBYTES, summarize_in_panels, tiling
-from sketchselect.execution.progress import Progress, make_progress
-from sketchselect.execution.run import Reduced, partitions_from, reduce_blocks, source_partitions
+from sketchselect.execution.memory.projection import Projection
+from sketchselect.execution.options import PassOptions
+from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, make_panels, summarize_in_panels
+from sketchselect.execution.run import Reduced, partitions_from, planned_pass, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
-from sketchselect.readers.byte_sizes import parse_bytes
-from sketchselect.summaries import Bundle, Summary
+from sketchselect.summaries import Summary
 
 
 @dataclass(frozen=True)
@@ -59,161 +51,79 @@ def _described(value: Any) -> Any:
     return value
 
 
-def summarize_source(
-    source: Source,
-    description: Summary[Any],
-    *,
-    engine: Engine,
-    first_row: int = 0,
-    partition_bytes: int | str | None = None,
-    checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
-    stage: str = "summarize",
-    retries: int = 2,
-    stall_timeout: float = 300.0,
-) -> Reduced[Summary[Any]]:
-    """Return the summary of a source, labelled with its prepare steps and feature names, and the pass's account.
+def source_for(source: Source, description: Summary[Any]) -> Source:
+    """Return the source as the summary reads it, after a look at whether it is a description.
 
-    Rows before `first_row` are not read. See `reduce_blocks` for the other parameters and errors.
+    Raises
+    ------
+    BadParameter
+        If the summary has data already.
     """
     if description.has_data:
         raise BadParameter(
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
-    source = replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
-    n_targets = _n_targets(source)
-    plan = tiling(description, source.n_columns, n_targets)
-    if plan is not None and partition_bytes is None:
-        partition_bytes = TILED_PARTITION_NBYTES
-    partitions = partitions_from(source_partitions(source, partition_bytes), first_row) if first_row else None
+    return replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
 
-    def run(description: Summary[Any], part: str = "", held: int = 0) -> Reduced[Any]:
+
+def summarize_source(
+    source: Source,
+    description: Summary[Any],
+    options: PassOptions,
+    *,
+    first_row: int = 0,
+    stage: str = "summarize",
+) -> Reduced[Summary[Any]]:
+    """Return the summary of a source, labelled with its prepare steps and feature names, and the pass's account.
+
+    Rows before `first_row` are not read. See `reduce_blocks` for errors.
+    """
+    source = source_for(source, description)
+    panels = make_panels(description, source.n_columns, source.n_targets)
+    if panels is not None and options.partition_bytes is None:
+        options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+    partitions = partitions_from(source_partitions(source, options.partition_bytes), first_row) if first_row else None
+
+    def run(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Reduced[Any]:
         return reduce_blocks(
             source,
             SummariseBlock(description),
             merge_summaries,
-            engine=engine,
-            partition_bytes=partition_bytes,
+            options,
             partitions=partitions,
             stage=f"{stage}, {part}" if part else stage,
-            state_nbytes=description.projected_nbytes(source.n_columns, n_targets),
-            working_nbytes=description.working_nbytes(source.n_columns, n_targets),
-            held_nbytes=held,
-            checkpoint=checkpoint,
+            state_nbytes=description.projected_nbytes(source.n_columns, source.n_targets),
+            working_nbytes=description.working_nbytes(source.n_columns, source.n_targets),
+            caller_nbytes=caller_nbytes,
             leaf_key=summary_key(description),
-            progress=progress,
-            retries=retries,
-            stall_timeout=stall_timeout,
         )
 
-    reduced = run(description) if plan is None else summarize_in_panels(source, plan, n_targets, run)
+    reduced = run(description) if panels is None else summarize_in_panels(source, panels, run)
+    if options.account is not None:
+        options.account(reduced.stats)
     labelled = reduced.value.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
     return Reduced(labelled, reduced.stats)
 
 
 def summary_projection(
-    source: Source, description: Summary[Any], engine: Engine, partition_bytes: int | str | None = None
-) -> Projection:
-    """Return what a process will need at most for a pass that makes this summary, one that is not made in panels."""
-    source = replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
-    wanted = readers.DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
-    partitions, n_targets = source_partitions(source, wanted), _n_targets(source)
-    state = description.projected_nbytes(source.n_columns, n_targets)
-    return projection(
+    source: Source, description: Summary[Any], options: PassOptions
+) -> tuple[Projection, int, float]:
+    """Return what a process will need at most for this summary, the number of passes, and the read amplification."""
+    source = source_for(source, description)
+    panels = make_panels(description, source.n_columns, source.n_targets)
+    passes, caller_nbytes = [description], 0
+    if panels is not None:
+        passes, caller_nbytes = panels.descriptions(), 8 * panels.edges[-1] ** 2 * len(panels.wide)
+        if options.partition_bytes is None:
+            options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+    largest = max(passes, key=lambda one: one.projected_nbytes(source.n_columns, source.n_targets))
+    work = planned_pass(
         source,
-        partitions,
-        make_plan(len(partitions), wanted, state),
-        state_nbytes=state,
-        working_nbytes=description.working_nbytes(source.n_columns, n_targets),
-        engine=engine,
+        SummariseBlock(largest),
+        merge_summaries,
+        options,
+        state_nbytes=largest.projected_nbytes(source.n_columns, source.n_targets),
+        working_nbytes=largest.working_nbytes(source.n_columns, source.n_targets),
+        caller_nbytes=caller_nbytes,
     )
-
-
-def summarize(
-    source: Any,
-    summary: Summary[Any] | Mapping[str, Summary[Any]],
-    *,
-    y: Any = None,
-    prepare: Sequence[Any] | None = None,
-    sample_weight: Any = None,
-    partition_bytes: int | str | None = None,
-    client: Any = None,
-    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    progress: Progress | Callable[..., object] | bool | None = False,
-) -> Any:
-    """Read a matrix once and return its summary.
-
-    The result is the same to the bit on every engine, for any number of workers, after retries and resumes.
-
-    Parameters
-    ----------
-    source : path, URL, array or Matrix
-        Whatever `open_matrix` takes, of shape (n_rows, n_features).
-    summary : Summary or mapping of str to Summary
-        What to compute; a mapping gives a `Bundle` computed in one pass.
-    y : array or path, optional
-        Targets of shape (n_rows,) or (n_rows, n_targets).
-    prepare : sequence of str, mapping or Step, optional
-        What is done to the rows first, in order, such as ``["l2"]``; see `fit_prepare`. A step that needs statistics
-        of all rows takes a pass of its own before.
-    sample_weight : array or path of shape (n_rows,), optional
-        Row weights.
-    partition_bytes : int or text, optional
-        Size of a partition, counted as rows x columns x 8 bytes, or as stored entries x 16 where a sparse source
-        stays sparse; 32 MiB by default.
-    client : Client, str, Engine or None
-        None: threads of this process; or "serial", "threads", the address of a scheduler, "env", a Dask client or an
-        engine.
-    checkpoint : path, URL or Checkpoint, optional
-        Where finished parts are kept; running again resumes.
-    progress : bool, Progress or callable
-        Whether, or to what, progress is reported.
-
-    Returns
-    -------
-    Summary
-        The merged summary; a `Bundle` for a mapping.
-
-    Raises
-    ------
-    BadParameter, SourceError, WillNotFit, NotFinite, PartitionFailed
-        See `sketchselect.errors`; what happens to one partition is reported with its index and rows.
-
-    Examples
-    --------
-    >>> import numpy as np, sketchselect as sks
-    >>> s = sks.summarize(np.eye(6), sks.Moments())
-    >>> s.n_rows, s.n_features
-    (6, 6)
-    """
-    # Fitting is itself made of summaries.
-    from sketchselect.execution.fitting import fitted_source
-
-    description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
-    if not isinstance(description, Summary):
-        raise BadParameter(
-            f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
-        )
-    checked = steps.resolve(prepare)
-    kept = as_checkpoint(checkpoint)
-    matrix = readers.open_matrix(source)
-    n_rows = matrix.shape[0]
-    target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name="target")
-    weight = None
-    if sample_weight is not None:
-        weight = readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
-    options: dict[str, Any] = {
-        "partition_bytes": partition_bytes,
-        "checkpoint": kept,
-        "progress": make_progress(progress),
-    }
-    with as_engine(client) as engine:
-        rows = fitted_source(Source(matrix, target, weight, checked), engine=engine, **options)
-        return summarize_source(rows, description, engine=engine, **options).value
-
-
-def _n_targets(source: Source) -> int:
-    if source.target is None:
-        return 0
-    sample = source.target.read(0, min(1, source.n_rows))
-    return 1 if sample.ndim == 1 else int(sample.shape[1])
+    return work.projected, len(passes), work.partitions.read_amplification

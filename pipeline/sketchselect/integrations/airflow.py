@@ -8,22 +8,26 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from sketchselect.integrations import missing_extra, stages
+from sketchselect.integrations.stages import merge_days, select_merged
 
-from sketchselect.integrations import stages as orchestrate
+try:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.exceptions import AirflowFailException
+except ModuleNotFoundError as error:
+    raise missing_extra("airflow", error) from None
 
-__all__ = ["SketchSelectOperator", "plain_failures", "run_stage"]
+__all__ = ["SketchSelectOperator", "merge_days", "plain_failures", "run_stage", "select_merged"]
 
 
 @contextlib.contextmanager
 def plain_failures() -> Iterator[None]:
-    """Fail a task at once, whatever its ``retries``, where trying again cannot help; stop in order on SIGTERM."""
+    """Fail a task at once, whatever its ``retries``, where a retry cannot help; stop in order on SIGTERM."""
     try:
-        with orchestrate.orderly_termination():
+        with stages.orderly_termination():
             yield
     except Exception as error:
-        if orchestrate.worth_retrying(error):
+        if stages.worth_retrying(error):
             raise
         raise AirflowFailException(str(error)) from error
 
@@ -35,7 +39,7 @@ def run_stage(
     *,
     cluster: str | None = None,
 ) -> str:
-    """Run one stage of a job inside a task and return the path of what it left, small enough for any XCom backend.
+    """Run one stage of a job inside a task and return the path of its result, small enough for any XCom backend.
 
     Progress is written to the task's log, a line every few seconds.
 
@@ -46,39 +50,39 @@ def run_stage(
     job : path or mapping
         A job file, or its content.
     overrides : sequence of str
-        Settings ``section.key=value`` that win over the job's.
+        Settings ``section.key=value`` that replace the job's.
     cluster : str, optional
-        Where tasks run, instead of the job's ``execution.cluster``.
+        Replaces the job's ``execution.cluster``.
 
     Raises
     ------
     AirflowFailException
-        For what a retry cannot cure, such as a mistake in the job; it uses up no retries.
+        For errors that a retry cannot cure, such as a mistake in the job; it uses no retries.
     SketchSelectError
-        For the rest, such as a lost cluster: the next try resumes from the checkpoints.
+        For other errors, such as a lost cluster: the next try resumes from the checkpoints.
     """
     from sketchselect.execution.progress import Lines
 
     with plain_failures():
-        return str(orchestrate.run_stage(stage, job, overrides, cluster=cluster, progress=Lines(sys.stdout)))
+        return str(stages.run_stage(stage, job, overrides, cluster=cluster, progress=Lines(sys.stdout)))
 
 
 class SketchSelectOperator(BaseOperator):
-    """Runs a job, or one stage of it, as one task; its XCom is the path of what was left.
+    """A job, or one stage of it, as one task; its XCom is the path of the result.
 
     Parameters
     ----------
     job : str or mapping
         Path of a job file, or its content; templated.
     overrides : sequence of str
-        Settings ``section.key=value`` that win over the job's; templated, for example
+        Settings ``section.key=value`` that replace the job's; templated, for example
         ``'input.url="rows/{{ data_interval_start | ds }}.zarr"'``.
     stage : str
         "run", the whole job, or one of "summarize", "select", "cluster", "report".
     cluster : str, optional
-        Where tasks run, instead of the job's ``execution.cluster``; templated, and empty for the job's own.
+        Replaces the job's ``execution.cluster`` unless empty; templated.
     **options
-        What every operator takes, such as ``task_id`` and ``retries``.
+        Arguments of every operator, such as ``task_id`` and ``retries``.
 
     Raises
     ------
@@ -103,12 +107,12 @@ class SketchSelectOperator(BaseOperator):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        orchestrate.require_stage(stage)
+        stages.require_stage(stage)
         self.job = job
         self.overrides = overrides
         self.stage = stage
         self.cluster = cluster
 
     def execute(self, context: Any) -> str:
-        """Run it; called by Airflow."""
+        """Run the stage; called by Airflow."""
         return run_stage(self.stage, self.job, self.overrides, cluster=self.cluster or None)

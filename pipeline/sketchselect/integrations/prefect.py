@@ -10,32 +10,36 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect import task
-from prefect.artifacts import (
-    create_link_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
-from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import ExternalSignal
-from prefect.logging import get_run_logger
+from sketchselect.execution.progress import Progress
+from sketchselect.integrations import missing_extra, stages
 
-from sketchselect.integrations import stages as orchestrate
+try:
+    from prefect import task
+    from prefect.artifacts import (
+        create_link_artifact,
+        create_markdown_artifact,
+        create_progress_artifact,
+        create_table_artifact,
+        update_progress_artifact,
+    )
+    from prefect.cache_policies import NO_CACHE
+    from prefect.exceptions import ExternalSignal
+    from prefect.logging import get_run_logger
+except ModuleNotFoundError as error:
+    raise missing_extra("prefect", error) from None
 
 __all__ = ["ArtifactProgress", "cluster_stage", "merge_days", "report_stage", "select_stage", "summarize_stage"]
 
 SHOWN = 50
-"""Selected columns in the table; the file has them all."""
+"""Selected columns in the table; the file has all of them."""
 
 Job = str | dict[str, Any]
 
 
-class ArtifactProgress:
-    """Reports a stage to the artifact ``sketchselect-<stage>-progress`` and to the log of the task run that made it.
+class ArtifactProgress(Progress):
+    """Progress of a stage in the artifact ``sketchselect-<stage>-progress`` and in the log of its task run.
 
-    A server that does not answer never ends a run: the artifact then stays as it was.
+    A server that does not answer never ends a run: the artifact then stays unchanged.
 
     Parameters
     ----------
@@ -48,14 +52,14 @@ class ArtifactProgress:
     def __init__(self, stage: str, every: float = 5.0) -> None:
         self._key, self._every = f"sketchselect-{stage}-progress", every
         self._logger = get_run_logger()
-        # Partitions are counted in other threads, which know nothing of the run that they belong to.
+        # Partitions are counted in other threads, which do not have the context of the run.
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._artifact: UUID | None = None
         self._pass, self._total, self._done, self._last = stage, 0, 0, -float("inf")
 
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
-        """Name the pass that begins."""
+        """Show the pass that begins."""
         with self._lock:
             self._pass, self._total, self._done = f"{stage}, {n_partitions} partitions", total_bytes, 0
             self._show()
@@ -71,7 +75,7 @@ class ArtifactProgress:
         self._logger.info("%s", text)
 
     def finish(self, stage: str) -> None:
-        """Show where the pass ended, if it is time to."""
+        """Show the end of the pass, if an update is due."""
         with self._lock:
             self._show()
 
@@ -99,17 +103,17 @@ class ArtifactProgress:
             update_progress_artifact(self._artifact, percent, description=self._pass)
 
 
-def again(task: Any, task_run: Any, state: Any) -> bool:
-    """Return whether a failed task run is worth another try; what Prefect calls a retry condition."""
+def retry_condition(task: Any, task_run: Any, state: Any) -> bool:
+    """Return whether a failed task run is worth a retry."""
     error = state.result(raise_on_failure=False)
-    return not isinstance(error, BaseException) or orchestrate.worth_retrying(error)
+    return not isinstance(error, BaseException) or stages.worth_retrying(error)
 
 
 _OPTIONS: dict[str, Any] = {
     "retries": 2,
     "retry_delay_seconds": 10,
-    "retry_condition_fn": again,
-    # The output folder knows better than the arguments what is done already.
+    "retry_condition_fn": retry_condition,
+    # The output folder decides what is done already, and not the arguments of the task.
     "cache_policy": NO_CACHE,
     "persist_result": False,
 }
@@ -118,9 +122,9 @@ _OPTIONS: dict[str, Any] = {
 def _run(stage: str, job: Job, overrides: list[str] | None, cluster: str | None) -> Path:
     progress = ArtifactProgress(stage)
     try:
-        path = orchestrate.run_stage(stage, job, overrides or (), cluster=cluster, progress=progress)
+        path = stages.run_stage(stage, job, overrides or (), cluster=cluster, progress=progress)
     except Exception as error:
-        # A task that runs in this very thread names the partition in which it was stopped; it is a signal all the same.
+        # A task that runs in this thread reports the partition in which it was stopped; it is a signal all the same.
         if isinstance(error.__cause__, ExternalSignal):
             raise error.__cause__ from None
         raise
@@ -144,7 +148,7 @@ def select_stage(job: Job, overrides: list[str] | None = None) -> str:
 
 @task(name="cluster", **_OPTIONS)
 def cluster_stage(job: Job, overrides: list[str] | None = None, cluster: str | None = None) -> str:
-    """Do what is left of the job; return the path of ``manifest.json``, and show what was found."""
+    """Finish the job; return the path of ``manifest.json``, and show the result."""
     from sketchselect.workflow.commands.inspection import inspect_target
 
     path = _run("cluster", job, overrides, cluster)
@@ -163,7 +167,7 @@ def report_stage(job: Job, overrides: list[str] | None = None) -> str:
 @task(name="merge days", **_OPTIONS)
 def merge_days(job: Job, folder: str, last: str | None = None, overrides: list[str] | None = None) -> str:
     """Merge the days' summaries and select from all their rows; return the path of ``selection.json``."""
-    path = orchestrate.select_merged(job, orchestrate.merge_days(folder, last=last), overrides or ())
+    path = stages.select_merged(job, stages.merge_days(folder, last=last), overrides or ())
     _show_selection(path)
     return str(path)
 

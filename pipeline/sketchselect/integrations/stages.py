@@ -1,4 +1,4 @@
-"""What orchestrators share: one stage of a job as one task, which errors a retry can cure, and days that are merged."""
+"""Stages of a job as tasks of any orchestrator, the errors worth a retry, and the merge of several days."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
 
 STAGES = ("summarize", "select", "cluster", "report")
-"""The stages of a job, each of which works on the output folder that the one before left."""
+"""Stages of a job; each works on the output folder of the one before."""
 
-LASTING = (
+PERMANENT = (
     errors.ConfigError,
     errors.BadParameter,
     errors.Incompatible,
@@ -34,17 +34,17 @@ LASTING = (
     errors.WillNotFit,
     errors.PartitionCrash,
 )
-"""What the same task would meet again: a mistake in the job, data that are not as promised, too little memory."""
+"""Errors that the same task would meet again: a mistake in the job, unexpected data, too little memory."""
 
-PASSING = (errors.ChunkReadError, errors.SourceChanged)
-"""What is among them by its class, and may pass: storage that did not answer, a source that somebody wrote to."""
+TRANSIENT = (errors.ChunkReadError, errors.SourceChanged)
+"""Exceptions to them: storage that did not answer, a source that was being written to."""
 
 
 def worth_retrying(error: BaseException) -> bool:
     """Return whether the same task, run again, may succeed.
 
-    Lost schedulers and workers (exit code 75), interrupted runs, storage and everything unexpected are; mistakes in the
-    job and in the data are not. A task that is run again goes on from its checkpoints.
+    True for lost schedulers and workers (exit code 75), interrupted runs, storage and everything unexpected; false for
+    mistakes in the job and in the data. A task that is run again resumes from its checkpoints.
 
     Examples
     --------
@@ -52,11 +52,11 @@ def worth_retrying(error: BaseException) -> bool:
     >>> worth_retrying(ClusterLost("the scheduler went away")), worth_retrying(ConfigError("job.toml: ..."))
     (True, False)
     """
-    return isinstance(error, PASSING) or not isinstance(error, LASTING)
+    return isinstance(error, TRANSIENT) or not isinstance(error, PERMANENT)
 
 
 def require_stage(stage: str) -> None:
-    """Raise `BadParameter` for what is neither a stage nor ``"run"``."""
+    """Raise `BadParameter` unless this is a stage, or ``"run"``."""
     if stage != "run" and stage not in STAGES:
         raise errors.BadParameter(f'stage must be "run", the whole job, or one of {", ".join(STAGES)}, got {stage!r}')
 
@@ -69,10 +69,10 @@ def run_stage(
     cluster: str | None = None,
     progress: bool | Progress = False,
 ) -> Path:
-    """Run one stage of a job, or with ``"run"`` the whole, and return the path of what it left.
+    """Run one stage of a job, or with ``"run"`` the whole job, and return the path of its result.
 
-    A stage that was interrupted, lost its cluster or is run a second time resumes: partitions that a checkpoint holds
-    are not read again, and finished stages with the same input and settings are not done again.
+    A stage that was interrupted, lost its cluster or is run a second time resumes: partitions in a checkpoint are not
+    read again, and finished stages with the same input and settings are not repeated.
 
     Parameters
     ----------
@@ -81,10 +81,10 @@ def run_stage(
     job : path or mapping
         A job file, or its content.
     overrides : sequence of str
-        Settings ``section.key=value`` that win over the job's.
+        Settings ``section.key=value`` that replace the job's.
     cluster : str, optional
-        Where tasks run, instead of the job's ``execution.cluster``. A daemonic process, such as a task of Celery, may
-        start no worker processes: where the job asks for them, it gets threads there, and the same bits.
+        Replaces the job's ``execution.cluster``. A daemonic process, such as a task of Celery, may not start worker
+        processes: it uses threads instead, with the same bits.
     progress : bool or Progress
         Whether, or to what, progress is reported.
 
@@ -97,7 +97,7 @@ def run_stage(
     Raises
     ------
     BadParameter, ConfigError, SketchSelectError
-        See `worth_retrying` for what to do about them.
+        `worth_retrying` tells which of them a retry can cure.
     """
     require_stage(stage)
     from sketchselect import workflow
@@ -119,21 +119,21 @@ def run_stage(
 def _config(
     job: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str], cluster: str | None, progress: Progress
 ) -> JobConfig:
-    from sketchselect.job.load import load_job
+    from sketchselect.job.load import load_job, with_cluster
 
-    wanted = [*overrides, *([f"execution.cluster={json.dumps(cluster)}"] if cluster else [])]
-    config = load_job(job, wanted)
+    settings = with_cluster(overrides, cluster)
+    config = load_job(job, settings)
     if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
-        progress.note("note: a daemonic process can start no worker processes, so tasks run in its threads")
-        config = load_job(job, [*wanted, 'execution.cluster="threads"'])
+        progress.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
+        config = load_job(job, with_cluster(settings, "threads"))
     return config
 
 
 @contextlib.contextmanager
 def orderly_termination() -> Iterator[None]:
-    """Give SIGTERM the way of Ctrl-C: what runs stops, closes its cluster and ends with `Interrupted`.
+    """Treat SIGTERM like Ctrl-C: the running stage stops, closes its cluster and raises `Interrupted`.
 
-    For orchestrators whose own handler does not interrupt the task. Outside the main thread nothing is changed.
+    For orchestrators whose handler does not interrupt the task. Outside the main thread it changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -161,31 +161,31 @@ def orderly_termination() -> Iterator[None]:
 def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Path:
     """Merge the summaries of several days, ``<folder>/<day>/summary.sks``, into ``<folder>/summary.sks``.
 
-    Always from the days' own files, in the order of their names, and never into what an earlier merge left: a day that
-    is summarised again, late or twice is counted once, and the same days give the same bits.
+    The merge always reads the files of the days, in the order of their names, and never an earlier merge: a day that is
+    summarised again, late or twice is counted once, and the same days give the same bits.
 
     Parameters
     ----------
     folder : path
-        Folder of the days' output folders, each left by the stage "summarize"; names such as ``2026-03-01`` sort.
+        Folder with the output folder of each day, made by the stage "summarize"; names such as ``2026-03-01`` sort.
     last : str, optional
         Name of the last day to merge; all by default.
 
     Raises
     ------
     SourceError, Incompatible, ConfigError
-        If there is no day; if days differ in columns, steps or summaries; if two are copies of one another.
+        If there is no day; if days differ in columns, steps or summaries; if two are copies of each other.
     """
     from sketchselect.summaries import load, save
     from sketchselect.workflow.commands.summaries import merge_files
 
-    place = Path(folder).absolute()
-    days = sorted(path for path in place.glob("*/summary.sks") if last is None or path.parent.name <= last)
+    parent = Path(folder).absolute()
+    days = sorted(path for path in parent.glob("*/summary.sks") if last is None or path.parent.name <= last)
     if not days:
         raise errors.SourceError(
-            f"{place}: no <day>/summary.sks in it{f' up to {last}' if last else ''}; summarise a day"
+            f"{parent}: has no <day>/summary.sks{f' up to {last}' if last else ''}; summarise a day first"
         )
-    merged = place / "summary.sks"
+    merged = parent / "summary.sks"
     if len(days) == 1:
         save(load(days[0]), merged)
     else:
@@ -196,9 +196,9 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
 def select_merged(
     job: str | os.PathLike[str] | Mapping[str, Any], summary: str | os.PathLike[str], overrides: Sequence[str] = ()
 ) -> Path:
-    """Select from a merged summary with the job's method; leave ``selection.json`` beside it and return its path.
+    """Select from a merged summary with the job's method; write ``selection.json`` beside it and return its path.
 
-    A method with a target leaves ``model.json`` too. The data are not read.
+    A method with a target writes ``model.json`` too. The data are not read.
     """
     from sketchselect.job.load import load_job
     from sketchselect.selectors import METHODS

@@ -1,24 +1,28 @@
-"""A job file -> a checked `JobConfig`, or one line for every mistake in it."""
+"""Reader of job files: a checked `JobConfig`, or one line for every mistake."""
 
 from __future__ import annotations
 
-import difflib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, ConfigError
-from sketchselect.job.messages import hint, line, shown, yaml_hint
+from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
 from sketchselect.job.parameters import method_parameters, parameter_problems
-from sketchselect.job.schema import SECTIONS, JobConfig, SelectSettings
-from sketchselect.job.text import SET, JobText, read_job_text, with_overrides, write_toml
+from sketchselect.job.schema import SECTIONS, Expectation, JobConfig, PrepareSettings, Problem, SelectSettings
+from sketchselect.job.text import SET, JobText, KeyPath, read_job_text, with_overrides, write_toml
 
-OWN_CLUSTER = ("n_workers", "memory_limit")
-"""Keys of ``[execution]`` that only make sense for a cluster that the job starts."""
+LOCAL_CLUSTER_KEYS = ("n_workers", "memory_limit")
+"""Keys of ``[execution]`` that apply only to a cluster that the job starts itself."""
+
+CLUSTERS = ("local", "threads", "serial", "env")
+"""Values of ``[execution] cluster`` beside the address of a scheduler."""
 
 
 def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobConfig:
@@ -29,19 +33,19 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     source : path or mapping
         The job file. Relative paths in it are relative to its folder (in a mapping: to the working directory).
     overrides : sequence of str
-        Settings ``section.key=value`` that win over the file's.
+        Settings ``section.key=value`` that replace the file's.
 
     Raises
     ------
     ConfigError
-        With one line for every mistake found, naming key, value, what was expected and the line.
+        With one line for every mistake, naming the key, its value, what was expected and the line.
     """
     if isinstance(source, Mapping):
         text = JobText("job", {k: dict(v) if isinstance(v, Mapping) else v for k, v in source.items()}, Path.cwd())
     else:
         text = read_job_text(Path(source))
     if overrides:
-        text = _moved(with_overrides(text, overrides))
+        text = _without_local_cluster(with_overrides(text, overrides))
     config, problems = None, []
     try:
         config = JobConfig.model_validate(text.values)
@@ -49,10 +53,15 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
         problems = _problems(text, error)
     problems += parameter_problems(text)
     if config is not None:
-        problems += _contradictions(text, config)
+        problems += [at_key(text, path, problem) for path, problem in _contradictions(config)]
     if problems or config is None:
         raise ConfigError("\n".join(problems))
     return _resolved(config, text.folder)
+
+
+def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
+    """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named."""
+    return [*overrides, *([f"execution.cluster={json.dumps(cluster)}"] if cluster else [])]
 
 
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
@@ -73,8 +82,8 @@ def check_select(values: Mapping[str, Any]) -> SelectSettings:
     return settings
 
 
-def _moved(text: JobText) -> JobText:
-    """Leave out what the file says of its own cluster where the command line sends the job to another one."""
+def _without_local_cluster(text: JobText) -> JobText:
+    """Leave out the settings of a cluster that the job starts where the command line sends it to another one."""
     execution = text.values.get("execution")
     path = ("execution", "cluster")
     if (
@@ -83,8 +92,9 @@ def _moved(text: JobText) -> JobText:
         or execution.get("cluster") in ("local", "threads")
     ):
         return text
-    kept = {k: v for k, v in execution.items() if k not in OWN_CLUSTER or text.lines.get(("execution", k)) == SET}
-    return replace(text, values={**text.values, "execution": kept})
+    dropped = {key for key in LOCAL_CLUSTER_KEYS if text.lines.get(("execution", key)) != SET}
+    settings = {key: value for key, value in execution.items() if key not in dropped}
+    return replace(text, values={**text.values, "execution": settings})
 
 
 def job_toml(config: JobConfig) -> str:
@@ -95,9 +105,9 @@ def job_toml(config: JobConfig) -> str:
     return write_toml(tables)
 
 
-def _problems(text: JobText, error: ValidationError, above: tuple[str, ...] = ()) -> list[str]:
+def _problems(text: JobText, error: ValidationError, above: KeyPath = ()) -> list[str]:
     """Return one line per key that is wrong (a union gives several errors for one key)."""
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False):
         item["loc"] = (*above, *item["loc"])
         path = tuple(map(str, item["loc"][:2]))
@@ -106,92 +116,86 @@ def _problems(text: JobText, error: ValidationError, above: tuple[str, ...] = ()
     return list(seen.values())
 
 
-def _problem(text: JobText, path: tuple[str, ...], item: Any) -> str:
+def _problem(text: JobText, path: KeyPath, item: Any) -> str:
     info = JobConfig.model_fields.get(path[0])
     if info is not None and len(path) > 1:
         info = SECTIONS[path[0]].model_fields.get(path[1])
     if item["type"] == "extra_forbidden" or info is None:
-        return line(text, path, f"unknown key{hint(path)}")
-    expected = info.description or "something else"
+        return at_key(text, path, f"unknown key{suggestion(path)}")
+    expected = info.description or "another value"
     if item["type"] == "missing" and len(item["loc"]) == len(path):
-        return line(text, path, f"missing; expected {expected}")
-    reason = str(item["ctx"]["error"]) if item["type"] == "value_error" else ""
-    if reason.startswith(("'", "unknown", "prepare")):
-        return line(text, path, reason)
+        return at_key(text, path, f"missing; expected {expected}")
+    reason = item["ctx"]["error"] if item["type"] == "value_error" else None
+    if isinstance(reason, Problem):
+        return at_key(text, path, str(reason))
     value: Any = text.values
     for part in path:
         value = value[part]
-    if reason.startswith(("a path or", "a text without", "a folder of")):
-        expected = reason
-    return line(text, path, f"expected {expected}, got {shown(value)}{yaml_hint(text, value)}")
+    if isinstance(reason, Expectation):
+        expected = str(reason)
+    return at_key(text, path, f"expected {expected}, got {describe(value)}{yaml_note(text, value)}")
 
 
-def _contradictions(text: JobText, config: JobConfig) -> list[str]:
-    """Return what is wrong between keys, each valid alone."""
-    problems = []
+def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
+    """Yield (path, problem) of the contradictions between keys that are each valid alone."""
     execution = config.execution
-    if execution.cluster not in ("local", "threads", "serial", "env") and "://" not in execution.cluster:
-        expected = SECTIONS["execution"].model_fields["cluster"].description
-        close = difflib.get_close_matches(execution.cluster, ("local", "threads", "serial", "env"), n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        problems.append(line(text, ("execution", "cluster"), f"expected {expected}, got {execution.cluster!r}{meant}"))
+    if execution.cluster not in CLUSTERS and "://" not in execution.cluster:
+        got = f"{describe(execution.cluster)}{did_you_mean(execution.cluster, CLUSTERS)}"
+        yield ("execution", "cluster"), f"expected {_expected('execution', 'cluster')}, got {got}"
     elif execution.cluster not in ("local", "threads"):
-        problems += [
-            line(text, ("execution", name), "only for a cluster that the job starts itself; leave it out")
-            for name in OWN_CLUSTER
-            if getattr(execution, name) is not None
-        ]
-    problems += _section_contradictions(text, config) + _prepare_contradictions(text, config)
+        for name in LOCAL_CLUSTER_KEYS:
+            if getattr(execution, name) is not None:
+                yield ("execution", name), "only for a cluster that the job starts itself; remove it"
+    yield from _section_contradictions(config)
+    yield from _prepare_contradictions(config.prepare)
     tls = {name: getattr(execution, name) for name in ("tls_ca", "tls_cert", "tls_key")}
     if any(tls.values()) and not all(tls.values()):
         missing = ", ".join(name for name, value in tls.items() if not value)
-        problems.append(line(text, ("execution",), f"tls_ca, tls_cert and tls_key go together; missing: {missing}"))
-    return problems
+        yield ("execution",), f"tls_ca, tls_cert and tls_key are needed together; missing: {missing}"
 
 
-def _section_contradictions(text: JobText, config: JobConfig) -> list[str]:
-    """Return what is wrong between what the method needs, what the input gives and what is to be done with it."""
+def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the contradictions between the method, the input, and the sections on the result."""
     from sketchselect import selectors
 
-    method, problems = config.select.method, []
+    method, parameters = config.select.method, config.select.parameters
     if config.input.target is None:
-        expected = SECTIONS["input"].model_fields["target"].description
+        expected = _expected("input", "target")
         if selectors.METHODS[method].needs_target:
-            problems.append(line(text, ("input", "target"), f"missing; {method} learns from a target: {expected}"))
-        elif config.select.parameters.get("batches") is True and "batches" in method_parameters(method):
-            problems.append(line(text, ("input", "target"), f"missing; select.batches = true needs one: {expected}"))
+            yield ("input", "target"), f"missing; {method} learns from a target: {expected}"
+        elif parameters.get("batches") is True and "batches" in method_parameters(method):
+            yield ("input", "target"), f"missing; select.batches = true needs one: {expected}"
     if config.input.nonfinite == "missing":
-        if config.select.parameters.get("missing") in (None, False):
-            fix = 'a method that takes missing values, with select.missing = "pairwise"'
-            problems.append(line(text, ("input", "nonfinite"), f'"missing" needs {fix}'))
+        if parameters.get("missing") in (None, False):
+            fix = 'select.missing = "pairwise", and a method that has this parameter'
+            yield ("input", "nonfinite"), f'"missing" needs {fix}'
         if config.cluster is not None:
-            problems.append(
-                line(text, ("cluster",), 'input.nonfinite = "missing" leaves gaps in rows that k-means needs')
-            )
-    own = config.select.parameters.get("window")
-    if config.timeline is not None and None not in (own, config.timeline.window) and own != config.timeline.window:
-        said = f"{config.timeline.window}, but select.window is {own}; give one of them"
-        problems.append(line(text, ("timeline", "window"), said))
+            yield ("cluster",), 'k-means needs complete rows; input.nonfinite = "missing" leaves gaps in them'
+    windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
+    if None not in windows and windows[0] != windows[1]:
+        yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"
     if config.cluster is not None and not config.output.features:
-        problems.append(line(text, ("output", "features"), "false, but [cluster] works on the selected columns"))
-    return problems
+        yield ("output", "features"), "false, but [cluster] needs the selected columns"
 
 
-def _prepare_contradictions(text: JobText, config: JobConfig) -> list[str]:
-    """Return what is wrong between the keys of ``[prepare]``."""
+def _prepare_contradictions(settings: PrepareSettings) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the contradictions between the keys of ``[prepare]``."""
     from sketchselect.prepare import resolve
 
-    given = config.prepare
-    if given.steps and (given.rows or given.columns):
-        said = "the order of all steps, so rows and columns do not go with it; put theirs in here"
-        return [line(text, ("prepare", "steps"), said)]
+    if settings.steps and (settings.rows or settings.columns):
+        yield ("prepare", "steps"), "cannot be combined with rows or columns; put all steps into this list"
+        return
     try:
-        steps = resolve(given.entries)
+        steps = resolve(settings.entries)
     except BadParameter as error:
-        return [line(text, ("prepare", "columns"), str(error))]
-    if given.fitted is not None and all(step.is_fitted for step in steps):
-        return [line(text, ("prepare", "fitted"), "no step needs statistics; leave it out")]
-    return []
+        yield ("prepare", "columns"), str(error)
+        return
+    if settings.fitted is not None and all(step.is_fitted for step in steps):
+        yield ("prepare", "fitted"), "no step needs statistics; remove it"
+
+
+def _expected(section: str, key: str) -> str | None:
+    return SECTIONS[section].model_fields[key].description
 
 
 def _resolved(config: JobConfig, folder: Path) -> JobConfig:
@@ -208,14 +212,14 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
     if isinstance(partition := parameters.get("partition"), str):
         parameters["partition"] = file_or_name(partition)
     checkpoint = config.execution.checkpoint
-    given, execution, output = config.input, config.execution, config.output
+    inputs, execution, output = config.input, config.execution, config.output
     return config.model_copy(
         update={
-            "input": given.model_copy(
+            "input": inputs.model_copy(
                 update={
-                    "url": absolute(given.url),
-                    "target": file_or_name(given.target),
-                    "labels": file_or_name(given.labels),
+                    "url": absolute(inputs.url),
+                    "target": file_or_name(inputs.target),
+                    "labels": file_or_name(inputs.labels),
                 }
             ),
             "prepare": config.prepare.model_copy(update={"fitted": absolute(config.prepare.fitted)}),

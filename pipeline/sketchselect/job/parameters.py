@@ -1,15 +1,16 @@
-"""The keys of ``[select]`` that are a method's own: checked against its estimator's signature, and by the estimator."""
+"""Parameters of the method in ``[select]``, checked against its estimator's signature, and by the estimator."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sketchselect.errors import BadParameter
-from sketchselect.job.messages import hint, line, shown, yaml_hint
+from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
+from sketchselect.job.schema import Seed
 from sketchselect.job.text import JobText
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _WIDE = 10**6
 
 
 def parameter_problems(text: JobText) -> list[str]:
-    """Check the method's own parameters against its estimator: names, types and ranges."""
+    """Check the method's parameters against its estimator: names, types and ranges."""
     from sketchselect import selectors
 
     select = text.values.get("select")
@@ -32,34 +33,34 @@ def parameter_problems(text: JobText) -> list[str]:
     problems, sound = [], {}
     if "n_features" in select and "n_features_to_select" not in hints:
         problems.append(
-            line(text, ("select", "n_features"), f"{method} finds the number of columns itself; leave it out")
+            at_key(text, ("select", "n_features"), f"{method} chooses the number of columns itself; remove this key")
         )
     for name, value in select.items():
         path = ("select", name)
         if name in ("method", "n_features"):
             continue
         if name == "n_features_to_select":
-            problems.append(line(text, path, "unknown key; in a job file it is called 'n_features'"))
+            problems.append(at_key(text, path, "unknown key; in a job file it is called 'n_features'"))
         elif name not in hints:
-            others = [other for other in selectors.METHODS if name in method_parameters(other)]
-            theirs = f"; of the methods it is one of {', '.join(others[:6])}" if others else ""
-            problems.append(line(text, path, f"unknown key{hint(path, known)}{theirs}"))
+            methods = [other for other in selectors.METHODS if name in method_parameters(other)]
+            owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""
+            problems.append(at_key(text, path, f"unknown key{suggestion(path, known)}{owners}"))
         elif not _fits(value, hints[name]):
-            expected = f"expected {_described(hints[name])}, got {shown(value)}{yaml_hint(text, value)}"
-            problems.append(line(text, path, expected))
+            expected = f"expected {_described(hints[name])}, got {describe(value)}{yaml_note(text, value)}"
+            problems.append(at_key(text, path, expected))
         else:
             sound[name] = value
-    wanted = select.get("n_features")
-    n_features = None
-    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > 0 and "n_features_to_select" in hints:
-        n_features = wanted
+    n_features = select.get("n_features")
+    is_count = isinstance(n_features, int) and not isinstance(n_features, bool) and n_features > 0
+    if not is_count or "n_features_to_select" not in hints:
+        n_features = None
     while problem := selector_problem(method, sound, n_features):
         # The message names its parameter; without that one there may be more to find.
         named = {**sound, "n_features_to_select": n_features}
         culprit = min((n for n in named if n in problem), key=problem.index, default=None)
         key = {"n_features_to_select": "n_features"}.get(culprit or "", culprit)
-        said = problem.replace("n_features_to_select", "n_features")
-        problems.append(line(text, ("select", key) if key else ("select",), said))
+        message = problem.replace("n_features_to_select", "n_features")
+        problems.append(at_key(text, ("select", key) if key else ("select",), message))
         if culprit not in sound:
             break
         del sound[culprit]
@@ -67,7 +68,7 @@ def parameter_problems(text: JobText) -> list[str]:
 
 
 def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int | None = None) -> str | None:
-    """Return what a selector says of its parameters, None where nothing is wrong."""
+    """Return a selector's objection to its parameters; None where it has none."""
     try:
         selector = make_selector(method, n_features, parameters)
         selector.check_parameters()
@@ -88,8 +89,8 @@ def make_selector(method: str, n_features: int | None, parameters: Mapping[str, 
     """
     from sketchselect import selectors
 
-    wanted = {} if n_features is None else {"n_features_to_select": n_features}
-    return selectors.make(method, **wanted, **selector_parameters(method, parameters))
+    count = {} if n_features is None else {"n_features_to_select": n_features}
+    return selectors.make(method, **count, **selector_parameters(method, parameters))
 
 
 def selector_parameters(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,10 +100,11 @@ def selector_parameters(method: str, parameters: Mapping[str, Any]) -> dict[str,
 
 
 def method_parameters(method: str) -> dict[str, Any]:
-    """Return the parameters of a method's estimator and their types."""
+    """Return the parameters of a method's estimator and their types; a job's seed is a number, so that it repeats."""
     from sketchselect import selectors
 
-    return {k: v for k, v in get_type_hints(selectors.METHODS[method].__init__).items() if k != "return"}
+    hints = get_type_hints(selectors.METHODS[method].__init__)
+    return {name: Seed if name == "random_state" else hint for name, hint in hints.items() if name != "return"}
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -121,12 +123,14 @@ def _optional(hint: Any) -> bool:
 
 def _described(hint: Any) -> str:
     """Return a type in words; where None is meant, a job file writes false."""
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "false"}
+    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): "false"}
     if hint in words:
         return words[hint]
+    if get_origin(hint) is Annotated:
+        return str(get_args(hint)[1].description)
     if get_origin(hint) is Literal:
         return " or ".join(json.dumps(value) for value in get_args(hint))
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Sequence):
-        words = {int: "whole numbers", float: "numbers", str: "texts"}
+        words = {int: "whole numbers", float: "numbers", str: "strings"}
         return f"a list of {words.get(get_args(hint)[0], 'values')}"
-    return " or ".join(_described(part) for part in get_args(hint)) or "something else"
+    return " or ".join(_described(part) for part in get_args(hint)) or "another value"

@@ -1,14 +1,15 @@
-"""The only schema of a job file: strict, checked as a whole before anything starts."""
+"""Schema of a job file: strict, checked as a whole before anything starts."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 
 METHODS_WITHOUT_WEIGHTS = frozenset(
@@ -17,12 +18,20 @@ METHODS_WITHOUT_WEIGHTS = frozenset(
         *("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"),
     )
 )
-"""Methods of which it is known beforehand that their selections have no weights."""
+"""Methods whose selections never have weights."""
+
+
+class Problem(ValueError):
+    """A refusal whose message says all that is wrong."""
+
+
+class Expectation(ValueError):
+    """A refusal whose message is what was expected."""
 
 
 def _plain(value: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", value):
-        raise ValueError("a text without control characters")
+        raise Expectation("a string without control characters")
     return value
 
 
@@ -32,13 +41,13 @@ def _address(value: str) -> str:
     allowed = (*SCHEMES, "http", "https")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", value)
     if "::" in value or (scheme and scheme[1].lower() not in allowed):
-        raise ValueError(f"a path or a URL of one of the schemes {', '.join(allowed)}, without '::'")
+        raise Expectation(f"a path or a URL of one of the schemes {', '.join(allowed)}, without '::'")
     return value
 
 
 def _folder(value: str) -> str:
     if "://" in value:
-        raise ValueError("a folder of this machine's file system, not a URL")
+        raise Expectation("a local folder, not a URL")
     return value
 
 
@@ -59,26 +68,18 @@ def _steps(value: list[Any]) -> list[Any]:
     try:
         resolve(value)
     except BadParameter as error:
-        raise ValueError(str(error)) from None
+        raise Problem(str(error)) from None
     return value
 
 
-def _row_steps(value: list[Any]) -> list[Any]:
-    return _acting_on("rows", value)
-
-
-def _column_steps(value: list[Any]) -> list[Any]:
-    return _acting_on("columns", value)
-
-
-def _acting_on(what: str, value: list[Any]) -> list[Any]:
+def _acting_on(axis: str, value: list[Any]) -> list[Any]:
     from sketchselect.prepare import resolve
 
     for step in resolve(_steps(value)):
-        if step.acts_on != what:
-            raise ValueError(
-                f"prepare step {step.name!r} acts on {step.acts_on}: put it into prepare.{step.acts_on}, or all steps "
-                "in their order into prepare.steps"
+        if step.acts_on != axis:
+            raise Problem(
+                f"prepare step {step.name!r} acts on {step.acts_on}: move it to prepare.{step.acts_on}, or list all "
+                "steps in order in prepare.steps"
             )
     return value
 
@@ -87,9 +88,9 @@ def _method(value: str) -> str:
     from sketchselect.selectors import METHODS
 
     if value not in METHODS:
-        close = difflib.get_close_matches(value, METHODS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{value!r} is not a method{hint}; available: {', '.join(sorted(METHODS))}")
+        raise Problem(
+            f"{value!r} is not a method{did_you_mean(value, METHODS)}; available: {', '.join(sorted(METHODS))}"
+        )
     return value
 
 
@@ -113,7 +114,7 @@ Text = Annotated[str, Field(min_length=1), AfterValidator(_plain)]
 Address = Annotated[Text, AfterValidator(_address)]
 Size = Annotated[int, Field(gt=0), BeforeValidator(_bytes)]
 Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, description="a whole number of at least 0")]
 
 _A_SIZE = 'a size such as "128MiB" or a number of bytes above 0'
 _A_COUNT = "a whole number of at least 1"
@@ -145,29 +146,29 @@ Steps = list[str | dict[str, Any]]
 
 
 class PrepareSettings(Section):
-    """``[prepare]``: what is done to every block first: `rows` and then `columns`, or `steps` in any order."""
+    """``[prepare]``: the steps that every block goes through: `rows` and then `columns`, or `steps` in any order."""
 
-    rows: Annotated[Steps, AfterValidator(_row_steps)] = Field(
+    rows: Annotated[Steps, AfterValidator(partial(_acting_on, "rows"))] = Field(
         default_factory=list, description='a list of row steps, such as ["l2"]'
     )
-    columns: Annotated[Steps, AfterValidator(_column_steps)] = Field(
+    columns: Annotated[Steps, AfterValidator(partial(_acting_on, "columns"))] = Field(
         default_factory=list, description='a list of column steps, such as ["standardise"]'
     )
     steps: Annotated[Steps, AfterValidator(_steps)] = Field(
-        default_factory=list, description='a list of steps in their order, such as ["tf-idf", "l2"]'
+        default_factory=list, description='a list of steps in order, such as ["tf-idf", "l2"]'
     )
     fitted: Address | None = Field(
-        default=None, description="the prepare.sks of an earlier run, whose statistics are used again"
+        default=None, description="the prepare.sks of an earlier run, whose statistics are reused"
     )
 
     @property
     def entries(self) -> Steps:
-        """All steps, in the order in which they are done."""
+        """All steps in order."""
         return [*self.rows, *self.columns, *self.steps]
 
 
 class SelectSettings(Section):
-    """``[select]``: the method, how many columns, and the method's own parameters."""
+    """``[select]``: the method, the number of columns, and the method's parameters."""
 
     method: Annotated[str, AfterValidator(_method)] = Field(description="the name of a method")
     n_features: Count | None = Field(default=None, description=_A_COUNT)
@@ -178,12 +179,12 @@ class SelectSettings(Section):
     def _gather(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        own = {k: v for k, v in values.items() if k in ("method", "n_features")}
-        return {**own, "parameters": {k: v for k, v in values.items() if k not in own}}
+        section = {k: v for k, v in values.items() if k in ("method", "n_features")}
+        return {**section, "parameters": {k: v for k, v in values.items() if k not in section}}
 
 
 class CertificateSettings(Section):
-    """``[cluster] certificate`` as a table: the bound, and which blocks of rows it is made of."""
+    """``[cluster] certificate`` as a table: the method, and the blocks of rows that it solves."""
 
     method: Literal["spectral", "blocks"] = "blocks"
     block_rows: int | None = Field(default=None, ge=2)
@@ -198,7 +199,7 @@ class CertificateSettings(Section):
 
     @property
     def blocks(self) -> dict[str, Any]:
-        """What was chosen of the blocks, as keywords of `BlockOptions`, which knows the defaults."""
+        """The settings of the blocks as keywords of `BlockOptions`, which has the defaults."""
         return self.model_dump(exclude={"method"}, exclude_none=True)
 
 
@@ -212,7 +213,7 @@ class ClusterSettings(Section):
     n_init: Count | Literal["auto"] = Field(default="auto", description='a whole number of at least 1, or "auto"')
     max_iter: Count = Field(default=300, description=_A_COUNT)
     tol: float = Field(default=1e-4, ge=0, description="a number of at least 0")
-    random_state: Seed = Field(default=0, description="a whole number of at least 0")
+    random_state: Seed = 0
     weighted: bool | Literal["both"] = Field(default=False, description='true, false or "both"')
     compare_all_columns: bool = Field(default=False, description="true or false")
     certificate: Literal["spectral", "blocks", False] | CertificateSettings = Field(
@@ -227,15 +228,14 @@ class ClusterSettings(Section):
 
     @property
     def certificate_settings(self) -> CertificateSettings | None:
-        """What `certificate` asks for, as a table; None for no certificate."""
-        if self.certificate is False:
-            return None
-        given = self.certificate
-        return given if isinstance(given, CertificateSettings) else CertificateSettings(method=given)
+        """The certificate as a table; None for no certificate."""
+        if self.certificate is False or isinstance(self.certificate, CertificateSettings):
+            return self.certificate or None
+        return CertificateSettings(method=self.certificate)
 
 
 class TimelineSettings(Section):
-    """``[timeline]``: the selection made again along the rows; without this section it is made once, from all rows."""
+    """``[timeline]``: the selection repeated along the rows; without this section it is made once, from all rows."""
 
     points: Count | None = Field(default=None, description=_A_COUNT)
     window: Count | None = Field(default=None, description="a whole number of rows, at least 1")
@@ -262,7 +262,7 @@ class ExecutionSettings(Section):
 
 
 class OutputSettings(Section):
-    """``[output]``: the folder, and what is left there beside the selection."""
+    """``[output]``: the folder, and the files written there beside the selection."""
 
     dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
     report: bool = Field(default=True, description="true or false")
@@ -273,7 +273,7 @@ class OutputSettings(Section):
 
 
 class JobConfig(Section):
-    """A whole job, checked: what `load_job` returns and the verbs of `sketchselect.workflow` take."""
+    """A whole checked job, as `load_job` returns it and the verbs of `sketchselect.workflow` take it."""
 
     input: InputSettings = Field(description="the section [input]")
     prepare: PrepareSettings = Field(default_factory=PrepareSettings, description="the section [prepare]")

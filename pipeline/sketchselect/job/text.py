@@ -1,4 +1,4 @@
-"""The text of a job file -> plain values and the line each key is on; TOML and YAML, read strictly."""
+"""Text of job files: plain values and the line of each key; TOML and YAML, read strictly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 20
 """Largest job file read."""
 
 SET = "from --set"
-"""What stands for a line number where a value comes from the command line."""
+"""Place of a value that comes from the command line, instead of a line number."""
 
 KeyPath = tuple[str, ...]
 
@@ -26,20 +26,20 @@ _YAML_ODD_INT = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+)")
 
 @dataclass(frozen=True)
 class JobText:
-    """What a job file says, before any of it is checked.
+    """Content of a job file before it is checked.
 
     Parameters
     ----------
     name : str
-        How messages call it.
+        Its name in messages.
     values : dict
         The nested tables.
     lines : dict
-        Key path -> line number, or where else the value comes from.
+        Key path -> line number, or another place that the value comes from.
     folder : Path
-        What relative paths in it are relative to.
+        Folder that relative paths in it start from.
     is_yaml : bool
-        Whether hints about YAML's reading of unquoted words apply.
+        Whether notes about YAML's reading of unquoted words apply.
     """
 
     name: str
@@ -49,11 +49,10 @@ class JobText:
     is_yaml: bool = False
 
     def where(self, path: Sequence[str]) -> str:
-        """Return " (line n)" of the key, or of the closest table above it; nothing where it is not known."""
+        """Return " (line n)" of the key or of the nearest table above it, an empty string where neither is known."""
         for stop in range(len(path), 0, -1):
-            found = self.lines.get(tuple(path[:stop]))
-            if found is not None:
-                return f" ({found})"
+            if place := self.lines.get(tuple(path[:stop])):
+                return f" ({place})"
         return ""
 
 
@@ -68,7 +67,7 @@ def read_job_text(path: Path) -> JobText:
     name = path.name
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".yaml", ".yml"):
-        raise ConfigError(f"{name}: a job file ends in .toml, .yaml or .yml, this one in {suffix or 'nothing'!r}")
+        raise ConfigError(f"{name}: the name of a job file ends in .toml, .yaml or .yml")
     try:
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
@@ -77,7 +76,7 @@ def read_job_text(path: Path) -> JobText:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{name}: larger than {MAX_BYTES} bytes: this is not a job file")
+        raise ConfigError(f"{name}: larger than {MAX_BYTES} bytes, so not a job file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,9 +93,9 @@ def read_job_text(path: Path) -> JobText:
 
 
 def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
-    """Return the text with ``section.key=value`` settings of the command line put in.
+    """Return the text with ``section.key=value`` settings of the command line added.
 
-    Values are written as in TOML; what is not TOML is taken as a text, so ``--set output.dir=out2`` needs no quotes.
+    Values are written as in TOML; anything else is a string, so ``--set output.dir=out2`` needs no quotes.
     """
     values, lines = _copied(text.values), dict(text.lines)
     for item in overrides:
@@ -115,7 +114,7 @@ def with_overrides(text: JobText, overrides: Sequence[str]) -> JobText:
 
 
 def toml_value(text: str) -> Any:
-    """Return the TOML value that `text` writes, or `text` itself where it is not one."""
+    """Return `text` read as a TOML value, or `text` itself where it is none."""
     try:
         return tomllib.loads(f"value = {text.strip()}")["value"] if "\n" not in text else text
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -153,7 +152,7 @@ def _toml_literal(value: Any) -> str:
         inner = ", ".join(f"{_toml_key(k)} = {_toml_literal(v)}" for k, v in value.items() if v is not None)
         return "{" + inner + "}"
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\u{ord(control[0]):04x}", escaped) + '"'
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
@@ -168,15 +167,15 @@ def _read_toml(name: str, text: str) -> dict[str, Any]:
 
 
 def _toml_lines(text: str) -> dict[KeyPath, str]:
-    """Return the line of every ``[table]`` and ``key =``; tomllib keeps none."""
+    """Return the line of every ``[table]`` and ``key =``; tomllib reports none."""
     lines: dict[KeyPath, str] = {}
     table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), 1):
-        if found := _TABLE.match(line):
-            table = _split(found[1])
+        if header := _TABLE.match(line):
+            table = _split(header[1])
             lines.setdefault(table, f"line {number}")
-        elif found := _KEY.match(line):
-            lines.setdefault(table + _split(found[1]), f"line {number}")
+        elif key := _KEY.match(line):
+            lines.setdefault(table + _split(key[1]), f"line {number}")
     return lines
 
 
@@ -201,7 +200,7 @@ def _read_yaml(name: str, text: str) -> tuple[dict[str, Any], dict[KeyPath, str]
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise _yaml_error(key_node, f"YAML reads this key as {key!r}, not as a text; put it in quotes")
+                raise _yaml_error(key_node, f"YAML reads this key as {key!r}, not as a string; put it in quotes")
             if key in out:
                 raise _yaml_error(key_node, f"key {key!r} appears twice")
             out[key] = loader.construct_object(value_node, deep=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array
 from sketchselect.prepare.counts import LibrarySize, Log1p
@@ -83,15 +83,13 @@ def _step(entry: Any) -> Step:
     else:
         raise BadParameter(f"prepare step: expected a name or a table, got {type(entry).__name__}")
     if not isinstance(name, str) or name not in STEPS:
-        close = difflib.get_close_matches(str(name), STEPS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; known steps: {', '.join(sorted(STEPS))}"
+        hint = did_you_mean(str(name), STEPS, f"; known steps: {', '.join(sorted(STEPS))}")
         raise BadParameter(f"unknown prepare step {name!r}{hint}")
     cls = STEPS[name]
     known = [f.name for f in fields(cls) if not f.kw_only]
     for key in parameters:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(known) or 'none'}"
+            hint = did_you_mean(str(key), known, f"; it has {', '.join(known) or 'none'}")
             raise BadParameter(f"prepare step {name!r}: unknown parameter {key!r}{hint}")
     return cls(**parameters, expected=digest)
 

@@ -1,17 +1,16 @@
-"""A finished run as one self-contained HTML page: `RunRecord` in, text out."""
+"""Report of a finished run: one self-contained HTML page made from a `RunRecord`."""
 
 from __future__ import annotations
 
 from sketchselect.report.records.model import ModelRecord
 from sketchselect.report.records.n_clusters import ClusterCountRecord
-from sketchselect.report.records.record import CertificateRecord, ComparedRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report.records.record import Agreement, ComparedRecord, RunRecord, StageRecord
 from sketchselect.report.records.timeline import TimelineRecord
 
 __all__ = [
-    "CertificateRecord",
+    "Agreement",
     "ClusterCountRecord",
     "ComparedRecord",
-    "KnownLabels",
     "ModelRecord",
     "RunRecord",
     "StageRecord",
@@ -29,14 +28,14 @@ def render(record: RunRecord) -> str:
     Parameters
     ----------
     record : RunRecord
-        What the run left behind.
+        The run.
 
     Returns
     -------
     str
         A complete HTML document; write it as UTF-8.
     """
-    # Drawing costs a second of imports that nobody but this function needs.
+    # Drawing takes a second of imports that only this function needs.
     from sketchselect.report.page import render_page
 
     return render_page(record)

@@ -1,7 +1,7 @@
 """Figures as small inline SVG that follows the page's light or dark colours.
 
 Matplotlib lays out axes and ticks; the text it writes is then tightened: colours become the page's CSS variables,
-coordinates lose digits nobody sees, ids get a prefix so that several figures share one page.
+coordinates lose digits that nobody sees, ids get a prefix so that several figures share one page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.report.text import tick
 
-INK, MUTED, GRID, ACCENT, REST, BAND, CARD = (f"#0{i}0b0c" for i in range(1, 8))
+INK, MUTED, GRID, ACCENT, OTHER, BAND, CARD = (f"#0{i}0b0c" for i in range(1, 8))
 """Stand-ins that no figure uses otherwise; `to_svg` puts the CSS variable of the same name in their place."""
 
 N_COLOURS = 10
@@ -36,7 +36,7 @@ _VARIABLES = {
     MUTED: "muted",
     GRID: "grid",
     ACCENT: "accent",
-    REST: "rest",
+    OTHER: "other",
     BAND: "band",
     CARD: "card",
     **{f"#0c0d{i:02d}": f"c{i}" for i in range(N_COLOURS)},

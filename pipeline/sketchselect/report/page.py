@@ -1,4 +1,4 @@
-"""The page: sections put together from a record, laid out by the template beside this file."""
+"""Report page: the sections of a record, laid out by the template in this folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from sketchselect._text import format_seconds
+from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report import drawing
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.headline import headline, summary_sentence
-from sketchselect.report.sections.image import draw_pixels
+from sketchselect.report.sections.image import draw_images
 from sketchselect.report.sections.model import model_section
 from sketchselect.report.sections.n_clusters import cluster_count_section
-from sketchselect.report.sections.scatter import describe_rows, draw_rows
+from sketchselect.report.sections.scatter import describe_scatter, draw_scatter
 from sketchselect.report.sections.scores import describe_scores, draw_scores, rank
 from sketchselect.report.sections.spectrum import describe_spectrum, draw_spectrum
 from sketchselect.report.sections.tables import cluster_rows, contingency, feature_rows, stage_rows
@@ -30,14 +32,12 @@ from sketchselect.report.text import (
     at_least,
     clean,
     count,
-    duration,
     factor,
     flat,
     not_above,
     number,
     percent,
     probability,
-    size,
     words,
 )
 
@@ -63,7 +63,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "statements": [clean(text, NOTE_LENGTH) for text in record.statements],
         "spectrum": _spectrum(record),
         "scores": None,
-        "pixels": None,
+        "images": None,
         "features": feature_rows(record, ranking),
         "features_total": len(support),
         "has_names": record.feature_names is not None,
@@ -73,12 +73,12 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "timeline": None if record.timeline is None else timeline_section(record.timeline),
         "cluster_count": None if record.cluster_count is None else cluster_count_section(record.cluster_count),
         "diagnostics": _diagnostics(record),
-        "promise": _promise(record),
+        "bound": _selection_bound(record),
         "compared": _compared(record),
-        "rows": _rows(record),
+        "scatter": _scatter(record),
         "known": _known(record),
         "stages": stage_rows(record),
-        "total_time": duration(sum(stage.seconds for stage in record.stages)),
+        "total_time": format_seconds(sum(stage.seconds for stage in record.stages)),
         "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
         "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),
         "method": clean(record.method),
@@ -91,7 +91,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
     if ranking.n_scored:
         context["scores"] = {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)}
     if record.image_shape is not None:
-        context["pixels"] = draw_pixels(scores, support, [int(n) for n in record.image_shape])
+        context["images"] = draw_images(scores, support, [int(n) for n in record.image_shape])
     if record.cluster_weights is not None:
         weights = np.asarray(record.cluster_weights, dtype=float)
         listed, remark = cluster_rows(weights, drawing.N_COLOURS)
@@ -114,7 +114,7 @@ def _breakable(key: str) -> Markup:
 
 
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
-    """Return the tiles under the headline: (value, what it is)."""
+    """Return the tiles under the headline: (value, meaning)."""
     facts = [
         (count(record.n_rows), "rows"),
         (count(record.n_columns), "columns"),
@@ -124,9 +124,9 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         facts.append((count(len(np.asarray(record.cluster_weights))), "clusters"))
     read = sum(stage.bytes_read or 0 for stage in record.stages)
     if read:
-        facts.append((size(read), "read"))
+        facts.append((format_bytes(read), "read"))
     if record.stages:
-        facts.append((duration(sum(stage.seconds for stage in record.stages)), "in all"))
+        facts.append((format_seconds(sum(stage.seconds for stage in record.stages)), "total time"))
     if record.n_dropped:
         facts.append((count(record.n_dropped), "rows dropped"))
     return facts
@@ -139,29 +139,29 @@ def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
             "factor": factor(c.factor),
             "lower_bound": at_least(c.lower_bound),
             "objective": f"≤ {not_above(c.objective)}" if c.is_bounded else number(c.objective),
-            "holds": "always" if c.confidence is None else f"with {probability(c.confidence)} confidence",
-            "sentence": clean(c.sentence, NOTE_LENGTH),
+            "holds": "always" if c.confidence == 1 else f"with {probability(c.confidence)} confidence",
+            "sentence": clean(c.sentence(), NOTE_LENGTH),
         }
         for c in record.certificates
     ]
 
 
 def _diagnostics(record: RunRecord) -> list[tuple[str, str]]:
-    """Return the method's own figures; a fitted model has sections of its own, which say the same and more."""
+    """Return the method's figures; a fitted model has its own sections, which include them."""
     if record.model is not None:
         return []
     shown = {key: number(v, 6) if isinstance(v, float) else v for key, v in record.diagnostics.items()}
     return [(words(key), value) for key, value in flat(shown)]
 
 
-def _promise(record: RunRecord) -> str:
-    """Return in words what a selection with a certificate of its own promises before anything is clustered."""
+def _selection_bound(record: RunRecord) -> str:
+    """Return in words the bound that a selection has before anything is clustered."""
     value = record.diagnostics.get("factor_before_clustering")
     if not isinstance(value, (int, float)) or not np.isfinite(value):
         return ""
     return (
-        "Proven for these columns, before any clustering: the best grouping by the selected columns, each times its "
-        f"weight, costs over all columns at most {factor(float(value))} times as much as the best possible grouping."
+        "Proven for these columns before any clustering: the best clustering by the selected columns, each multiplied "
+        f"by its weight, costs over all columns at most {factor(float(value))} times as much as the best possible one."
     )
 
 
@@ -176,13 +176,17 @@ def _compared(record: RunRecord) -> Mapping[str, Any] | None:
             "columns": clean(c.columns),
             "objective": number(c.objective, 6),
             "above": _above(c.objective, least),
-            "nmi": "–" if c.nmi is None else f"{c.nmi:.3f}",
-            "ari": "–" if c.ari is None else f"{c.ari:.3f}",
+            "nmi": _measure(c.nmi),
+            "ari": _measure(c.ari),
             "published": c.published,
         }
         for c in record.compared
     ]
     return {"rows": rows, "labelled": labelled, "weighted": any("weighted" in c.columns for c in record.compared)}
+
+
+def _measure(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
 def _above(objective: float, least: float) -> str:
@@ -204,7 +208,7 @@ def _spectrum(record: RunRecord) -> Mapping[str, Any] | None:
     }
 
 
-def _rows(record: RunRecord) -> Mapping[str, Any] | None:
+def _scatter(record: RunRecord) -> Mapping[str, Any] | None:
     if record.points is None or not len(np.asarray(record.points)):
         return None
     points = np.asarray(record.points, dtype=float)
@@ -212,8 +216,8 @@ def _rows(record: RunRecord) -> Mapping[str, Any] | None:
     centres = None if record.centres_2d is None else np.asarray(record.centres_2d, dtype=float)
     n_clusters = 0 if labels is None else int(labels.max(initial=-1)) + 1
     return {
-        "svg": Markup(draw_rows(points, labels, centres)),
-        "caption": describe_rows(len(points), record.n_rows, n_clusters),
+        "svg": Markup(draw_scatter(points, labels, centres)),
+        "caption": describe_scatter(len(points), record.n_rows, n_clusters),
         "clustered": n_clusters > 0,
     }
 
@@ -222,20 +226,12 @@ def _known(record: RunRecord) -> Mapping[str, Any] | None:
     known = record.known_labels
     if known is None:
         return None
-
-    def shown(value: float | None) -> str:
-        return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
-
     return {
         "table": contingency(known),
         "measures": [
-            ("NMI (normalised mutual information)", shown(known.nmi), shown(known.nmi_all_columns)),
-            ("ARI (adjusted Rand index)", shown(known.ari), shown(known.ari_all_columns)),
-            *(
-                [("Accuracy (best matching)", shown(known.accuracy), shown(known.accuracy_all_columns))]
-                if known.accuracy is not None
-                else []
-            ),
+            ("NMI (normalised mutual information)", _measure(known.nmi), _measure(known.nmi_all_columns)),
+            ("ARI (adjusted Rand index)", _measure(known.ari), _measure(known.ari_all_columns)),
+            ("Accuracy (best matching)", _measure(known.accuracy), _measure(known.accuracy_all_columns)),
         ],
         "compared": known.nmi_all_columns is not None or known.ari_all_columns is not None,
         "r": count(len(np.asarray(record.support))),

@@ -1,4 +1,4 @@
-"""Numbers and foreign text in the form a reader can take in."""
+"""Numbers and text from outside, formatted for the page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
+
+import numpy as np
+
+from sketchselect.linalg.arrays import Floats
+from sketchselect.readers.byte_sizes import format_bytes
 
 NAME_LENGTH = 60
 NOTE_LENGTH = 600
@@ -34,6 +39,11 @@ def clean(value: Any, length: int = NAME_LENGTH, keep: str = "") -> str:
     if len(text) > length:
         text = text[: length - 1] + "…"
     return "".join(c if c in keep or unicodedata.category(c) not in _INVISIBLE else "\ufffd" for c in text)
+
+
+def as_numbers(values: Any) -> Floats:
+    """Return numbers read from a file, where null stands for one that is not finite, as an array."""
+    return np.asarray(values, dtype=np.float64)
 
 
 def count(n: float) -> str:
@@ -94,7 +104,7 @@ def _cut(x: float, digits: int, rounding: str) -> float:
 
 
 def tick(x: float) -> str:
-    """Return the label of an axis tick: short, the same for equal numbers, powers of ten with superscripts."""
+    """Return the short label of an axis tick, powers of ten with superscripts."""
     if x != 0 and not 1e-3 <= abs(x) < 1e6:
         mantissa, exponent = f"{x:.2e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
@@ -109,7 +119,7 @@ def percent(fraction: float, decimals: int = 1) -> str:
 
 
 def probability(p: float) -> str:
-    """Return a probability as per cent, with as many decimals as it has: nothing short of 1 is told as 100 %.
+    """Return a probability as per cent, with all its decimals: nothing short of 1 becomes 100 %.
 
     Examples
     --------
@@ -121,7 +131,7 @@ def probability(p: float) -> str:
 
 
 def at_most_percent(fraction: float, decimals: int = 1) -> str:
-    """Return a fraction as per cent, rounded up: what is said stays true.
+    """Return a fraction as per cent, rounded up: an upper bound stays one.
 
     Examples
     --------
@@ -137,28 +147,6 @@ def factor(x: float) -> str:
     if not math.isfinite(x):
         return number(x)
     return f"{math.ceil(round(x * 1000, 6)) / 1000:,.3f}" if x < 1e6 else number(x)
-
-
-def size(n: float) -> str:
-    """Return a number of bytes in binary units: ``1.5 GiB``."""
-    value = float(n)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} PiB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it: ``0.42 s``, ``2 min 05 s``, ``3 h 20 min``."""
-    if seconds < 0.0995:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
 
 
 def words(name: str) -> str:
@@ -178,10 +166,10 @@ def flat(mapping: Mapping[str, Any], limit: int = 200, prefix: str = "") -> list
 
 
 def _readable(key: str, value: Any) -> Any:
-    """Return a number of bytes (the key's last part says so) in units, anything else as it is."""
+    """Return a number of bytes, known by the last part of its key, in units; anything else as it is."""
     last = key.rpartition(".")[2]
     is_bytes = last == "memory_limit" or last.endswith("bytes") or "_bytes_" in last
-    return size(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
+    return format_bytes(value) if is_bytes and isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _leaves(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

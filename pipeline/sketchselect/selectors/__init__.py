@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
@@ -20,7 +20,7 @@ from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
 from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
 from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
 from sketchselect.selectors.sketched.variance import VarianceSelector
-from sketchselect.selectors.stored_stream import StoredStream
+from sketchselect.selectors.streams.timeline import Timeline, timeline
 from sketchselect.selectors.supervised.annealing import FeatureSelectionAnnealing
 from sketchselect.selectors.supervised.concave import MCPPath, SCADPath
 from sketchselect.selectors.supervised.convex import ElasticNetPath, LassoPath
@@ -63,17 +63,16 @@ def make(method: str, **parameters: Any) -> BaseSelector:
         For an unknown method or parameter, naming the closest known one.
     """
     if method not in METHODS:
-        raise BadParameter(f"unknown selection method {method!r}{_hint(method, METHODS)}")
+        raise BadParameter(f"unknown selection method {method!r}{_nearest(method, METHODS)}")
     known = METHODS[method]().get_params()
     for name in parameters:
         if name not in known:
-            raise BadParameter(f"method {method!r} has no parameter {name!r}{_hint(name, known)}")
+            raise BadParameter(f"method {method!r} has no parameter {name!r}{_nearest(name, known)}")
     return METHODS[method](**parameters)
 
 
-def _hint(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
+def _nearest(name: str, known: Any) -> str:
+    return did_you_mean(name, known, f"; known: {', '.join(sorted(known))}")
 
 
 __all__ = [
@@ -98,9 +97,10 @@ __all__ = [
     "SketchedLassoSelector",
     "SketchedRidgeSelector",
     "StabilitySelector",
-    "StoredStream",
     "ThresholdedOLS",
+    "Timeline",
     "VarianceSelector",
     "make",
     "rank",
+    "timeline",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.execution import Engine, PassStats, Source, as_engine, summarize_source
+from sketchselect.execution import Source, as_engine, summarize_source
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
 from sketchselect.readers.checks import Nonfinite
@@ -86,44 +87,24 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         return type(self).collect is not BaseSelector.collect
 
-    def collect(
-        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
-    ) -> Summary[Any]:
+    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary that `_select` sees: one pass over the source; override where it takes another way.
 
         Parameters
         ----------
         source : Source
             The rows and their target.
-        engine : Engine
-            What runs the tasks.
-        account : callable, optional
-            Told what each pass did.
-        **options
-            Further arguments of `summarize_source`: partition_bytes, checkpoint, progress, stage, ...
+        options : PassOptions
+            Of the passes.
         """
-        reduced = summarize_source(source, self.summary_description(source.n_columns), engine=engine, **options)
-        if account is not None:
-            account(reduced.stats)
-        return reduced.value
+        return summarize_source(source, self.summary_description(source.n_columns), options).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return what one more pass has to summarise, as the first summary shows; None where that one is enough."""
         return None
 
-    def complete(
-        self,
-        summary: Summary[Any],
-        source: Source,
-        engine: Engine,
-        *,
-        account: Callable[[PassStats], object] | None = None,
-        **options: Any,
-    ) -> Summary[Any]:
-        """Return the summary to select from, after what `collect` found: with `further_description`, of another pass.
-
-        Parameters are those of `collect`.
-        """
+    def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the summary to select from, after that of `collect`: with `further_description`, of another pass."""
         return summary
 
     def prepare_steps(self) -> tuple[str, ...]:
@@ -142,7 +123,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             Target of each row; ignored by selectors without `needs_target`, for which it is there for pipelines.
         sample_weight : array or path of shape (n_rows,), optional
         client : optional
-            Where the pass runs; as in `sketchselect.summarize`. None: threads of this process.
+            Where the pass runs; as in `sketchselect.summarize`.
         """
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)
@@ -152,8 +133,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
         source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
-        with as_engine(client) as engine:
-            self.summary_ = self.complete(self.collect(source, engine), source, engine)
+        with as_engine(client, matrix, target, weight) as engine:
+            options = PassOptions(engine)
+            self.summary_ = self.complete(self.collect(source, options), source, options)
         return self._finish(matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:

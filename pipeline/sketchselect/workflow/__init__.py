@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import JobConfig
     from sketchselect.workflow.job import RunResult, run
 
-    Job = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
+    Job: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | JobConfig
 
 __all__ = ["RunResult", "cluster", "report", "run", "select", "summarize"]
 
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
 def summarize(job: Job, client: Any = None, *, progress: Any = False) -> Path:
     """Read the source and leave ``summary.sks`` (and ``columns.sks``, for some methods); return the former's path."""
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.session import open_session
+    from sketchselect.workflow.stages.opening import open_session
 
     with open_session(_config(job), client, progress=progress) as session:
         stages.collect(session, stages.summarize(session))
@@ -43,7 +43,7 @@ def select(job: Job) -> Path:
     """Select columns from what `summarize` left, and leave ``selection.json``; return its path."""
     from sketchselect.summaries import load
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.session import open_session
+    from sketchselect.workflow.stages.opening import open_session
 
     with open_session(_config(job)) as session:
         # Whether the method read the rows once more shows in what `summarize` left.

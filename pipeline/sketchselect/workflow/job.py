@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -25,12 +26,12 @@ from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import clustering, preparing
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering
-from sketchselect.workflow.stages.engines import peak_process_nbytes
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.method import require_weights
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.session import Session, open_session
+from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
 
@@ -112,8 +113,8 @@ class RunResult:
             lines.append(self.certificate.sentence())
         if (counted := self.manifest.get("range_of_clusters")) is not None:
             lines.append(counted["sentence"])
-        spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in self.manifest["stages"])
-        lines.append(f"time: {self.manifest['seconds']:.1f} s ({spent})")
+        spent = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
+        lines.append(f"time: {format_seconds(self.manifest['seconds'])} ({spent})")
         report = self.folder / "report.html"
         lines.append(f"report: {report}" if report.exists() else f"output: {self.folder}")
         return "\n".join(lines)
@@ -198,7 +199,7 @@ def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, p
 
 def _publish(session: Session, found: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
-    peak = peak_process_nbytes(session.engine) if session.engine_description else None
+    peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # What `certify` had added was of the labels before.
     session.folder.discard(("certificate.json",))

@@ -22,8 +22,10 @@ from sketchselect.execution import (
     make_progress,
     summarize_source,
 )
-from sketchselect.execution.checkpoints.index import as_checkpoint
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_matrix, open_vector
+from sketchselect.execution.api import open_source
+from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
+from sketchselect.execution.options import PassOptions
+from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import BlockBound, Bundle, Summary
 
@@ -83,7 +85,7 @@ def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
 @contextmanager
 def opened_rows(
     source: Any, labels: Any, sample_weight: Any, prepare: Any, client: Any, checkpoint: Any, progress: Any
-) -> Iterator[tuple[Source, dict[str, Any]]]:
+) -> Iterator[tuple[Source, PassOptions]]:
     """Open rows, and labels and weights beside them, for the passes of a certificate.
 
     Parameters
@@ -96,25 +98,21 @@ def opened_rows(
 
     Yields
     ------
-    The rows, and how passes over them are made: keywords of `summarize_source`.
+    The rows, with fitted steps, and the options of passes over them.
     """
-    matrix = open_matrix(source)
-    target, weight = (
-        None if one is None else open_vector(one, matrix.shape[0], matrix_address=matrix.address, name=name)
-        for one, name in ((labels, "labels"), (sample_weight, "sample_weight"))
-    )
-    options: dict[str, Any] = {"checkpoint": as_checkpoint(checkpoint), "progress": make_progress(progress)}
-    with as_engine(client) as engine:
-        options["engine"] = engine
-        yield fitted_source(Source(matrix, target, weight, steps.resolve(prepare)), **options), options
+    rows = open_source(source, labels, sample_weight, steps.resolve(prepare), target_name="labels")
+    folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
+    with as_engine(client, rows.matrix, rows.target, rows.weight) as engine:
+        options = PassOptions(engine, checkpoint=folder, progress=reporting)
+        yield fitted_source(rows, options), options
 
 
 def block_pass(
-    rows: Source, description: Summary[Any], stage: str = "block certificate", **options: Any
+    rows: Source, description: Summary[Any], options: PassOptions, stage: str = "block certificate"
 ) -> Reduced[Summary[Any]]:
     """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
-    options["partition_bytes"] = block_partition_bytes(description, rows)
-    return summarize_source(rows, description, stage=stage, **options)
+    size = block_partition_bytes(description, rows)
+    return summarize_source(rows, description, options.but(partition_bytes=size), stage=stage)
 
 
 def block_partition_bytes(description: Summary[Any], source: Source) -> int:
@@ -127,8 +125,8 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
         row = ENTRY_NBYTES * float(entries[-1]) / max(source.n_rows, 1)
     if not block:
         return DEFAULT_PARTITION_BYTES
-    wanted = max(DEFAULT_PARTITION_BYTES, int(BLOCKS_PER_PARTITION * block * row))
-    return min(wanted, int(MOST_BLOCKS * block * row))
+    size = max(DEFAULT_PARTITION_BYTES, int(BLOCKS_PER_PARTITION * block * row))
+    return min(size, int(MOST_BLOCKS * block * row))
 
 
 def blocks_certificate(

@@ -82,7 +82,7 @@ class Certificate:
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         if self.columns == "selected":
             k += " in the selected columns"
-        what = "is at most" if self._is_bounded else "is"
+        what = "is at most" if self.is_bounded else "is"
         if not np.isfinite(self.factor):
             return f"Nothing can be said about the best possible clustering with {k}: {self._why_nothing(what)}."
         sure = "" if self.confidence == 1 else f" (with probability {self.confidence})"
@@ -99,7 +99,7 @@ class Certificate:
             away = f"{math.ceil(1000 * (self.factor - 1) - _NOTHING) / 10:g} %"
         else:
             away = f"a factor of {math.ceil(1000 * self.factor - _NOTHING) / 1000:g}"
-        subject = "Judged by its selected columns alone, the clustering" if self._is_bounded else "The clustering"
+        subject = "Judged by its selected columns alone, the clustering" if self.is_bounded else "The clustering"
         return (
             f"{subject} is within {away} of the best possible one with {k}: its objective {what} "
             f"{self._objective()}, and no clustering can have one below {_shown(self.lower_bound, ROUND_FLOOR)}{sure}."
@@ -118,10 +118,11 @@ class Certificate:
         return f"the lower bound is 0 (the objective {what} {self._objective()}){hope}"
 
     def _objective(self) -> str:
-        return _shown(self.objective, ROUND_CEILING if self._is_bounded else ROUND_HALF_EVEN)
+        return _shown(self.objective, ROUND_CEILING if self.is_bounded else ROUND_HALF_EVEN)
 
     @property
-    def _is_bounded(self) -> bool:
+    def is_bounded(self) -> bool:
+        """Whether `objective` is an upper bound, not a measurement."""
         return self.method.endswith(("drop", "selection"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,6 +130,12 @@ class Certificate:
         plain = asdict(self) | {"details": dict(self.details), "sentence": self.sentence()}
         plain["factor"] = self.factor if np.isfinite(self.factor) else None
         return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Certificate:
+        """Return the certificate that `to_dict` gave."""
+        factor = math.inf if plain["factor"] is None else plain["factor"]
+        return cls(**{name: value for name, value in plain.items() if name != "sentence"} | {"factor": factor})
 
 
 def _shown(value: float, rounding: str) -> str:

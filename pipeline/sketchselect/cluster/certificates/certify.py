@@ -110,11 +110,11 @@ def certify(
     if method is None:
         method = "spectral" if summarised and not _has_blocks(source) else "blocks"
     require_method(method)
-    options = BlockOptions(block_rows, confidence, fraction, seed)
+    blocks = BlockOptions(block_rows, confidence, fraction, seed)
     if summarised:
         # What says how rows are read would be ignored.
         others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
-        given = options.chosen() | {name: value for name, value in others.items() if value is not None}
+        given = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
         require_unused(given, "for rows, and a summary was given", *(["confidence"] if method == "blocks" else []))
     if method == "spectral":
         if not summarised:
@@ -129,8 +129,8 @@ def certify(
         if found.n_clusters != n_clusters:
             raise Incompatible(f"the block bound is of {found.n_clusters} clusters, the clustering has {n_clusters}")
         return blocks_certificate(found, value, confidence, began)
-    with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, how):
-        reduced = block_pass(rows, options.description(n_clusters), **how)
+    with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
+        reduced = block_pass(rows, blocks.description(n_clusters), options)
     return blocks_certificate(cast(BlockBound, reduced.value), value, confidence, began, reduced.stats)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, PassStats, Source, reduce_blocks, summarize_source
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
@@ -38,7 +39,9 @@ class Measured:
     stats: PassStats
 
 
-def measure(source: Source, n_clusters: int, bound: Summary[Any] | None, stage: str, **options: Any) -> Measured:
+def measure(
+    source: Source, n_clusters: int, bound: Summary[Any] | None, options: PassOptions, *, stage: str
+) -> Measured:
     """Return the objective of the labels that are the target of `source`, and a summary of the same rows; one pass.
 
     Parameters
@@ -49,10 +52,10 @@ def measure(source: Source, n_clusters: int, bound: Summary[Any] | None, stage: 
         Number of clusters.
     bound : Summary, optional
         Description of what else is summarised.
+    options : PassOptions
+        Of the pass; a `BlockBound` sets the size of partitions.
     stage : str
         Name of the pass.
-    **options
-        For `summarize_source`; a `BlockBound` sets the size of partitions.
 
     Raises
     ------
@@ -68,8 +71,8 @@ def measure(source: Source, n_clusters: int, bound: Summary[Any] | None, stage: 
     if bound is not None:
         members["bound"] = bound
     if isinstance(bound, BlockBound):
-        options["partition_bytes"] = block_partition_bytes(bound, source)
-    reduced = summarize_source(marked, Bundle(members), stage=stage, **options)
+        options = options.but(partition_bytes=block_partition_bytes(bound, source))
+    reduced = summarize_source(marked, Bundle(members), options, stage=stage)
     found = cast(Bundle, reduced.value)
     sums = cast(CentroidSums, found["objective"])
     _require_none(float(sums.cluster_weights[-1]), found.n_rows, source.weight is not None)
@@ -77,7 +80,7 @@ def measure(source: Source, n_clusters: int, bound: Summary[Any] | None, stage: 
         raise BadParameter("every sample_weight is zero: there is nothing to certify")
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
-        same = rows_are_same(source, n_clusters, **options)
+        same = rows_are_same(source, n_clusters, options)
     return Measured(objective, None if bound is None else found["bound"], same, reduced.stats)
 
 
@@ -96,7 +99,7 @@ def _require_none(left_out: float, n_rows: int, weighted: bool) -> None:
         )
 
 
-def rows_are_same(source: Source, n_clusters: int, **options: Any) -> bool:
+def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool:
     """Return whether all rows (of positive weight) in each cluster are the same; one pass.
 
     An objective of 0 does not say so: squares of differences below 1e-162 vanish.
@@ -107,19 +110,18 @@ def rows_are_same(source: Source, n_clusters: int, **options: Any) -> bool:
         Its target is the rows' labels; rows with a negative one are left out.
     n_clusters : int
         Number of clusters.
-    **options
-        For `reduce_blocks`; what is for checkpoints has no effect.
+    options : PassOptions
+        Of the pass, which saves nothing.
     """
-    options.pop("checkpoint", None)
     state = n_clusters * (8 * source.n_columns + 1)
     reduced = reduce_blocks(
         source,
         _Firsts(n_clusters),
         _joined,
+        options,
         stage="comparing the rows of each cluster",
         state_nbytes=state,
         working_nbytes=2 * state,
-        **options,
     )
     return reduced.value.same
 
@@ -182,6 +184,3 @@ class _Marked(Vector):
     def identity(self) -> str | None:
         inner = self.labels.identity()
         return None if inner is None else f"{inner}/negative {self.n_clusters}"
-
-    def part(self, start: int, stop: int) -> Vector:
-        return _Marked(self.labels.part(start, stop), self.n_clusters)

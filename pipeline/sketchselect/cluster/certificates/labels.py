@@ -77,14 +77,14 @@ def certify_labels(
     began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
     require_method(method)
-    options = BlockOptions(block_rows, confidence, fraction, seed)
+    blocks = BlockOptions(block_rows, confidence, fraction, seed)
     if method == "spectral":
-        options.require_unused('for method="blocks"')
+        blocks.require_unused('for method="blocks"')
         bound: Summary[Any] = FrequentDirections(size=sketch_rows(n_clusters))
     else:
-        bound = options.description(n_clusters)
-    with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, how):
-        found = measure(rows, n_clusters, bound, "certificate", **how)
+        bound = blocks.description(n_clusters)
+    with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
+        found = measure(rows, n_clusters, bound, options, stage="certificate")
     return measured_certificate(found, found.bound, n_clusters, confidence, began)
 
 

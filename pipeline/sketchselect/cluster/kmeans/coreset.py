@@ -23,6 +23,9 @@ REFINEMENTS = 25
 STILL = 1e-4
 """Refining ends when an iteration lowers the cost by less than this share."""
 
+TIE = 1e-9
+"""Share by which costs of the same clusters may differ, added up in another order or by another processor."""
+
 
 def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | None = None) -> RowSample:
     """Return the description of the sample: rows by weight times ``1 + ||x - mean||^2 / mean squared distance``.
@@ -74,6 +77,10 @@ def refine(points: Floats, weights: Floats, centers: Floats, most: int = REFINEM
 
 
 def best_start(points: Floats, weights: Floats, starts: Sequence[Floats], most: int = REFINEMENTS) -> Floats:
-    """Return the start of lowest cost on the points once refined there, as refined; the first of several such."""
-    found = [refine(points, weights, start, most) for start in starts]
-    return min(found, key=lambda one: one[0])[1]
+    """Return the start of lowest cost on the points once refined there, as refined; the first of several such.
+
+    Costs that differ by rounding are equal: starts that end in the same clusters must not be told apart by a processor.
+    """
+    refined = [refine(points, weights, start, most) for start in starts]
+    lowest = min(cost for cost, _ in refined)
+    return next(centers for cost, centers in refined if cost <= lowest * (1 + TIE))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -25,9 +27,10 @@ from sketchselect.cluster.kmeans.labels import (
 )
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.minibatch import StreamSample
-from sketchselect.cluster.kmeans.passes import open_passes, partition_nbytes
+from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_nbytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import as_engine
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights
@@ -141,8 +144,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             For parameters out of range, or fewer rows than clusters.
         """
         source = self._source(X, sample_weight, reset=True)
-        with as_engine(client) as engine:
-            result = fit_kmeans(source, self._parameters(), engine=engine)
+        with as_engine(client, source.matrix, source.weight) as engine:
+            result = fit_kmeans(source, self._parameters(), PassOptions(engine))
         self._forget()
         self.labels_ = result.labels
         self._centers = result.centers
@@ -252,9 +255,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         source = self._source(X, None, reset=False)
         if out is None:
             return self._labelled(source).labels
-        with as_engine() as engine:
+        with as_engine(None, source.matrix) as engine:
             size = partition_nbytes(source, len(self.cluster_centers_))
-            return write_labels(source, self.cluster_centers_, out, engine=engine, partition_bytes=size)
+            return write_labels(source, self.cluster_centers_, out, PassOptions(engine, size))
 
     def transform(self, X: Any) -> Any:
         """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out.
@@ -266,7 +269,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             self._require_features(readers.open_matrix(X), reset=False)
             return lazy_distances(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
-        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
+        with self._passes(source) as passes:
             return passes.fold(
                 DistanceBlock(self.cluster_centers_), stack, "k-means: distances", state_nbytes=0, working_nbytes=0
             )
@@ -277,8 +280,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         return -self._labelled(self._source(X, sample_weight, reset=False)).sums.inertia()
 
     def _labelled(self, source: Source) -> Labelled:
-        with as_engine() as engine, open_passes(source, len(self.cluster_centers_), engine=engine) as passes:
+        with self._passes(source) as passes:
             return label_rows(passes, self.cluster_centers_)
+
+    @contextmanager
+    def _passes(self, source: Source) -> Iterator[Passes]:
+        with (
+            as_engine(None, source.matrix, source.weight) as engine,
+            open_passes(source, len(self.cluster_centers_), PassOptions(engine)) as passes,
+        ):
+            yield passes
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
         if _is_lazy(X):

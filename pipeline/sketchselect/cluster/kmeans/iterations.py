@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sketchselect.errors import SketchSelectError
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.checkpoints.files import is_url, list_nodes, read_node, write_node
 from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
-from sketchselect.execution.checkpoints.index import Checkpoint
 from sketchselect.execution.progress import Progress
 from sketchselect.execution.source import Source
 from sketchselect.summaries import CentroidSums

@@ -1,4 +1,4 @@
-"""The nearest centre of every row: in memory, as a Dask array, or written to a Zarr array by those who compute it."""
+"""The nearest centre of every row: in memory, as a Dask array, or written to a Zarr array by the tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.linalg.arrays import Array, Floats
@@ -39,10 +39,10 @@ class LabelBlock:
     def __call__(self, block: Block) -> Labelled:
         """Return the labels of one block's rows, -1 for those dropped, and their sums."""
         nearest, sums = assign_block(self.description, block)
-        if block.kept is None:
+        if block.surviving is None:
             return Labelled(sums, nearest)
         labels = np.full(block.stop - block.start, -1, dtype=np.int32)
-        labels[block.kept - block.start] = nearest
+        labels[block.surviving - block.start] = nearest
         return Labelled(sums, labels)
 
 
@@ -75,20 +75,18 @@ class WriteBlock:
         """Write one block's labels and return how many. Writing again writes the same."""
         import zarr
 
-        found = self.labels(block).labels
+        labels = self.labels(block).labels
         array: Any = zarr.open_array(self.path, mode="r+")
-        if found.size:
-            array[block.start : block.stop] = found
-        return int(found.size)
+        if labels.size:
+            array[block.start : block.stop] = labels
+        return int(labels.size)
 
 
 def _add(left: int, right: int) -> int:
     return left + right
 
 
-def write_labels(
-    source: Source, centers: Floats, out: str | os.PathLike[str], *, engine: Engine, partition_bytes: int
-) -> str:
+def write_labels(source: Source, centers: Floats, out: str | os.PathLike[str], options: PassOptions) -> str:
     """Write every row's nearest centre (-1: dropped) as a Zarr array of int32 in a local folder; return its path.
 
     The array appears under its name only when it is whole; what was there is replaced only if we had written it.
@@ -98,10 +96,9 @@ def write_labels(
         raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
     description = CentroidSums(centers=centers)
     width = source.n_columns
-    partitions = source_partitions(source, partition_bytes)
-    options: dict[str, Any] = {
-        "engine": engine,
-        "bands": partitions,
+    partitions = source_partitions(source, options.partition_bytes)
+    described: dict[str, Any] = {
+        "partitions": partitions,
         "stage": "k-means: labels",
         "state_nbytes": description.projected_nbytes(width),
         "working_nbytes": description.working_nbytes(width),
@@ -112,9 +109,9 @@ def write_labels(
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
         leaf = LabelBlock(description)
         if regular:
-            reduce_blocks(source, WriteBlock(leaf, str(temporary)), _add, **options)
+            reduce_blocks(source, WriteBlock(leaf, str(temporary)), _add, options, **described)
         else:
-            array[:] = reduce_blocks(source, leaf, merge_labelled, **options).value.labels
+            array[:] = reduce_blocks(source, leaf, merge_labelled, options, **described).value.labels
     return str(path)
 
 

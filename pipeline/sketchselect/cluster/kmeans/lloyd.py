@@ -15,9 +15,7 @@ from sketchselect.cluster.kmeans.iterations import Iterations
 from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, open_passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.index import Checkpoint
-from sketchselect.execution.engine import Engine
-from sketchselect.execution.progress import Progress, Silent
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
@@ -45,7 +43,7 @@ class KMeansParameters:
     Parameters
     ----------
     n_clusters : int
-        Clusters wanted.
+        Clusters checked.
     init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
         Where to start.
     n_init : int or "auto"
@@ -138,12 +136,7 @@ class KMeansResult:
 def fit_kmeans(
     source: Source,
     parameters: KMeansParameters | Mapping[str, Any],
-    *,
-    engine: Engine,
-    progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
-    retries: int = 2,
-    stall_timeout: float = 300.0,
+    options: PassOptions,
 ) -> KMeansResult:
     """Cluster the (prepared, chosen) rows of a source; the same bits on every engine.
 
@@ -153,15 +146,10 @@ def fit_kmeans(
         Rows, and weights if it has any.
     parameters : KMeansParameters or mapping
         See there.
-    engine : Engine
-        What runs the passes. Small data are held and clustered in this process even where a cluster is given.
-    progress : Progress, optional
-        Told of every pass over the source.
-    checkpoint : Checkpoint, optional
-        Where the sums of each iteration are kept (where a second or more has passed since the last ones), and parts of
-        passes that are worth it; a run that was killed goes on from there.
-    retries, stall_timeout : int, float
-        Of every pass, as in `reduce_blocks`.
+    options : PassOptions
+        Small data are cached and clustered in this process even where a cluster is given. A checkpoint keeps the sums
+        of each iteration (where a second or more has passed since the last ones), and parts of passes that are worth
+        it; a run that was killed goes on from there.
 
     Returns
     -------
@@ -180,45 +168,44 @@ def fit_kmeans(
     """
     if isinstance(parameters, Mapping):
         parameters = KMeansParameters(**parameters)
-    wanted = parameters.checked(source.n_columns)
-    told = progress or Silent()
-    with open_passes(
-        source,
-        wanted.n_clusters,
-        engine=engine,
-        progress=progress,
-        checkpoint=checkpoint,
-        retries=retries,
-        stall_timeout=stall_timeout,
-    ) as passes:
-        seed = derive_seed(wanted.random_state, "k-means", 0)
-        init = wanted.init
+    checked = parameters.checked(source.n_columns)
+    progress = options.progress
+    with open_passes(source, checked.n_clusters, options) as passes:
+        seed = derive_seed(checked.random_state, "k-means", 0)
+        init = checked.init
         assert isinstance(init, (str, np.ndarray))
-        starts = seeding.n_starts(wanted.n_init, wanted.n_clusters, source.n_columns) if isinstance(init, str) else 1
-        settings = (wanted.n_clusters, init, starts, seed, passes.partition_bytes, passes.engine.build())
-        iterations = Iterations(checkpoint, source, settings, told)
-        found = seeding.survey(passes, init, wanted.n_clusters, seed, starts)
-        scatter = found.sums.objective / (found.sums.n_rows * source.n_columns)
-        state = iterations.resume(wanted.max_iter, source.n_columns)
+        starts = seeding.n_starts(checked.n_init, checked.n_clusters, source.n_columns) if isinstance(init, str) else 1
+        settings = (
+            checked.n_clusters,
+            init,
+            starts,
+            seed,
+            passes.options.partition_bytes,
+            passes.options.engine.build(),
+        )
+        iterations = Iterations(options.checkpoint, source, settings, progress)
+        survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
+        scatter = survey.sums.objective / (survey.sums.n_rows * source.n_columns)
+        state = iterations.resume(checked.max_iter, source.n_columns)
         if state is None:
-            centers = seeding.initial_centers(passes, init, wanted.n_clusters, seed, found, starts)
+            centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
             state = 0, CentroidSums(centers=centers).empty(source.n_columns)
             iterations.keep(*state)
         elif state[0]:
-            told.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+            progress.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
         reach = float(np.linalg.norm(np.asarray(state[1].centers)))
-        still = SUM_ROUNDING**2 * found.sums.objective / found.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
-        result = _run(passes, state, wanted.max_iter, max(wanted.tol * scatter, still), iterations)
-    if result.n_clusters < wanted.n_clusters:
+        still = SUM_ROUNDING**2 * survey.sums.objective / survey.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
+        result = _run(passes, state, checked.max_iter, max(checked.tol * scatter, still), iterations)
+    if result.n_clusters < checked.n_clusters:
         warnings.warn(
-            f"{source.matrix.address}: there are fewer distinct rows than n_clusters={wanted.n_clusters}, so only "
+            f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
             f"{result.n_clusters} cluster{'s were' if result.n_clusters > 1 else ' was'} made",
             FewerClusters,
             stacklevel=2,
         )
     how = "converged" if result.converged else "stopped at max_iter"
-    told.note(f"k-means: {result.n_clusters} clusters, {result.n_iter} iterations, {how}")
+    progress.note(f"k-means: {result.n_clusters} clusters, {result.n_iter} iterations, {how}")
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.execution.cached import HeldBlock
+from sketchselect.execution.cached import CachedBlock
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.hashing import uniforms
@@ -167,7 +167,7 @@ class Candidates:
 
     def nearest(self, block: Block) -> Nearest:
         """Return the nearest candidate of each row; ties go to the lowest index."""
-        memory = block.memory if isinstance(block, HeldBlock) else {}
+        memory = block.memory if isinstance(block, CachedBlock) else {}
         n_candidates = self.points.shape[0]
         seed, known, labels, distances = memory.get(_NEAREST, (self.seed, 0, None, None))
         if seed != self.seed or known > n_candidates:
@@ -189,7 +189,7 @@ class Candidates:
     def last_nearest(self, block: Block) -> Nearest:
         """Return `nearest`, and let the block forget it."""
         found = self.nearest(block)
-        if isinstance(block, HeldBlock):
+        if isinstance(block, CachedBlock):
             block.memory.pop(_NEAREST, None)
         return found
 

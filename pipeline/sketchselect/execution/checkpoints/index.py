@@ -1,90 +1,44 @@
-"""Checkpoints: finished nodes kept under a name that says all that decided their bits, so that none can be stale."""
+"""The nodes of a pass in a checkpoint: their names, and which of them are there already."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Any
 
-from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution.checkpoints.files import is_url, list_nodes, read_node
+from dask.task_spec import Task
+
+from sketchselect.errors import SketchSelectError
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints.files import list_nodes, read_node
 from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
-from sketchselect.execution.graph.tasks import Part, SaveOrder
-from sketchselect.execution.graph.tree import Node, Plan
+from sketchselect.execution.graph.tasks import Part, SavedName, SaveRequest, load_part
+from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Where finished nodes of a pass are kept, and which are worth it.
+class NodeIndex:
+    """The checkpoint of one pass.
 
-    A node is written when it stands on at least `min_bytes` and on `state_ratio` times the bytes of a state, or on
-    `min_seconds` of work that no other file holds. A second run with the same source, prepare steps, summaries and
-    libraries reads the nodes it finds and computes the others; whatever changed has another name and is not found.
-
-    Parameters
-    ----------
-    directory : path or URL
-        Folder of the files; made where it is missing. Every worker must be able to write there.
-    min_bytes : int
-        Least bytes of data (as stored) below a node.
-    state_ratio : float
-        Least multiple of a state's bytes below a node.
-    min_seconds : float
-        Work that makes any node worth keeping.
+    A leaf is named by all that decides its bits, its rows as they are when the pass begins included; a merge by the
+    names of its children. Rows appended behind leave the names of full nodes as they were. `leaf_key` tells the leaf
+    and its parameters from all others, `build` the libraries and processors of the engine.
     """
-
-    directory: str
-    min_bytes: int = 2**30
-    state_ratio: float = 64.0
-    min_seconds: float = 60.0
-
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        min_bytes: int = 2**30,
-        state_ratio: float = 64.0,
-        min_seconds: float = 60.0,
-    ) -> None:
-        text = os.fspath(directory)
-        if min_bytes < 0 or state_ratio < 0 or min_seconds < 0:
-            raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
-        # Workers may stand in another folder than we do.
-        object.__setattr__(self, "directory", text.rstrip("/") if is_url(text) else str(Path(text).absolute()))
-        object.__setattr__(self, "min_bytes", int(min_bytes))
-        object.__setattr__(self, "state_ratio", float(state_ratio))
-        object.__setattr__(self, "min_seconds", float(min_seconds))
-
-
-def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
-    """Return a `Checkpoint` from what a user may pass."""
-    if checkpoint is None or isinstance(checkpoint, Checkpoint):
-        return checkpoint
-    if isinstance(checkpoint, (str, os.PathLike)):
-        return Checkpoint(checkpoint)
-    raise BadParameter(f"checkpoint must be a folder, a URL, a Checkpoint or None, got {type(checkpoint).__name__}")
-
-
-class Ledger:
-    """The checkpoint of one pass: names of its nodes, what is there already, and orders for what is to be kept."""
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         source: Source,
         partitions: Partitions,
-        plan: Plan,
+        tree: MergeTree,
         *,
         leaf_key: str,
         build: tuple[str, ...],
-        state_nbytes: int,
     ) -> None:
         self._checkpoint = checkpoint
         self._source = source
-        self._bands = partitions
-        self._plan = plan
+        self._partitions = partitions
+        self._tree = tree
         self._common = digest(
             leaf_key,
             source.prepare_labels,
@@ -92,90 +46,98 @@ class Ledger:
             source.matrix.nonfinite,
             source.matrix.shape[1],
             build,
-            plan.chain,
-            plan.fan_in,
+            tree.chain,
+            tree.fan_in,
         )
-        self._state_nbytes = state_nbytes
-        self._names: dict[Node, tuple[str, str] | None] = {}
+        self._names: dict[Node, SavedName | None] = {}
         self._beside = [VectorIdentity(source.target), VectorIdentity(source.weight)]
         self.notes: list[str] = []
 
-    def _rows(self, node: Node) -> tuple[int, int]:
-        below = self._plan.partitions(node)
-        return self._bands.edges[below.start], self._bands.edges[below.stop]
+    def saving(self, state_nbytes: int) -> SaveRequest:
+        """Return where nodes are saved, and when: states of so many bytes."""
+        rules = self._checkpoint
+        return SaveRequest(rules.directory, max(rules.min_bytes, rules.state_ratio * state_nbytes), rules.min_seconds)
 
-    def _name(self, node: Node) -> tuple[str, str] | None:
-        """Return a node's name and the identity of its rows of the matrix; None if they have none.
-
-        An inner node is named before anything below it is read, or rows rewritten meanwhile would get a new name that
-        promises more than was read. A leaf is named when it is handed out.
-        """
-        if node.level == 0:
-            return self._named_now(node)
-        if node not in self._names:
-            self._names[node] = self._named_now(node)
+    def name(self, node: Node) -> SavedName | None:
+        """Return the name of a node's file without digest and ending; None where its rows have no identity."""
+        for below in self._tree.post_order(node, skip=self._names):
+            self._names[below] = self._merge_name(below) if below.level else self._leaf_name(below)
         return self._names[node]
 
-    def _named_now(self, node: Node) -> tuple[str, str] | None:
-        start, stop = self._rows(node)
-        rows = self._source.matrix.identity(start, stop)
-        if rows is None:
+    def _merge_name(self, node: Node) -> SavedName | None:
+        names = [self._names[child] for child in self._tree.children(node)]
+        if None in names:
             return None
-        below = self._plan.partitions(node)
-        runs = [self._bands[i] for i in below]
-        beside = [vector.of(runs) for vector in self._beside]
-        if None in beside:
+        return SavedName(digest(self._common, [name.name for name in names if name is not None]))
+
+    def _leaf_name(self, node: Node) -> SavedName | None:
+        below = self._tree.partitions(node)
+        edges = self._partitions.edges[below.start : below.stop + 1]
+        matrix = self._source.matrix
+        rows = matrix.identity(edges[0], edges[-1])
+        beside = [vector.of([self._partitions[i] for i in below]) for vector in self._beside]
+        if rows is None or None in beside:
             return None
         # Where partitions begin and end decides the bits too.
-        edges = [edge - start for edge in self._bands.edges[below.start : below.stop + 1]]
-        return digest(self._common, rows, beside, start, edges), rows
+        name = digest(self._common, rows, beside, edges[0], [edge - edges[0] for edge in edges])
+        return SavedName(name, None if matrix.in_memory or matrix.dask_rows() is not None else rows)
 
-    def order(self, node: Node) -> SaveOrder | None:
-        """Return where a node is to be kept, and when; None where its rows have no identity."""
-        named = self._name(node)
-        if named is None:
-            return None
-        start, stop = self._rows(node)
-        nbytes = self._source.matrix.stored_nbytes(start, stop)
-        rules = self._checkpoint
-        always = nbytes >= rules.min_bytes and nbytes >= rules.state_ratio * self._state_nbytes
-        return SaveOrder(rules.directory, named[0], always, rules.min_seconds, start, stop, named[1])
+    def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:
+        """Return the topmost nodes whose files are there and sound; damaged ones are named in `notes`.
 
-    def resume(self) -> dict[Node, Part[object]]:
-        """Return the topmost nodes whose files are there and sound; damaged ones are named in `notes`."""
-        try:
-            listing = list_nodes(self._checkpoint.directory)
-        except (OSError, ImportError, ValueError) as error:
-            self.notes.append(
-                f"{self._checkpoint.directory}: checkpoints cannot be read ({type(error).__name__}); starting anew"
-            )
-            listing = {}
-        done: dict[Node, Part[object]] = {}
-        stack = [self._plan.root] if listing else []
+        With `by_tasks` the files are verified here and loaded again by the tasks that need them, the root excepted.
+        """
+        listing = self.listing()
+        ready: dict[Node, Any] = {}
+        stack = [self._tree.root] if listing else []
         while stack:
             node = stack.pop()
-            named = self._name(node)
-            path = listing.get(named[0]) if named else None
-            value = None if path is None else self._load(path)
-            if value is None:
-                stack.extend(self._plan.children(node))
+            name = self.name(node)
+            value = None if name is None or name.name not in listing else self._load(listing[name.name])
+            if name is None or value is None:
+                stack.extend(self._tree.children(node))
+                continue
+            covered, dropped = self.covered(node), self.dropped(node, value)
+            if by_tasks and node != self._tree.root:
+                ready[node] = Task(None, load_part, listing[name.name], covered, dropped)
             else:
-                done[node] = Part(value, dropped=self._dropped(node, value))
-        for node in self._plan.post_order(skip=done):
-            if node.level:
-                self._name(node)
-        return done
+                ready[node] = Part(value, dropped=dropped, covered=covered)
+        return ready
 
-    def _load(self, path: str) -> object | None:
+    def paths(self, nodes: Iterable[Node]) -> dict[Node, str]:
+        """Return the files of those nodes that are there, unread."""
+        listing = self.listing()
+        names = {node: self.name(node) for node in nodes} if listing else {}
+        return {node: listing[name.name] for node, name in names.items() if name and name.name in listing}
+
+    def listing(self) -> dict[str, str]:
+        """Return name -> path of every file in the folder; empty, with a note, where it cannot be listed."""
+        directory = self._checkpoint.directory
         try:
-            value: object = read_node(path)
-            return value
-        except (OSError, SketchSelectError) as error:
-            self.notes.append(f"{path}: damaged checkpoint ({type(error).__name__}), computed anew")
-            return None
+            return list_nodes(directory)
+        except (OSError, ImportError, ValueError) as error:
+            self.notes.append(
+                f"{directory}: checkpoints cannot be read ({type(error).__name__}); starting from scratch"
+            )
+            return {}
 
-    def _dropped(self, node: Node, value: object) -> int:
+    def covered(self, node: Node) -> int:
+        """Return the bytes as stored of the rows below a node."""
+        below = self._tree.partitions(node)
+        edges = self._partitions.edges
+        return self._source.matrix.stored_nbytes(edges[below.start], edges[below.stop])
+
+    def dropped(self, node: Node, value: Any) -> int:
+        """Return the rows below a node that the policy for non-finite values left out of its state."""
         if self._source.matrix.nonfinite != "drop_rows":
             return 0
-        start, stop = self._rows(node)
-        return stop - start - int(getattr(value, "n_rows", stop - start))
+        below = self._tree.partitions(node)
+        n_rows = self._partitions.edges[below.stop] - self._partitions.edges[below.start]
+        return n_rows - int(getattr(value, "n_rows", n_rows))
+
+    def _load(self, path: str) -> Any | None:
+        try:
+            return read_node(path)
+        except (OSError, SketchSelectError) as error:
+            self.notes.append(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
+            return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import platform
-from importlib import metadata
+from collections import Counter
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +16,9 @@ from sketchselect.execution.checkpoints.fingerprint import local_build
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""
 
+ANSWER_SECONDS = 10.0
+"""Seconds in which workers have to answer a question."""
+
 
 def worker_builds(client: Any) -> list[tuple[str, ...]]:
     """Return what decides the bits on the workers, once for every kind of worker.
@@ -26,38 +28,32 @@ def worker_builds(client: Any) -> list[tuple[str, ...]]:
     BadCluster
         If a worker lacks a package or has another version than this process; the message lists them all.
     """
-    packages = CHECKED
-
-    # Functions inside functions are sent by value: these also run where our package is missing.
-    def versions() -> dict[str, str]:
-        import platform
-        from importlib import metadata
-
-        found = {"python": ".".join(platform.python_version_tuple()[:2])}
-        for name in packages:
-            try:
-                found[name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                found[name] = "missing"
-        return found
-
-    ours = {"python": ".".join(platform.python_version_tuple()[:2])}
-    ours |= {name: metadata.version(name) for name in CHECKED}
-    wrong: dict[tuple[str, str], int] = {}
     try:
-        for found in client.run(versions).values():
-            for name, version in found.items():
-                if version != ours[name]:
-                    wrong[name, version] = wrong.get((name, version), 0) + 1
+        versions = client.get_versions(packages=list(CHECKED))
     except Exception as error:
         raise BadCluster(f"the workers cannot be asked for their versions ({type(error).__name__})") from error
+    ours = _named_versions(versions["client"])
+    wrong = Counter(
+        (name, version)
+        for worker in versions["workers"].values()
+        for name, version in _named_versions(worker).items()
+        if version != ours[name]
+    )
     if wrong:
         listed = "; ".join(
             f"{name} {version} on {count} worker(s), {ours[name]} here"
             for (name, version), count in sorted(wrong.items())
         )
         raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
-    return sorted({tuple(build) for build in client.run(local_build).values()}) or [local_build()]
+    builds = {tuple(build) for build in client.run(local_build).values()}
+    return sorted(builds) or [local_build()]
+
+
+def _named_versions(answer: Any) -> dict[str, str]:
+    """Return the versions of Python (without the last number) and of the packages that are compared."""
+    packages = answer["packages"]
+    versions = {name: packages.get(name) or "missing" for name in CHECKED}
+    return {"python": ".".join(packages["python"].split(".")[:2]), **versions}
 
 
 def is_exposed(address: str) -> bool:
@@ -84,6 +80,26 @@ def scheduler_settings(client: Any) -> dict[str, Any]:
     with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
         return dict(client.run_on_scheduler(settings))
     return {}
+
+
+def runs_tasks(client: Any, token: str) -> bool:
+    """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
+
+    def running(dask_worker: Any) -> bool:
+        return any(token in str(task.key) for task in dask_worker.state.executing)
+
+    return any(ask_workers(client, running))
+
+
+def ask_workers(client: Any, question: Any) -> list[Any]:
+    """Return what workers answer; those that do not answer in time are left out.
+
+    `client.run` alone would wait for ever for a worker that is cut off.
+    """
+    with contextlib.suppress(Exception):
+        answers = client.sync(client._run, question, on_error="ignore", callback_timeout=ANSWER_SECONDS)
+        return list(answers.values())
+    return []
 
 
 def probe_folder(client: Any, directory: str) -> bool:

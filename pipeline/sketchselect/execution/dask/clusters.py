@@ -1,8 +1,9 @@
-"""Clusters: one of our own on this machine, reachable from this machine only, or one that runs somewhere."""
+"""Dask clusters: one of our own on this machine, reachable from this machine only, or one that runs somewhere."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ from typing import Any
 from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
-from sketchselect.execution.threads_engine import available_cores
+from sketchselect.execution.engine import available_cores
 from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 IDLE_WORKER_NBYTES = 192 * 2**20
@@ -88,27 +89,28 @@ def local_cluster(
 
     # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
-    with quiet_logs(), MemoryKills() as kills, patient:
+    with quiet_logs(), patient:
         try:
             cluster = _started(count, threads_per_worker, limit)
         finally:
             _restore(environment)
-        client = None
-        fine = False
+        client = engine = None
+        succeeded = False
         try:
             from distributed import Client
 
             from sketchselect.execution.dask.worker_setup import IgnoreInterrupts
 
             client = Client(cluster, set_as_default=False)
-            engine = DaskEngine(client, worker_timeout=worker_timeout, memory_kills=kills.count)
-            engine.reaches_workers = True
+            engine = DaskEngine(client, worker_timeout=worker_timeout, reaches_workers=True)
             client.register_plugin(IgnoreInterrupts())
             yield engine
-            fine = True
+            succeeded = True
         finally:
-            if not fine:
+            if not succeeded:
                 _kill_workers(cluster)
+            if engine is not None:
+                engine.close()
             for closing in (client, cluster):
                 if closing is not None:
                     with contextlib.suppress(Exception):
@@ -118,14 +120,15 @@ def local_cluster(
 
 @contextmanager
 def connect(
-    address: str, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
+    address: Any, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
 ) -> Iterator[DaskEngine]:
     """Yield the engine of a cluster that runs already; the cluster stays up.
 
     Parameters
     ----------
-    address : str
-        ``tcp://host:port``, ``tls://host:port``, or "env" for what ``DASK_SCHEDULER_ADDRESS`` says.
+    address : str or Cluster
+        ``tcp://host:port``, ``tls://host:port``, "env" for what ``DASK_SCHEDULER_ADDRESS`` says, the path of a
+        scheduler file (``.json``), or a cluster object.
     security : distributed.Security, optional
         Certificates for ``tls://``.
     timeout, worker_timeout : float
@@ -141,8 +144,11 @@ def connect(
     place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
     if not place:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
+    if isinstance(place, str) and place.endswith(".json"):
+        place = _address_in(place)
     with quiet_logs():
-        require_understood(place, security)
+        if isinstance(place, str):
+            require_understood(place, security)
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
@@ -151,10 +157,22 @@ def connect(
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
         try:
-            yield DaskEngine(client, worker_timeout=worker_timeout)
+            with contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)) as engine:
+                yield engine
         finally:
             with contextlib.suppress(Exception):
                 client.close(timeout=3)
+
+
+def _address_in(scheduler_file: str) -> str:
+    """Return the address that a scheduler has written to its scheduler file."""
+    try:
+        return str(json.loads(Path(scheduler_file).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadCluster(
+            f"{scheduler_file}: not the scheduler file of a running scheduler ({type(error).__name__}); start it with "
+            "`dask scheduler --scheduler-file FILE`"
+        ) from None
 
 
 def local_memory_limit() -> int | None:
@@ -252,29 +270,3 @@ def quiet_logs() -> Iterator[None]:
     finally:
         for handler, level in silenced:
             handler.setLevel(level)
-
-
-class MemoryKills(logging.Handler):
-    """Counts the workers that their nannies killed for their memory: the exception that follows does not say so."""
-
-    _logger = "distributed.nanny.memory"
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self._count = 0
-
-    def __enter__(self) -> MemoryKills:
-        logging.getLogger(self._logger).addHandler(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        logging.getLogger(self._logger).removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count a line."""
-        if "memory budget" in record.getMessage():
-            self._count += 1
-
-    def count(self) -> int:
-        """Return the kills so far."""
-        return self._count

@@ -1,23 +1,20 @@
-"""The engine on a Dask cluster: the same tree, as tasks that carry addresses and ranges."""
+"""The engine on a Dask cluster: graphs go to its scheduler, and the pass is followed until its output is there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
 from sketchselect.execution.checkpoints.files import is_url
-from sketchselect.execution.dask.checks import is_exposed, probe_folder, scheduler_settings, worker_builds
-from sketchselect.execution.dask.running import DaskPass
-from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
+from sketchselect.execution.dask.running import ClusterPass, persist_blocks
+from sketchselect.execution.dask.watch import ClusterWatch
+from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.memory.process import peak_nbytes
 
 T = TypeVar("T")
-
-ANSWER_SECONDS = 10.0
-"""How long workers may take to say how much memory they had."""
 
 
 class DaskEngine:
@@ -29,8 +26,8 @@ class DaskEngine:
         A synchronous client; it is used, not closed.
     worker_timeout : float
         Seconds to wait for a worker before `NoWorkers`.
-    memory_kills : callable, optional
-        Tells how many workers were killed for their memory (clusters of our own know).
+    reaches_workers : bool, optional
+        Whether this process can connect to the workers; None finds out.
 
     Raises
     ------
@@ -45,7 +42,7 @@ class DaskEngine:
         client: Any,
         *,
         worker_timeout: float = 60.0,
-        memory_kills: Callable[[], int] | None = None,
+        reaches_workers: bool | None = None,
     ) -> None:
         from distributed import Client
 
@@ -57,8 +54,8 @@ class DaskEngine:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
-        self.memory_kills = memory_kills
-        self.reaches_workers: bool | None = None
+        self._reaches_workers = reaches_workers
+        self._watch: ClusterWatch | None = None
         self._await_workers()
         builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
@@ -73,6 +70,12 @@ class DaskEngine:
                 "in their last bits from run to run"
             )
         self._refresh()
+
+    def close(self) -> None:
+        """Stop following the cluster; the client stays open."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _await_workers(self) -> None:
         try:
@@ -116,21 +119,24 @@ class DaskEngine:
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
-        try:
-            # `client.run` alone would wait for ever for a worker that is cut off.
-            asked = self.client.sync(self.client._run, peak_nbytes, on_error="ignore", callback_timeout=ANSWER_SECONDS)
-            return max(asked.values(), default=None)
-        except Exception:  # the job is done: a cluster that is going away must not spoil it
-            return None
+        return max(ask_workers(self.client, peak_nbytes), default=None)
 
-    def run(self, work: Work[T]) -> Ran[T]:
+    def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
-        if work.plan.root in work.done:
-            return Ran(work.done[work.plan.root], 0)
+        return ClusterPass(self.client, work, self._prepared(work), self.n_slots).run()
+
+    def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+        """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
+        self._prepared(work)
+        return persist_blocks(self.client, work)
+
+    def _prepared(self, work: Pass[Any]) -> ClusterWatch:
         if self.client.status != "running":
             raise BadCluster(f"{self._address()}: the client is {self.client.status}; make a new one")
         self._await_workers()
         self._refresh()
         while self._notes:
             work.progress.note(self._notes.pop(0))
-        return DaskPass(self, work, uuid4().hex).run()
+        if self._watch is None:
+            self._watch = ClusterWatch(self.client, self.worker_timeout, self._reaches_workers)
+        return self._watch

@@ -1,62 +1,65 @@
-"""One pass on a Dask cluster: hand out tasks a window at a time, follow them, hand out again what was lost."""
+"""One pass on a Dask cluster: its graphs are sent, followed, and sent again where what they need was lost."""
 
 from __future__ import annotations
 
-from collections import deque
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+import threading
+import time
+from dataclasses import dataclass, replace
+from pickle import loads
+from queue import Empty
+from typing import Any, Generic, TypeVar
+
+from dask.task_spec import Task, TaskRef
 
 from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
-from sketchselect.execution import shipping
-from sketchselect.execution.cached import WorkerSource
+from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
-from sketchselect.execution.engine import Ran, Work
-from sketchselect.execution.graph.tasks import Part
+from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.inputs import SMALL_NBYTES, Graph, Inputs, pass_inputs
+from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.memory.projection import SENT_AHEAD
-from sketchselect.execution.sending import Sender
-
-if TYPE_CHECKING:
-    from sketchselect.execution.dask.engine import DaskEngine
 
 T = TypeVar("T")
 
+MOST_LEAVES = 512
+"""Leaves of one graph: a bounded number of tasks is on the scheduler, and no more than these are repeated on a loss."""
+
+AHEAD = 16
+"""Leaves per task slot that are on the scheduler, at least."""
+
 MAX_LOSSES = 20
-"""How often one node may be lost with its worker before the pass is given up."""
+"""Number of times that one graph may be lost with its workers before the pass is given up."""
+
+SEND_ATTEMPTS = 7
 
 POLL_SECONDS = 0.5
 
+REPORT_SECONDS = 0.2
+"""Least time between two reports of a worker."""
 
-class DaskPass(Generic[T]):
+
+class ClusterPass(Generic[T]):
     """The state of one pass; used once."""
 
-    def __init__(self, engine: DaskEngine, work: Work[T], run_id: str) -> None:
-        self.engine = engine
-        self.client = engine.client
-        self.work = work
-        self.run_id = run_id
-        self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
-        self.futures: dict[Node, Any] = {}
-        self.finished: set[Node] = set()
-        self.parents: dict[Node, Node] = {}
-        self.missing: dict[Node, int] = {}
-        self.leaves: deque[Node] = deque()
-        self.ready: list[Node] = []
-        self.flying: set[Node] = set()
-        self.n_leaves_flying = 0
-        self.suspects: deque[Node] = deque()
+    def __init__(self, client: Any, work: Pass[T], watch: ClusterWatch, n_slots: int) -> None:
+        self.client, self.work, self.watch = client, work, watch
+        self.ready: dict[Node, Any] = dict(work.ready)
+        self.flying: dict[Node, Any] = {}
+        self.suspects: list[Node] = []
         self.alone: Node | None = None
         self.losses: dict[Node, int] = {}
         self.counted: set[int] = set()
         self.n_tasks = 0
-        self.watch = ClusterWatch(engine, work.stage, work.stall_timeout, self.events)
-        self.sender = Sender(engine, work, self.watch)
-        # Rows that wait on workers cost memory; addresses do not. Where blocks stay on workers each has its own, so a
-        # few leaves at a time would keep only some of the workers busy, and the others would fetch their blocks.
-        if isinstance(work.recipe.source, WorkerSource):
-            self.window = len(work.partitions)
-        else:
-            self.window = engine.n_slots * (SENT_AHEAD if self.sender.carries else 16)
+        self.sent: dict[Node, list[Any]] = {}
+        self._sending: list[Any] = []
+        self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=self._send_rows)
+        self.spec = pack(replace(work.spec, source=self.inputs.source, report=WorkerReport(work.token)))
+        # Rows that wait on workers cost memory; addresses do not.
+        ahead = n_slots * (SENT_AHEAD if self.inputs.sends else AHEAD)
+        self.cuts = work.cuts(max(work.tree.fan_in, ahead // 2) if self.inputs.sends else MOST_LEAVES)
+        self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -64,222 +67,267 @@ class DaskPass(Generic[T]):
         """Run it to the end."""
         import dask
 
-        root = self.work.plan.root
-        # What we send on purpose inside messages is bounded; the warning is meant for graphs that carry data.
+        output = self.work.output
+        # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
+        self.watch.begin(self.work.stage, self.work.stall_timeout)
         try:
             with quiet:
-                self._need(root)
-                while root not in self.finished:
-                    self._hand_out()
-                    self._follow()
-                part = self._collect(root)
+                while not isinstance(self.ready.get(output), Part):
+                    if output in self.ready:
+                        self._collect(output)
+                    else:
+                        self._start_more()
+                        self._follow()
         finally:
-            self.watch.close()
-            self.sender.close()
-            for future in self.futures.values():
+            for future in self._futures():
                 future.release()
-        return Ran(part, self.n_tasks, self.watch.deaths)
+            # A circle of references would keep the user's persisted arrays alive until the next collection.
+            del self.inputs
+        return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
+
+    def _start_more(self) -> None:
+        if self.alone is not None:
+            return
+        self.suspects = [node for node in self.suspects if node not in self.ready]
+        if self.suspects:
+            if not self.flying and not runs_tasks(self.client, self.work.token):
+                self.alone = self.suspects.pop()
+                self._start(self.alone)
+            return
+        *subtrees, output = self.cuts
+        missing = [node for node in subtrees if node not in self.ready and node not in self.flying]
+        for node in missing[: self.n_flying - len(self.flying)]:
+            self._start(node)
+        if not missing and not self.flying:
+            self._start(output)
 
     def _follow(self) -> None:
         self.watch.check()
         try:
-            what, who, detail = self.events.get(timeout=POLL_SECONDS)
+            what, who, detail = self.watch.events.get(timeout=POLL_SECONDS)
         except Empty:
             return
-        if what == "task":
-            # A callback of a future that has been replaced since says nothing.
-            if who in self.flying and self.futures.get(who) is detail:
-                self._landed(who)
-                self._settle(who, detail)
-        elif what == "partition":
-            if who == self.run_id:
-                self._count(detail)
-                self.watch.progressed()
+        # A callback of an earlier future of the same node says nothing.
+        if what == "done" and who in self.flying and self.flying[who] is detail:
+            self.watch.progressed()
+            del self.flying[who]
+            alone, self.alone = self.alone, None
+            try:
+                if detail.status == "finished":
+                    self.ready[who] = detail
+                    for partition in self.work.partitions_below(who):
+                        self._count(partition)
+                else:
+                    self._failed(who, detail, alone)
+            finally:
+                # An error keeps its future alive, and so the tasks of the whole graph.
+                if self.ready.get(who) is not detail:
+                    detail.release()
+                for future in self.sent.pop(who, []):
+                    future.release()
+        elif what == "report" and who == self.work.token:
+            self.watch.progressed()
+            for partition in detail:
+                self._count(partition)
+        elif what == "memory":
+            self.watch.memory_kills += 1
         elif what == "death":
             self.watch.deaths += 1
-            self.work.progress.note(f"{self.work.stage}: a worker died; what it held is computed again")
-
-    def _settle(self, node: Node, future: Any) -> None:
-        alone, self.alone = self.alone, None
-        if future.status == "finished":
-            self.watch.progressed()
-            self._finish(node)
-        elif future.status == "error":
-            self._failed(node, future.exception(), alone)
-        else:
-            self._lost(node)
-
-    def _finish(self, node: Node) -> None:
-        self.finished.add(node)
-        if node.level == 0:
-            # What its task did not report, or not yet.
-            for partition in self.work.plan.partitions(node):
-                self._count(partition)
-        self.sender.release(node)
-        for child in self.work.plan.children(node):
-            self._forget(child)
-        parent = self.parents.get(node)
-        if parent is not None and parent in self.missing:
-            self.missing[parent] -= 1
-            if self.missing[parent] == 0:
-                del self.missing[parent]
-                self.ready.append(parent)
+            self.work.progress.note(f"{self.work.stage}: a worker died; its results are computed again")
 
     def _count(self, partition: int) -> None:
-        """Tell the progress of a partition, once however often it was computed."""
+        """Report a partition as done, once however often it was computed."""
         if partition not in self.counted:
             self.counted.add(partition)
-            start, stop = self.work.partitions[partition]
-            matrix = self.work.recipe.source.matrix
-            self.work.progress.advance((stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
+            self.work.progress.advance(self.work.span(partition).nbytes)
 
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def _failed(self, node: Node, error: BaseException, alone: Node | None) -> None:
+    def _failed(self, node: Node, future: Any, alone: Node | None) -> None:
         from distributed import CancelledError, KilledWorker
 
+        error = future.exception() if future.status == "error" else CancelledError()
         if isinstance(error, SketchSelectError):
             raise error
         if isinstance(error, KilledWorker):
-            # Dask blames every task that was waiting on the worker. Alone, it is this one or none.
-            if node == alone:
-                raise self.watch.crash(self._where(node), error)
-            self._forget(node)
-            self.suspects.append(node)
+            # Dask blames every task that was waiting on the worker, so the cause is looked for: the one it names first,
+            # then the parts of the graph one by one, and those of the part that kills its workers again.
+            below = [child for child in self.work.below(node) if child not in self.ready]
+            if node == alone and not below:
+                raise self.watch.crash(self.work.where(node), error)
+            self.suspects += [node, *reversed(below)]
+            named = self.work.node_of(error.task)
+            if named is not None and named != alone and named not in self.ready:
+                self.suspects.append(named)
+            self._count_loss(node)
         elif isinstance(error, CancelledError):
-            self._lost(node)
+            self._count_loss(node)
         else:
             what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
             raise PartitionFailed(
-                f"{self._where(node)}: the worker could not run the task ({what}); "
+                f"{self.work.where(node)}: the worker could not run the task ({what}); "
                 "are all workers in the same environment as this process?"
             ) from error
 
-    def _lost(self, node: Node) -> None:
-        """A result, or the rows sent for it, went away with a worker."""
+    def _count_loss(self, node: Node) -> None:
+        """Count a graph that went away with its workers, and forget results that went with it."""
         self.watch.require_scheduler()
         self.losses[node] = self.losses.get(node, 0) + 1
         if self.losses[node] > MAX_LOSSES:
             raise ClusterLost(
-                f"{self._where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
+                f"{self.work.where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
                 "Running the same command again resumes from the checkpoints"
             )
-        self._again(node)
+        for done, result in list(self.ready.items()):
+            if getattr(result, "status", "finished") not in ("finished", "pending"):
+                del self.ready[done]
+                if done in self.work.ready:
+                    self.ready[done] = self.work.ready[done]
 
-    def _again(self, node: Node) -> None:
-        self._forget(node)
-        # Children may have gone the same way: those not in memory any more are needed again too.
-        for child in self.work.plan.children(node):
-            future = self.futures.get(child)
-            gone = future is not None and future.status not in ("finished", "pending")
-            if child in self.work.done or gone:
-                self._forget(child)
-        self._need(node)
-
-    def _where(self, node: Node) -> str:
-        start, stop = self.work.rows(node)
-        below = self.work.plan.partitions(node)
-        matrix = self.work.recipe.source.matrix
-        address, axis = matrix.address, matrix.axes[0]
-        if node.level:
-            return f"{address}: merging partitions {below.start} to {below.stop - 1} ({axis}s {start} to {stop - 1})"
-        what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
-        return f"{address}: {what} ({axis}s {start} to {stop - 1})"
-
-    # --- handing out -------------------------------------------------------------------------------------------
-
-    def _need(self, node: Node) -> None:
-        """Queue a node and all below it that is neither there nor on its way."""
-        below = self.work.plan.children(node)
-        if not below:
-            self.leaves.append(node)
-            return
-        missing = [child for child in below if child not in self.finished and child not in self.work.done]
-        for child in below:
-            self.parents[child] = node
-        if missing:
-            self.missing[node] = len(missing)
-            for child in missing:
-                if child not in self.futures:
-                    self._need(child)
-        else:
-            self.ready.append(node)
-
-    def _hand_out(self) -> None:
-        if self.alone is not None:
-            return
-        if self.suspects:
-            if not self.flying:
-                self.alone = self.suspects.popleft()
-                self._need(self.alone)
-                # Should its children be lost too, it waits for them like any other.
-                if self.alone in self.missing:
-                    self.alone = None
-                elif self.alone.level:
-                    self._start(self.ready.pop())
-                else:
-                    self._start(self.leaves.pop())
-            return
-        while self.ready:
-            self._start(self.ready.pop())
-        while self.leaves and self.n_leaves_flying < self.window:
-            self._start(self.leaves.popleft())
+    # --- graphs and futures ------------------------------------------------------------------------------------
 
     def _start(self, node: Node) -> None:
-        order, recipe = self.sender.order(node), self.sender.recipe(self.run_id)
-        if node.level:
-            parts = [self._future_of(child) for child in self.work.plan.children(node)]
-            self._submit(node, shipping.merge_task, recipe, parts, self.work.rows(node), order)
-        else:
-            parcel, values = self.sender.parcel(node)
-            spans = self.work.spans(node)
-            topic = (TOPIC, self.run_id) if len(spans) > 1 else None
-            first = self.work.plan.partitions(node).start
-            self._submit(node, shipping.leaf_task, recipe, first, spans, order, parcel, values, topic)
-        self.flying.add(node)
-        self.n_leaves_flying += node.level == 0
+        self._sending = self.sent[node] = []
+        for done, result in self.ready.items():
+            if isinstance(result, Part) and result.__sizeof__() >= SMALL_NBYTES:
+                self.ready[done] = self._send(result)
+        graph = self.work.graph(node, self.inputs, self.ready)
+        self.n_tasks += len(graph)
+        graph |= _needed(self.inputs, graph)
+        graph[self.work.spec_key] = Task(self.work.spec_key, loads, self.spec)
+        (future,) = self.client.get(graph, [self.work.key(node)], sync=False)
+        self.flying[node] = future
+        events = self.watch.events
+        future.add_done_callback(lambda done: events.put(("done", node, done)))
 
-    def _landed(self, node: Node) -> None:
-        self.flying.discard(node)
-        self.n_leaves_flying -= node.level == 0
-
-    def _submit(self, node: Node, task: Any, *args: Any) -> None:
-        # The key holds the run and a count, so that no result of another run or attempt can be taken for this one.
-        self.n_tasks += 1
-        name = "sketchselect-merge" if node.level else "sketchselect-leaf"
-        key = f"{name}-{self.run_id}-{node.level}-{node.place}-{self.n_tasks}"
-        # Merges first: they free memory. Leaves in order.
-        priority = 1 if node.level else 0
-        future = self.client.submit(task, *args, key=key, pure=False, priority=priority)
-        self.futures[node] = future
-        future.add_done_callback(lambda done: self.events.put(("task", node, done)))
-
-    def _future_of(self, node: Node) -> Any:
-        if node not in self.futures:
-            # From a checkpoint: sent when it is needed, and again should it be lost.
-            self.futures[node] = self.sender.send(self.work.done[node])
-        return self.futures[node]
-
-    # --- futures -----------------------------------------------------------------------------------------------
-
-    def _collect(self, root: Node) -> Part[T]:
+    def _collect(self, output: Node) -> None:
         from distributed import CancelledError
 
-        for _ in range(MAX_LOSSES):
-            try:
-                part: Part[T] = self.client.gather(self.futures[root], direct=self.engine.reaches_workers is True)
-                return part
-            except (CancelledError, OSError):
-                self._lost(root)
-                while root not in self.finished:
-                    self._hand_out()
-                    self._follow()
-        raise ClusterLost(f"{self._where(root)}: the result could not be fetched; run again to resume")
+        future = self.ready[output]
+        try:
+            self.ready[output] = self.client.gather(future, direct=self.watch.reaches_workers is True)
+        except (CancelledError, OSError):
+            del self.ready[output]
+            self._count_loss(output)
+        future.release()
 
-    def _forget(self, node: Node) -> None:
-        self.finished.discard(node)
-        future = self.futures.pop(node, None)
-        if future is not None:
-            future.release()
-        self.sender.release(node)
+    def _futures(self) -> list[Any]:
+        results = [result for result in self.ready.values() if hasattr(result, "release")]
+        return [*results, *self.flying.values(), *(future for futures in self.sent.values() for future in futures)]
+
+    # --- rows of this process ----------------------------------------------------------------------------------
+
+    def _send_rows(self, values: Any) -> Any:
+        future = self._send(values)
+        self._sending.append(future)
+        return future
+
+    def _send(self, value: Any) -> Any:
+        """Send a value straight to a worker; through the scheduler only where workers cannot be reached from here."""
+        watch = self.watch
+        for attempt in range(SEND_ATTEMPTS):
+            try:
+                direct = watch.reaches_workers is not False
+                future = self.client.scatter([value], direct=direct, hash=False, timeout=30)[0]
+            except (OSError, TimeoutError, KeyError):
+                # Either workers cannot be reached from here at all, or the one that was chosen has just died.
+                if watch.reaches_workers is None:
+                    watch.reaches_workers = False
+                watch.check()
+                time.sleep(0.1 * 2**attempt)
+            else:
+                if direct:
+                    watch.reaches_workers = True
+                return future
+        raise ClusterLost(
+            f"{self.work.stage}: rows cannot be sent to the workers; run again when the cluster is stable"
+        )
+
+
+def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+    """Return futures of the prepared blocks: neighbouring partitions on one worker, evenly by threads.
+
+    What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
+    memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
+    """
+    inputs = pass_inputs(work.spec.source, work.partitions, remote=True, send=None)
+    packed = pack(replace(work.spec, source=inputs.source))
+    (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
+    graphs: dict[str, Graph] = {}
+    places = _places(client, len(work.partitions))
+    for index in range(len(work.partitions)):
+        span = work.span(index)
+        key = (f"block-{work.token}", index)
+        argument = None if inputs.argument is None else inputs.argument(span)
+        graphs.setdefault(places[index], {})[key] = Task(key, cached, TaskRef(work.spec_key), span, argument)
+    futures = {}
+    for worker, graph in graphs.items():
+        keys = list(graph)
+        # The workers are a preference: when one is gone, any other will do.
+        results = client.get(
+            graph | _needed(inputs, graph), keys, workers=[worker], allow_other_workers=True, sync=False
+        )
+        futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
+    spec.release()
+    return futures
+
+
+def _places(client: Any, n_partitions: int) -> list[str]:
+    """Return the worker of each partition: as many to each as it has threads of all."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
+    return [slots[i * len(slots) // n_partitions] for i in range(n_partitions)]
+
+
+def _needed(inputs: Inputs, graph: Graph) -> Graph:
+    """Return the tasks of the inputs' graph that the tasks of another graph need."""
+    if not inputs.graph:
+        return {}
+    from dask.optimization import cull
+
+    whole, _ = cull({**inputs.graph, **graph}, list(graph))
+    return {key: task for key, task in whole.items() if key not in graph}
+
+
+def pack(value: Any) -> bytes:
+    """Return what all tasks of a pass share as bytes: packed once, and not unpacked by the scheduler."""
+    from cloudpickle import dumps
+
+    packed: bytes = dumps(value)
+    return packed
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """Reports partitions from a worker to the client, several at a time where they are done quickly.
+
+    Parameters
+    ----------
+    token : str
+        Of the pass.
+    """
+
+    token: str
+
+    def __call__(self, span: Span | None) -> None:
+        """Report a partition, or with None that something is done."""
+        from distributed import get_worker
+
+        now = time.monotonic()
+        with _lock:
+            partitions = _unreported.setdefault(self.token, [])
+            if span is not None:
+                partitions.append(span.partition)
+            if now - _reported.get(self.token, 0.0) < REPORT_SECONDS:
+                return
+            # What passes before this one did not report their clients know from the results.
+            _unreported.clear()
+            _reported.clear()
+            _reported[self.token] = now
+        get_worker().log_event(TOPIC, {"token": self.token, "partitions": partitions})
+
+
+_unreported: dict[str, list[int]] = {}
+_reported: dict[str, float] = {}
+_lock = threading.Lock()

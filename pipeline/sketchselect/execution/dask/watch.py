@@ -1,65 +1,64 @@
-"""Watching a cluster while a pass runs: nothing waits for ever, and failures say what the workers looked like."""
+"""A watch on a cluster while passes run: no wait is endless, and errors say what the workers looked like."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from typing import Any
 
+from sketchselect._text import format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
-from sketchselect.execution.progress import human_seconds
 from sketchselect.readers.byte_sizes import format_bytes
-
-if TYPE_CHECKING:
-    from sketchselect.execution.dask.engine import DaskEngine
 
 TOPIC = "sketchselect"
 """Where tasks report partitions."""
+
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say that they kill a worker for its memory: the exception that follows does not say so."""
 
 LOOK_SECONDS = 3.0
 """Time between two looks at the workers."""
 
 SILENT_SECONDS = 60.0
-"""A scheduler that has not answered for so long is lost."""
+"""A scheduler that has not answered for this long is lost."""
 
 SHOWN_WORKERS = 8
 
 Events = SimpleQueue[tuple[str, Any, Any]]
 
 _listeners: dict[str, list[Events]] = {}
+"""A client has one handler a topic; several passes may run with it at the same time."""
 _lock = threading.Lock()
 
 
 class ClusterWatch:
-    """Follows one pass.
+    """Follows the workers of a client, and what tasks report, for one pass at a time.
 
     Parameters
     ----------
-    engine : DaskEngine
-        Whose client is watched.
-    stage : str
-        Name of the pass, for messages.
-    stall_timeout : float
-        Seconds without any partition done that are too many.
-    events : queue
-        Told of partitions done inside long tasks ("partition") and of lost workers ("death").
+    client : distributed.Client
+        Whose cluster is watched.
+    worker_timeout : float
+        Seconds without any worker that are too many.
+    reaches_workers : bool or None
+        Whether this process can connect to the workers; None until that was tried.
     """
 
-    def __init__(self, engine: DaskEngine, stage: str, stall_timeout: float, events: Events) -> None:
-        self.engine = engine
-        self.client = engine.client
-        self.stage = stage
-        self.stall_timeout = stall_timeout
-        self.deaths = 0
-        self._events = events
-        self._began_kills = engine.memory_kills() if engine.memory_kills else 0
+    def __init__(self, client: Any, worker_timeout: float, reaches_workers: bool | None) -> None:
+        self.client = client
+        self.worker_timeout = worker_timeout
+        self.reaches_workers = reaches_workers
+        self.events: Events = SimpleQueue()
+        self.deaths = self.memory_kills = 0
+        self._stage, self._stall_timeout = "", 0.0
         self._last_progress = self._last_answer = time.monotonic()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
         self._memory: dict[str, int] = {}
         self._over = threading.Event()
-        _listen(self.client, events)
+        _listen(client, self.events)
         # A scheduler that hangs would hang whoever asks it, so another thread asks.
         self._thread = threading.Thread(target=self._look, name="sketchselect-watch", daemon=True)
         self._thread.start()
@@ -68,7 +67,16 @@ class ClusterWatch:
         """Stop watching."""
         self._over.set()
         self._thread.join(timeout=1)
-        _unlisten(self.client, self._events)
+        _unlisten(self.client, self.events)
+
+    def begin(self, stage: str, stall_timeout: float) -> None:
+        """Begin with a pass: its name for messages, and the seconds without any partition done that are too many."""
+        self._stage, self._stall_timeout = stage, stall_timeout
+        self.deaths = self.memory_kills = 0
+        with contextlib.suppress(Empty):
+            while True:  # what happened since the last pass
+                self.events.get_nowait()
+        self.progressed()
 
     def progressed(self) -> None:
         """A partition, or a merge, is done."""
@@ -79,14 +87,14 @@ class ClusterWatch:
         self.require_scheduler()
         now = time.monotonic()
         empty = self._without_workers
-        if empty is not None and now - empty > self.engine.worker_timeout:
+        if empty is not None and now - empty > self.worker_timeout:
             raise NoWorkers(
-                f"{self.stage}: the cluster has had no workers for {human_seconds(now - empty)}; start some, "
+                f"{self._stage}: the cluster has had no workers for {format_seconds(now - empty)}; start some, "
                 "then run the same command again"
             )
-        if now - self._last_progress > self.stall_timeout:
+        if now - self._last_progress > self._stall_timeout:
             raise Stalled(
-                f"{self.stage}: no partition was finished in {human_seconds(self.stall_timeout)} ({self.table()}); "
+                f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
                 "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
                 "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
             )
@@ -96,7 +104,7 @@ class ClusterWatch:
         silent = time.monotonic() - self._last_answer
         if self.client.status != "running" or silent > SILENT_SECONDS:
             raise ClusterLost(
-                f"{self.stage}: the scheduler went away or does not answer; finished checkpoints are kept, "
+                f"{self._stage}: the scheduler went away or does not answer; finished checkpoints are kept, "
                 "running the same command again resumes"
             )
 
@@ -119,13 +127,9 @@ class ClusterWatch:
         seen = self._memory.get(last.address)
         limit = format_bytes(last.memory_limit) if last.memory_limit else "none"
         memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
-        kills = self.engine.memory_kills() - self._began_kills if self.engine.memory_kills else None
-        if kills:
-            cause = f"{kills} of them were killed for exceeding the memory limit"
-        elif kills == 0:
-            cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
-        else:
-            cause = "likely memory, or a crash of native code"
+        cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
+        if self.memory_kills:
+            cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
         return PartitionCrash(
             f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
             "threads per worker, or raise memory_limit; finished checkpoints are kept"
@@ -133,6 +137,8 @@ class ClusterWatch:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
+            if self.client.status == "closed":
+                return
             try:
                 workers = self.client.scheduler_info(n_workers=-1)["workers"]
             except Exception:
@@ -154,34 +160,33 @@ def _memory_of(info: dict[str, Any]) -> int:
 
 def _listen(client: Any, events: Events) -> None:
     with _lock:
-        known = _listeners.setdefault(client.id, [])
-        known.append(events)
-        if len(known) > 1:
+        listeners = _listeners.setdefault(client.id, [])
+        listeners.append(events)
+        if len(listeners) > 1:
             return
 
-    def tell(event: tuple[str, Any, Any]) -> None:
+    def hand_on(event: tuple[str, Any, Any]) -> None:
         for queue in list(_listeners.get(client.id, ())):
             queue.put(event)
-
-    def on_partition(event: tuple[float, Any]) -> None:
-        tell(("partition", event[1]["run"], event[1]["partition"]))
 
     def on_any(event: tuple[float, Any]) -> None:
         message = event[1]
         if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
-            tell(("death", message.get("worker"), None))
+            hand_on(("death", message.get("worker"), None))
 
-    client.subscribe_topic(TOPIC, on_partition)
+    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partitions"])))
+    client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
     client.subscribe_topic("all", on_any)
 
 
 def _unlisten(client: Any, events: Events) -> None:
     with _lock:
-        known = _listeners.get(client.id, [])
-        known.remove(events)
-        if known:
+        listeners = _listeners.get(client.id, [])
+        if events in listeners:
+            listeners.remove(events)
+        if listeners:
             return
         _listeners.pop(client.id, None)
-    if client.status == "running":
-        for topic in (TOPIC, "all"):
+    for topic in (TOPIC, MEMORY_TOPIC, "all"):
+        with contextlib.suppress(Exception):  # the scheduler may be gone, or going away
             client.unsubscribe_topic(topic)

@@ -1,4 +1,4 @@
-"""What runs inside a task: read, summarise, merge, and say which partition it was when that fails. Pure functions."""
+"""The tasks of a pass: pure functions that read, summarise and merge, and name the partition where one fails."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
-from sketchselect.execution.checkpoints.files import write_node
-from sketchselect.execution.source import Block, Source
+from sketchselect.execution.cached import CachedBlock
+from sketchselect.execution.checkpoints.files import read_node, write_node
+from sketchselect.execution.source import Block, Rows, Source
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -19,177 +20,172 @@ T = TypeVar("T")
 FIRST_PAUSE = 0.2
 """Seconds before a read is tried again; four times longer each time."""
 
-Tick = Callable[[int], None]
-"""Called with the bytes of each partition that is done; may raise to stop the task."""
+Report = Callable[["Span | None"], object]
+"""Called after every partition, and with None after every merge; may raise to stop the task."""
+
+
+class Span(NamedTuple):
+    """A partition: its index, its rows, and their bytes as stored."""
+
+    partition: int
+    start: int
+    stop: int
+    nbytes: int
 
 
 @dataclass(frozen=True)
-class Recipe(Generic[T]):
-    """What all tasks of a pass share.
+class SaveRequest:
+    """Where finished nodes are saved: those over this many bytes of data, or this much work not saved yet."""
 
-    Parameters
-    ----------
-    source : Source
-        Where blocks come from.
-    leaf : callable
-        Block -> state; pure.
-    merge : callable
-        (state, state) -> state; pure, changes neither.
-    retries : int
-        How often a failed read is tried again.
-    """
+    directory: str
+    min_nbytes: float
+    min_seconds: float
+
+
+@dataclass(frozen=True)
+class PassSpec(Generic[T]):
+    """What all tasks of a pass share; `leaf` makes a state of a block, `merge` one of two, and neither changes any."""
 
     source: Source
     leaf: Callable[[Block], T]
     merge: Callable[[T, T], T]
     retries: int = 2
+    saving: SaveRequest | None = None
+    report: Report | None = None
 
 
-@dataclass(frozen=True)
-class SaveOrder:
-    """Where, and when, a finished node is kept (see `checkpoint`).
+class SavedName(NamedTuple):
+    """The name of a node in a checkpoint, and for a leaf the identity of its rows when the pass began."""
 
-    Parameters
-    ----------
-    directory, name : str
-        Folder of the checkpoint, and name of the node in it. Without a folder it is kept on the shelf alone.
-    always : bool
-        Whether its size alone makes it worth keeping.
-    min_seconds : float
-        Work not kept yet that makes it worth keeping.
-    start, stop : int
-        The node's rows.
-    identity : str or None
-        Identity of these rows when the pass began: a node whose rows have changed since is not kept. None: not checked.
-    durable : bool
-        Whether the file has to outlive this run.
-    handed_on : bool
-        Whether the node above needs the state; otherwise it gets None.
-    shelf : dict or None
-        Where the state itself is put under its name, by engines whose tasks run in this process.
-    """
-
-    directory: str
     name: str
-    always: bool
-    min_seconds: float
-    start: int
-    stop: int
-    identity: str | None
-    durable: bool = True
-    handed_on: bool = True
-    shelf: dict[str, Any] | None = None
+    rows: str | None = None
 
 
 @dataclass(frozen=True)
 class Part(Generic[T]):
-    """The state of a node, and the account of how it came about.
-
-    Parameters
-    ----------
-    value : object
-        The state.
-    rows, dropped, nbytes : int
-        Rows read, rows left out, bytes as stored, all without what a checkpoint already held.
-    unsaved_seconds : float
-        Work below this node that no checkpoint holds.
-    n_saved : int
-        Checkpoints written below this node.
-    notes : tuple of str
-        What the user should be told.
-    """
+    """The state of a node, and the account of how it came about."""
 
     value: T
     rows: int = 0
+    """Rows read; what a checkpoint already held is not counted in the first five."""
     dropped: int = 0
     nbytes: int = 0
     unsaved_seconds: float = 0.0
     n_saved: int = 0
+    covered: int = 0
+    """Bytes as stored of all rows below."""
+    unchanged: bool = True
+    """Whether the rows below are those that the names of the nodes promise."""
     notes: tuple[str, ...] = ()
 
     def __sizeof__(self) -> int:
-        # What a scheduler goes by when it decides where to merge.
+        # The size by which Dask decides where to merge.
         return object.__sizeof__(self) + int(getattr(self.value, "nbytes", 0))
 
 
 def run_leaf(
-    recipe: Recipe[T],
-    first: int,
-    spans: Sequence[tuple[int, int]],
-    order: SaveOrder | None = None,
-    tick: Tick | None = None,
+    spec: PassSpec[T],
+    spans: Sequence[Span],
+    rows: Rows | CachedBlock | None = None,
+    before: Part[T] | None = None,
+    name: SavedName | None = None,
 ) -> Part[T]:
-    """Return the state of consecutive partitions folded in order; `first` is the index of the first of them."""
+    """Return the state of consecutive partitions of a leaf folded in order.
+
+    `rows` is what is there already of a single partition, `before` the fold of the leaf's partitions before these, and
+    `name` that of the leaf in the checkpoint, where these are its last partitions.
+    """
     began = time.perf_counter()
-    source = recipe.source
-    state: T | None = None
-    dropped = nbytes = 0
+    source = spec.source
+    state = None if before is None else before.value
+    dropped = 0
     with one_blas_thread():
-        for index, (start, stop) in enumerate(spans, first):
-            with _named(source, index, start, stop):
-                block = read_block(source, start, stop, recipe.retries)
-                value = recipe.leaf(block)
+        for span in spans:
+            with _named(source, span.partition, span.start, span.stop):
+                block = _block(spec, span, rows)
+                value = spec.leaf(block)
                 dropped += block.n_dropped
                 del block
-                state = value if state is None else recipe.merge(state, value)
+                state = value if state is None else spec.merge(state, value)
                 del value
-            read = source.matrix.stored_nbytes(start, stop)
-            nbytes += read
-            if tick is not None:
-                tick(read)
-    rows = spans[-1][1] - spans[0][0]
+            if spec.report is not None:
+                spec.report(span)
     assert state is not None
-    part = Part(state, rows, dropped, nbytes, time.perf_counter() - began)
-    return kept(part, order, source)
+    nbytes = sum(span.nbytes for span in spans)
+    start, stop = spans[0].start, spans[-1].stop
+    same = name is None or name.rows is None or source.matrix.identity(start, stop) == name.rows
+    seconds = time.perf_counter() - began
+    part = Part(state, stop - start, dropped, nbytes, seconds, covered=nbytes, unchanged=same)
+    return save_if_due(part if before is None else _sum([before, part], state), spec.saving, name)
 
 
 def run_merge(
-    recipe: Recipe[T], parts: Sequence[Part[T]], rows: tuple[int, int], order: SaveOrder | None = None
+    spec: PassSpec[T], parts: Sequence[Part[T]], rows: tuple[int, int], name: SavedName | None = None
 ) -> Part[T]:
-    """Return the states of some nodes merged in order; `rows` is what they cover, for messages."""
+    """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     began = time.perf_counter()
     state = parts[0].value
-    with one_blas_thread(), _named(recipe.source, None, *rows):
+    with one_blas_thread(), _named(spec.source, None, *rows):
         for part in parts[1:]:
-            state = recipe.merge(state, part.value)
-    part = Part(
-        state,
-        sum(p.rows for p in parts),
-        sum(p.dropped for p in parts),
-        sum(p.nbytes for p in parts),
-        sum(p.unsaved_seconds for p in parts) + time.perf_counter() - began,
-        sum(p.n_saved for p in parts),
-        tuple(dict.fromkeys(note for p in parts for note in p.notes)),
-    )
-    return kept(part, order, recipe.source)
+            state = spec.merge(state, part.value)
+    if spec.report is not None:
+        spec.report(None)
+    whole = _sum(parts, state)
+    whole = replace(whole, unsaved_seconds=whole.unsaved_seconds + time.perf_counter() - began)
+    return save_if_due(whole, spec.saving, name)
 
 
-def read_block(source: Source, start: int, stop: int, retries: int) -> Block:
+def sum_accounts(parts: Sequence[Part[Any]]) -> Part[None]:
+    """Return the account of some nodes together, without a state: for nodes above those whose states are needed."""
+    return _sum(parts, None)
+
+
+def cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
+    """Return the prepared block of one partition, which stays where it was read."""
+    with one_blas_thread(), _named(spec.source, span.partition, span.start, span.stop):
+        return CachedBlock.of(_block(spec, span, rows))
+
+
+def load_part(path: str, covered: int, dropped: int) -> Part[Any]:
+    """Return a node that a checkpoint holds."""
+    return Part(read_node(path), dropped=dropped, covered=covered)
+
+
+def _block(spec: PassSpec[Any], span: Span, rows: Rows | CachedBlock | None) -> Block:
+    if isinstance(rows, CachedBlock):
+        return rows.aligned()
+    return read_block(spec.source, span.start, span.stop, spec.retries, rows)
+
+
+def read_block(source: Source, start: int, stop: int, retries: int, rows: Rows | None = None) -> Block:
     """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
     for attempt in range(retries):
         try:
-            return source.block(start, stop)
+            return source.block(start, stop, rows)
         except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
             raise
         except (OSError, ChunkReadError):
             time.sleep(FIRST_PAUSE * 4**attempt)
-    return source.block(start, stop)
+    return source.block(start, stop, rows)
 
 
-def kept(part: Part[T], order: SaveOrder | None, source: Source) -> Part[T]:
-    """Keep a node where it is worth it. A run never fails because a checkpoint could not be written."""
-    if order is None or not (order.always or part.unsaved_seconds >= order.min_seconds):
+def save_if_due(part: Part[T], saving: SaveRequest | None, name: SavedName | None) -> Part[T]:
+    """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
+    if saving is None or name is None or not part.unchanged:
         return part
-    if order.identity is not None and source.matrix.identity(order.start, order.stop) != order.identity:
+    if part.covered < saving.min_nbytes and part.unsaved_seconds < saving.min_seconds:
         return part
-    if order.shelf is not None:
-        order.shelf[order.name] = part.value
-    if order.directory:
-        note = write_node(part.value, order.directory, order.name, durable=order.durable)
-        if note is not None:
-            return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
-        part = replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
-    return part if order.handed_on else replace(part, value=cast(T, None))
+    note = write_node(part.value, saving.directory, name.name)
+    if note is not None:
+        return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
+    return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
+
+
+def _sum(parts: Sequence[Part[Any]], value: Any) -> Part[Any]:
+    counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
+    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
 
 
 class _named:
@@ -210,13 +206,13 @@ class _named:
             return  # a real Ctrl-C: signals reach the main thread only
         if isinstance(error, SketchSelectError):
             # Readers begin with the address too; once is enough.
-            said = str(error).removeprefix(f"{self.address}: ")
-            raise _same_kind(error, f"{self.where}: {said}") from error
+            message = str(error).removeprefix(f"{self.address}: ")
+            raise _same_kind(error, f"{self.where}: {message}") from error
         raise PartitionFailed(f"{self.where}: {_without_values(error)}") from error
 
 
 class Stopped(BaseException):
-    """Raised by a tick to end a task that nobody waits for any more."""
+    """Raised by a report to end a task whose result nobody needs any more."""
 
 
 def _same_kind(error: SketchSelectError, message: str) -> SketchSelectError:

@@ -1,7 +1,7 @@
-"""The plan of a pass: a tree over partition indices, fixed by their number and the size of a state alone.
+"""The merge tree of a pass, over partition indices: fixed by their number and the size of a state alone.
 
-Who computes a node, and when, is the engine's business; in which order its children are merged is decided here. That
-is why every engine, any number of workers and any resumed run give the same bits.
+Who computes a node, and when, is up to Dask; in which order its children are merged is decided here. That is why every
+engine, any number of workers and any resumed run give the same bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class MergeTree:
     """A fixed tree over `n_partitions` partitions.
 
     Node (level, i) covers partitions ``i * w`` to ``min((i + 1) * w, n_partitions)``, ``w = chain * fan_in**level``:
@@ -47,8 +47,8 @@ class Plan:
 
     Examples
     --------
-    >>> plan = Plan(n_partitions=10, chain=1, fan_in=8)
-    >>> plan.root, plan.children(plan.root)[-1], plan.partitions(Node(1, 1))
+    >>> tree = MergeTree(n_partitions=10, chain=1, fan_in=8)
+    >>> tree.root, tree.children(tree.root)[-1], tree.partitions(Node(1, 1))
     (Node(level=2, place=0), Node(level=1, place=1), range(8, 10))
     """
 
@@ -95,9 +95,9 @@ class Plan:
             node = below[0]
         return node
 
-    def post_order(self, skip: Container[Node] = frozenset()) -> Iterator[Node]:
-        """Yield the nodes, children before parents and left before right, without those in `skip` and what is below."""
-        stack = [(self.root, False)]
+    def post_order(self, root: Node | None = None, skip: Container[Node] = frozenset()) -> Iterator[Node]:
+        """Yield the nodes of a subtree, children before parents and left before right; none in or below `skip`."""
+        stack = [(self.root if root is None else root, False)]
         while stack:
             node, ready = stack.pop()
             if node in skip:
@@ -109,9 +109,22 @@ class Plan:
                 stack.append((node, True))
                 stack.extend((child, False) for child in reversed(below))
 
+    def subtrees(self, most_leaves: int) -> list[Node]:
+        """Return the roots of the largest full subtrees of at most so many leaves, from left to right.
 
-def make_plan(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> Plan:
-    """Return the plan: a pure function of the partitions' number and size and of the size of a state.
+        Examples
+        --------
+        >>> MergeTree(100, fan_in=8).subtrees(most_leaves=20)[-2:]
+        [Node(level=1, place=11), Node(level=1, place=12)]
+        """
+        level = 0
+        while self.fan_in ** (level + 1) <= most_leaves and level < self.depth:
+            level += 1
+        return [self._shortened(Node(level, i)) for i in range(-(-self.n_leaves // self.fan_in**level))]
+
+
+def make_tree(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> MergeTree:
+    """Return the tree: a pure function of the partitions' number and size and of the size of a state.
 
     Parameters
     ----------
@@ -125,4 +138,4 @@ def make_plan(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -
     """
     chain = max(1, -(-CHAIN_RATIO * state_nbytes // max(partition_nbytes, 1)))
     fan_in = FAN_IN if state_nbytes <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN
-    return Plan(n_partitions, chain, fan_in)
+    return MergeTree(n_partitions, chain, fan_in)

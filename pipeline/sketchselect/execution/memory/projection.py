@@ -1,15 +1,15 @@
-"""What a pass will need in memory, said before it starts."""
+"""The projected memory of a pass, stated before it starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from sketchselect import prepare
 from sketchselect.errors import WillNotFit
-from sketchselect.execution.engine import Engine
-from sketchselect.execution.graph.tree import Plan
+from sketchselect.execution.graph.tree import MergeTree
 from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.byte_sizes import format_bytes
@@ -26,7 +26,15 @@ SPLIT_FACTOR = 3.0
 dense (a quarter full at least), the others are sorted by column."""
 
 SENT_AHEAD = 4
-"""Leaves per task whose rows, of a matrix in the client's memory, may be on a worker."""
+"""Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
+
+
+class Slots(Protocol):
+    """What the projection has to know of an engine."""
+
+    kind: str
+    n_slots: int
+    slots_per_process: int
 
 
 @dataclass(frozen=True)
@@ -43,27 +51,27 @@ class Projection:
         States being made and waiting to be merged.
     working : int
         Kernels' working memory.
-    held : int
-        What the caller of the pass holds in this process meanwhile, where tasks run in it.
+    caller : int
+        Results that the caller of the pass has in this process meanwhile, where tasks run in it.
     """
 
     process: int
     reading: int
     states: int
     working: int
-    held: int = 0
+    caller: int = 0
 
     @property
     def nbytes(self) -> int:
         """The sum."""
-        return self.process + self.reading + self.states + self.working + self.held
+        return self.process + self.reading + self.states + self.working + self.caller
 
     def sentence(self) -> str:
         """Return the projection in words."""
-        held = f"{format_bytes(self.held)} for the result, " if self.held else ""
+        caller = f"{format_bytes(self.caller)} for the result, " if self.caller else ""
         return (
             f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
-            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {held}"
+            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {caller}"
             f"{format_bytes(self.process)} for the process itself"
         )
 
@@ -71,22 +79,22 @@ class Projection:
 def projection(
     source: Source,
     partitions: Partitions,
-    plan: Plan,
+    tree: MergeTree,
     *,
     state_nbytes: int,
     working_nbytes: int,
-    engine: Engine,
-    held_nbytes: int = 0,
+    engine: Slots,
+    caller_nbytes: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
     matrix = source.matrix
     if source.is_sparse:
         return Projection(
             process=PROCESS_NBYTES,
-            reading=int(engine.slots_per_process * _sparse_reading(source, partitions, plan, engine)),
-            states=_states(plan, engine, state_nbytes),
-            working=int(engine.slots_per_process * working_nbytes) + _held_by_steps(source),
-            held=held_nbytes if engine.kind != "dask" else 0,
+            reading=int(engine.slots_per_process * _sparse_reading(source, partitions, engine)),
+            states=_states(tree, engine, state_nbytes),
+            working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
+            caller=caller_nbytes if engine.kind != "dask" else 0,
         )
     n_columns = matrix.shape[1]
     rows = max(stop - start for start, stop in zip(partitions.edges, partitions.edges[1:], strict=False))
@@ -103,30 +111,30 @@ def projection(
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
     if matrix.in_memory and engine.kind == "dask":
-        # Rows are sent for whole leaves, and for a few leaves ahead.
-        reading += SENT_AHEAD * plan.chain * rows * n_columns * matrix.dtype.itemsize
+        # Rows are sent for a few partitions ahead.
+        reading += SENT_AHEAD * rows * n_columns * matrix.dtype.itemsize
     return Projection(
         process=PROCESS_NBYTES,
         reading=int(engine.slots_per_process * reading),
-        states=_states(plan, engine, state_nbytes),
-        working=int(engine.slots_per_process * working_nbytes) + _held_by_steps(source),
-        held=held_nbytes if engine.kind != "dask" else 0,
+        states=_states(tree, engine, state_nbytes),
+        working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
+        caller=caller_nbytes if engine.kind != "dask" else 0,
     )
 
 
-def _states(plan: Plan, engine: Engine, state_nbytes: int) -> int:
+def _states(tree: MergeTree, engine: Slots, state_nbytes: int) -> int:
     """Return the bytes of states: a task folds two into a third; beside, the left siblings on every level wait."""
-    waiting = min(plan.n_leaves, plan.depth * (plan.fan_in - 1) + engine.n_slots)
+    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + engine.n_slots)
     return int((3 * engine.slots_per_process + waiting) * state_nbytes)
 
 
-def _held_by_steps(source: Source) -> int:
-    """Return the bytes of what prepare steps hold in a process, once for all its tasks: statistics, random numbers."""
+def _step_nbytes(source: Source) -> int:
+    """Return the bytes of statistics and random numbers of prepare steps, once for all tasks of a process."""
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     return sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
 
 
-def _sparse_reading(source: Source, partitions: Partitions, plan: Plan, engine: Engine) -> float:
+def _sparse_reading(source: Source, partitions: Partitions, engine: Slots) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     offsets = source.matrix.entry_offsets
     assert offsets is not None
@@ -137,7 +145,7 @@ def _sparse_reading(source: Source, partitions: Partitions, plan: Plan, engine: 
     if source.columns is not None:
         nbytes += 8 * rows * len(source.columns)
     if source.matrix.in_memory and engine.kind == "dask":
-        nbytes += SENT_AHEAD * plan.chain * ENTRY_NBYTES * entries
+        nbytes += SENT_AHEAD * ENTRY_NBYTES * entries
     return nbytes
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import SourceError
 from sketchselect.location import Location
 from sketchselect.readers.zarr.metadata import parse_metadata
@@ -93,9 +93,8 @@ def find_node(root: Node | None, location: Location, key: str | None, groups: Co
         below = root.child(key)
         if below is None:
             arrays = list_arrays(root)
-            close = difflib.get_close_matches(key, arrays, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"arrays there: {_listed(arrays) or 'none'}"
-            raise SourceError(f"{location.address}: no array {key!r:.80} in this group; {hint}")
+            hint = did_you_mean(key, arrays, f"; arrays there: {_listed(arrays) or 'none'}")
+            raise SourceError(f"{location.address}: no array {key!r:.80} in this group{hint}")
         node = below
     if node.kind == "array" or node.encoding in groups:
         return node

@@ -1,1 +1,1 @@
-"""The data of the report page."""
+"""Data of the report page."""

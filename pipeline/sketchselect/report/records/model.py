@@ -1,4 +1,4 @@
-"""What a run left behind of a fitted model, as plain data."""
+"""Record of a fitted model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.records.shapes import require_shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -20,11 +21,11 @@ class ModelRecord:
     task : str
         "regression" or "classification".
     outputs : sequence of str
-        What each output of the model is.
+        Names of the outputs.
     terms : sequence of str
         The listed terms of the model, strongest first: a column's number or name, or a product of columns.
     coefficients : array (n_listed, n_outputs)
-        Of the listed terms, in units of the data.
+        Coefficients of the listed terms, in units of the data.
     strengths : array (n_listed,)
         Coefficients of the standardised terms (norms of several targets'): comparable with one another.
     intercepts : array (n_outputs,)
@@ -32,15 +33,15 @@ class ModelRecord:
     n_terms : int
         Terms of the model, listed or not.
     chosen_by : str
-        What decided for this model.
+        Rule that this model was chosen by.
     explained, explained_held_out : float or None
         Share of the target's variance that the model explains on the rows it was fitted to, and on held-out folds.
     parameter : str
-        "alpha" or "n_features": what tells the models of the path apart.
+        "alpha" or "n_features": the parameter that varies along the path.
     values, sizes : array (m,)
         That parameter, and the number of terms, of each model of the path.
     chosen : int
-        The model that was taken.
+        Index of the chosen model.
     path_terms : sequence of str
         Terms followed along the path, strongest first.
     path_lines : array (m, n_followed)
@@ -54,7 +55,7 @@ class ModelRecord:
     cv_rule : str
         "min" or "1se".
     expanded : bool
-        Terms are squares and products of columns too, not columns alone.
+        Whether terms include squares and products of columns.
 
     Raises
     ------
@@ -90,18 +91,11 @@ class ModelRecord:
         m, n, q = len(np.asarray(self.values)), len(self.terms), len(self.outputs)
         if not 0 <= self.chosen < m:
             raise BadParameter(f"report: model.chosen is {self.chosen}, the path has {m} models")
-        shapes = [
-            ("sizes", self.sizes, (m,)),
-            ("strengths", self.strengths, (n,)),
-            ("intercepts", self.intercepts, (q,)),
-            ("coefficients", self.coefficients, (n, q)),
-            ("cv_mean", self.cv_mean, (m,)),
-            ("cv_error", self.cv_error, (m,)),
-            *((f"criteria[{name!r}]", values, (m,)) for name, values in self.criteria.items()),
-        ]
+        require_shape("model.strengths", self.strengths, (n,))
+        require_shape("model.intercepts", self.intercepts, (q,))
+        require_shape("model.coefficients", self.coefficients, (n, q))
         if len(self.path_terms):
-            shapes.append(("path_lines", self.path_lines, (m, len(self.path_terms))))
-        for name, values, expected in shapes:
-            # An empty table read back from a file has lost its width.
-            if values is not None and np.shape(values) != expected and np.size(np.empty(expected)):
-                raise BadParameter(f"report: model.{name} has shape {np.shape(values)}, expected {expected}")
+            require_shape("model.path_lines", self.path_lines, (m, len(self.path_terms)))
+        curves = {"sizes": self.sizes, "cv_mean": self.cv_mean, "cv_error": self.cv_error, **self.criteria}
+        for name, values in curves.items():
+            require_shape(f"model.{name}", values, (m,))

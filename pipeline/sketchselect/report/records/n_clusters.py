@@ -1,4 +1,4 @@
-"""What is known of each number of clusters in a range, as plain data."""
+"""Record of a range of numbers of clusters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ClusterCountRecord:
     n_clusters : sequence of int
         The numbers, ascending.
     objectives : sequence of float
-        Objective of the best clustering found for each, over all rows.
+        Objective of the best clustering for each, over all rows.
     lower_bounds : sequence of float
         No clustering into that many clusters has a smaller objective.
     stability : sequence of float
         Mean adjusted Rand index between clusterings from different seeds.
     sentence : str
-        What is recommended, and by which rule.
+        The recommendation and its rule.
     n_seeds, n_sampled : int
         Seeds for each number, and rows of the coreset they were compared on.
     recommended : int or None

@@ -1,4 +1,4 @@
-"""How ranks of columns changed along the rows, as plain data."""
+"""Record of a timeline: ranks of columns along the rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
+from sketchselect.report.records.shapes import require_shape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,7 +31,7 @@ class TimelineRecord:
     n_risen : int
         How many of them rose.
     ranks : array (n_points, n_shown)
-        Their places, 1 for the best score; NaN where a point has no scores.
+        Their ranks, 1 for the best score; NaN where a point has no scores.
     window : int or None
         Rows that count at each point; None for all since the first.
     half_life : float or None
@@ -57,10 +58,7 @@ class TimelineRecord:
         t, m = len(np.asarray(self.rows)), len(self.names)
         if t == 0:
             raise BadParameter("report: timeline has no points")
-        if np.shape(self.n_selected) != (t,):
-            raise BadParameter(f"report: timeline.n_selected has shape {np.shape(self.n_selected)}, expected {(t,)}")
-        # An empty table read back from a file has lost its width.
-        if m and np.shape(self.ranks) != (t, m):
-            raise BadParameter(f"report: timeline.ranks has shape {np.shape(self.ranks)}, expected {(t, m)}")
+        require_shape("timeline.n_selected", self.n_selected, (t,))
+        require_shape("timeline.ranks", self.ranks, (t, m))
         if not 0 <= self.n_risen <= m:
             raise BadParameter(f"report: timeline.n_risen is {self.n_risen} of {m} columns shown")

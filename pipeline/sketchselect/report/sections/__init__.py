@@ -1,1 +1,1 @@
-"""The figures and tables of the report page."""
+"""Figures and tables of the report page."""

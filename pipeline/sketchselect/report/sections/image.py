@@ -1,4 +1,4 @@
-"""Images: where the columns are the pixels of a picture, the score of each pixel and the selected ones."""
+"""Images of the columns as pixels: the score of each pixel, and the selected pixels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LARGEST_SIDE = 256
 
 
 @dataclass(frozen=True)
-class PixelImages:
-    """Two ``data:`` images of equal shape, the range of the scores, and the factor by which they were made smaller."""
+class ScoreImages:
+    """Two ``data:`` images of equal shape, the range of the scores, and the factor by which the images are reduced."""
 
     scores: str
     mask: str
@@ -26,7 +26,7 @@ class PixelImages:
     reduction: int
 
 
-def draw_pixels(scores: Floats, support: Array, shape: Sequence[int]) -> PixelImages:
+def draw_images(scores: Floats, support: Array, shape: Sequence[int]) -> ScoreImages:
     """Return heat map and mask; a pixel with several channels, or a block of pixels, shows its highest score."""
     height, width, channels = (*shape, 1)[:3] if len(shape) == 2 else tuple(shape)
     finite = np.where(np.isfinite(scores), scores, -np.inf)
@@ -43,7 +43,7 @@ def draw_pixels(scores: Floats, support: Array, shape: Sequence[int]) -> PixelIm
     indexes = np.where(np.isfinite(heat), 1 + np.rint(254 * level), 0).astype(np.uint8)
     palette = np.vstack([np.zeros((1, 4), dtype=np.uint8), drawing.ramp(255)])
     two = np.array([[0, 0, 0, 0], [0x3F, 0x90, 0xDA, 255]], dtype=np.uint8)
-    return PixelImages(
+    return ScoreImages(
         drawing.png(indexes, palette),
         drawing.png(mask.astype(np.uint8), two),
         lowest,

@@ -1,4 +1,4 @@
-"""Figures and tables of a fitted model: its coefficients, the path it was chosen from, and what decided."""
+"""Figures and tables of a fitted model: coefficients, regularisation path, cross-validation, criteria."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.model import ModelRecord
-from sketchselect.report.text import clean, count, number, percent
+from sketchselect.report.text import as_numbers, clean, count, number, percent
 
 MAX_TERMS = 100
 MAX_OUTPUTS = 4
@@ -26,14 +26,14 @@ _HUGE = 1e100
 
 
 def model_section(model: ModelRecord) -> Mapping[str, Any]:
-    """Return everything the page's sections on a model are filled with."""
+    """Return the content of the page's sections on a model."""
     return {
         "sentence": describe_model(model),
         "outputs": [clean(name) for name in model.outputs[:MAX_OUTPUTS]],
         "outputs_left_off": max(0, len(model.outputs) - MAX_OUTPUTS),
         "terms": term_rows(model),
         "n_terms": model.n_terms,
-        "intercepts": [number(float(b)) for b in _array(model.intercepts)[:MAX_OUTPUTS]],
+        "intercepts": [number(float(b)) for b in as_numbers(model.intercepts)[:MAX_OUTPUTS]],
         "path": path_figure(model),
         "validation": validation_figure(model),
         "criteria": criteria_rows(model),
@@ -51,40 +51,43 @@ def _words(model: ModelRecord) -> str:
     return f"{_word(model)}s"
 
 
+def _counted(model: ModelRecord, n_terms: float) -> str:
+    return f"{count(n_terms)} {_word(model) if n_terms == 1 else _words(model)}"
+
+
 def describe_model(model: ModelRecord) -> str:
-    """Return what was chosen, out of what, and by what."""
-    m, i = len(_array(model.values)), model.chosen
-    of_one = f"{count(model.n_terms)} {_word(model) if model.n_terms == 1 else _words(model)}"
-    text = f"The model has {of_one}; it was chosen by {clean(model.chosen_by)}"
+    """Return the size of the model and the rule that chose it."""
+    m, i = len(as_numbers(model.values)), model.chosen
+    text = f"The model has {_counted(model, model.n_terms)}; it was chosen by {clean(model.chosen_by)}"
     if m > 1:
         text += f" from {count(m)} models of growing size"
     if model.parameter == "alpha":
-        text += f", at a regularisation strength (alpha) of {number(float(_array(model.values)[i]))}"
+        text += f", at a regularisation strength (alpha) of {number(float(as_numbers(model.values)[i]))}"
     return text + "."
 
 
 def headline_of(model: ModelRecord, n_columns: int) -> tuple[str, str]:
-    """Return the page's first statement and explanation for a run that ends with a model."""
+    """Return the statement and the explanation at the top of the page for a run that ends with a model."""
     one = model.n_terms == 1
-    size = f"{count(model.n_terms)} of {count(n_columns)} columns"
-    if model.expanded:
-        size = f"{count(model.n_terms)} {'term' if one else 'terms'} of {count(n_columns)} columns"
+    size = f"{_counted(model, model.n_terms) if model.expanded else count(model.n_terms)} of {count(n_columns)} columns"
     if model.task == "classification":
         outputs = "two classes" if len(model.outputs) == 1 else f"{count(len(model.outputs))} classes"
         return f"{size} {'tells' if one else 'tell'} the {outputs} apart", describe_model(model)
-    share, where = model.explained_held_out, "of the target’s variance in rows that were held out"
+    share, where = model.explained_held_out, "of the target’s variance in held-out rows"
     if share is None:
         share, where = model.explained, "of the target’s variance in these rows"
     if share is None:
-        return f"{size} chosen for the target", "The target does not vary: there is nothing to explain."
+        return f"{size} chosen for the target", "The target does not vary, so there is nothing to explain."
     verb = "explains" if one else "explain"
     return f"{size} {verb} {percent(max(share, 0.0))} {where}", describe_model(model)
 
 
 def term_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
-    """Return the listed terms: place, name, coefficients, and the strength with its bar (left of 0: negative)."""
-    strengths = _array(model.strengths)[:MAX_TERMS]
-    coefficients = _array(model.coefficients).reshape(len(model.terms), len(model.outputs))[:MAX_TERMS, :MAX_OUTPUTS]
+    """Return the listed terms: name, coefficients, and the strength with its bar."""
+    strengths = as_numbers(model.strengths)[:MAX_TERMS]
+    coefficients = as_numbers(model.coefficients).reshape(len(model.terms), len(model.outputs))[
+        :MAX_TERMS, :MAX_OUTPUTS
+    ]
     most = float(np.abs(strengths).max(initial=0.0))
     return [
         {
@@ -99,12 +102,12 @@ def term_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
 
 
 def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
-    """Return for each criterion (and for cross-validation) the model it is smallest for, and the chosen one's value."""
-    sizes = _array(model.sizes)
+    """Return for each criterion, and for cross-validation, the best model and the value of the chosen one."""
+    sizes = as_numbers(model.sizes)
     rows = []
-    curves = {name.upper(): _array(values) for name, values in model.criteria.items()}
+    curves = {name.upper(): as_numbers(values) for name, values in model.criteria.items()}
     if model.cv_mean is not None:
-        curves[f"{count(model.cv_folds)}-fold error"] = _array(model.cv_mean)
+        curves[f"{count(model.cv_folds)}-fold error"] = as_numbers(model.cv_mean)
     for name, values in curves.items():
         if not np.isfinite(values).any():
             continue
@@ -113,7 +116,7 @@ def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
             {
                 "name": clean(name),
                 "best_terms": count(float(sizes[best])),
-                "best_at": number(float(_array(model.values)[best])),
+                "best_at": number(float(as_numbers(model.values)[best])),
                 "best": number(float(values[best])),
                 "chosen": number(float(values[model.chosen])),
                 "is_chosen": best == model.chosen,
@@ -124,14 +127,14 @@ def criteria_rows(model: ModelRecord) -> Sequence[Mapping[str, Any]]:
 
 def path_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     """Return the coefficients along the path; None for a path of a single model."""
-    if len(_array(model.values)) < 2 or model.path_lines is None or not len(model.path_terms):
+    if len(as_numbers(model.values)) < 2 or model.path_lines is None or not len(model.path_terms):
         return None
-    x, log = _places(model)
+    x, log = _positions(model)
     lines = _drawable(model.path_lines)[:, :_MAX_LINES]
     figure, (axes,) = drawing.new_figure(300)
     axes.axhline(0.0, color=drawing.MUTED, linewidth=0.6)
     for j in range(lines.shape[1] - 1, -1, -1):  # the strongest last, on top
-        colour = drawing.cluster_colour(j) if j < _COLOURED else drawing.REST
+        colour = drawing.cluster_colour(j) if j < _COLOURED else drawing.OTHER
         axes.plot(x, lines[:, j], color=colour, linewidth=1.3 if j < _COLOURED else 0.8)
     _frame(axes, model, x, log, lines)
     axes.set_ylabel("standardised coefficient")
@@ -139,16 +142,16 @@ def path_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     return {
         "svg": Markup(drawing.to_svg(figure, "path", "Line chart of the coefficients along the regularisation path")),
         "legend": [(j, clean(name)) for j, name in enumerate(model.path_terms[:shown])],
-        "rest": lines.shape[1] - shown,
+        "n_grey": lines.shape[1] - shown,
         "weak": log,
     }
 
 
 def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
     """Return the cross-validation curve with its one-standard-error band; None where there is none."""
-    if model.cv_mean is None or len(_array(model.values)) < 2:
+    if model.cv_mean is None or len(as_numbers(model.values)) < 2:
         return None
-    x, log = _places(model)
+    x, log = _positions(model)
     mean = _drawable(model.cv_mean)
     error = np.zeros_like(mean) if model.cv_error is None else _drawable(model.cv_error)
     best = int(np.argmin(mean))
@@ -172,25 +175,26 @@ def validation_figure(model: ModelRecord) -> Mapping[str, Any] | None:
         axes.set_yscale("log")
         axes.set_ylim(0.9 * float(low.min()), 1.15 * float((mean + error).max()))
         drawing.plain_ticks(axes.yaxis, log=True)
-    sizes, what = _array(model.sizes), _words(model)
-    folds = f"{count(model.cv_folds)} folds, each predicted by models fitted to the others."
-    least = (
-        f"The smallest mean error, {number(float(mean[best]))}, is that of {count(float(sizes[best]))} {what}; the "
-        "dashed line is one standard error above it."
+    smallest, chosen = (_counted(model, float(as_numbers(model.sizes)[i])) for i in (best, model.chosen))
+    rule = ""
+    if "cross-validation" in model.chosen_by:
+        sparsest = ": the sparsest model within one standard error of the best"
+        rule = sparsest if model.cv_rule == "1se" else ": the smallest error"
+    caption = (
+        f"{count(model.cv_folds)} folds, each predicted by models fitted to the others. The smallest mean error is "
+        f"{number(float(mean[best]))}, with {smallest}; the dashed line is one standard error above it. The dot is the "
+        f"chosen model, with {chosen}{rule}."
     )
-    how = "the sparsest model within one standard error of the best" if model.cv_rule == "1se" else "the smallest error"
-    chosen = f"The dot is the chosen model, of {count(float(sizes[model.chosen]))}"
-    chosen += f": {how}." if "cross-validation" in model.chosen_by else "."
     return {
         "svg": Markup(drawing.to_svg(figure, "validation", "Line chart of the cross-validation error along the path")),
-        "caption": f"{folds} {least} {chosen}",
+        "caption": caption,
     }
 
 
-def _places(model: ModelRecord) -> tuple[Floats, bool]:
-    """Return where each model stands on the horizontal axis, and whether that is logarithmic."""
+def _positions(model: ModelRecord) -> tuple[Floats, bool]:
+    """Return the position of each model on the horizontal axis, and whether the axis is logarithmic."""
     values = _drawable(model.values)
-    if model.parameter == "alpha" and (_array(model.values) > 0).all():
+    if model.parameter == "alpha" and (as_numbers(model.values) > 0).all():
         values = np.maximum(values, 1 / _HUGE)
     log = model.parameter == "alpha" and bool((values > 0).all()) and float(values.max()) > 10 * float(values.min())
     return values, log
@@ -209,8 +213,8 @@ def _frame(axes: Axes, model: ModelRecord, x: Floats, log: bool, heights: Floats
         margin = 0.03 * (right - left) or 0.5
         left, right = left - margin, right + margin
     if model.parameter == "alpha":
-        axes.set_xlim(right, left)  # from the sparsest model on, like a path is walked
-        axes.set_xlabel("alpha (regularisation strength), falling")
+        axes.set_xlim(right, left)  # from the sparsest model on
+        axes.set_xlabel("alpha (regularisation strength), decreasing")
     else:
         axes.set_xlim(left, right)
         axes.set_xlabel("number of columns allowed")
@@ -220,11 +224,5 @@ def _frame(axes: Axes, model: ModelRecord, x: Floats, log: bool, heights: Floats
 
 
 def _drawable(values: Any) -> Floats:
-    """Return numbers that axes can bear: finite, and not so large that ticks overflow."""
-    return np.clip(np.nan_to_num(_array(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)
-
-
-def _array(values: Any) -> Floats:
-    """Return numbers read from a file, where null stands for a number that is not finite, as an array."""
-    array: Floats = np.asarray(values, dtype=np.float64)
-    return array
+    """Return numbers that can be drawn: finite, and not so large that ticks overflow."""
+    return np.clip(np.nan_to_num(as_numbers(values), posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)

@@ -1,4 +1,4 @@
-"""Figure: objective, lower bound and stability against the number of clusters."""
+"""Line charts of objective, lower bound and stability against the number of clusters."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from markupsafe import Markup
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.n_clusters import ClusterCountRecord
-from sketchselect.report.text import NOTE_LENGTH, clean, count
+from sketchselect.report.text import NOTE_LENGTH, as_numbers, clean, count
 
 _DOTS_UNTIL = 60
 
 
 def cluster_count_section(record: ClusterCountRecord) -> Mapping[str, Any]:
-    """Return everything the page's section on the number of clusters is filled with."""
+    """Return the content of the page's section on the number of clusters."""
     return {
         "sentence": clean(record.sentence, NOTE_LENGTH),
         "svg": Markup(_draw(record)),
         "caption": (
-            "Above: the objective over all rows of the best clustering found, and the line that no clustering into as "
-            "many clusters can be below, as shares of the highest objective shown. Below: how much clusterings from "
-            f"{count(record.n_seeds)} seeds agree (mean adjusted Rand index on {count(record.n_sampled)} rows); 1 is "
+            "Above: the objective of the best clustering over all rows, and the lower bound for any clustering into "
+            "that many clusters, as shares of the highest objective shown. Below: the agreement of clusterings from "
+            f"{count(record.n_seeds)} seeds (mean adjusted Rand index on {count(record.n_sampled)} rows); 1 is "
             "complete agreement."
-            + ("" if record.recommended is None else " The dotted line marks what is recommended.")
+            + ("" if record.recommended is None else " The dotted line marks the recommended number.")
             + ("" if record.used is None else f" This run used {count(record.used)}.")
         ),
     }
 
 
 def _draw(record: ClusterCountRecord) -> str:
-    ks, objective, bound = (_numbers(a) for a in (record.n_clusters, record.objectives, record.lower_bounds))
-    stable = _numbers(record.stability)
+    ks, objective, bound = (as_numbers(a) for a in (record.n_clusters, record.objectives, record.lower_bounds))
+    stable = as_numbers(record.stability)
     figure, (above, below) = drawing.new_figure(360, (1.6, 1.0))
     top = float(np.nanmax(objective, initial=0.0))
     scale = top if np.isfinite(top) and top > 0 else 1.0
-    _line(above, ks, objective / scale, drawing.ACCENT, "best found")
-    _line(above, ks, bound / scale, drawing.MUTED, "no clustering is below")
+    _line(above, ks, objective / scale, drawing.ACCENT, "best clustering")
+    _line(above, ks, bound / scale, drawing.MUTED, "lower bound")
     above.set_ylim(0, 1.08)
     above.set_ylabel("objective")
     above.legend(loc="upper right")
@@ -63,7 +63,3 @@ def _line(axes: Any, x: Floats, y: Floats, colour: str, label: str) -> None:
     axes.plot(x, y, color=colour, linewidth=1.2, label=label)
     if len(x) <= _DOTS_UNTIL:
         drawing.draw_dots(axes, np.column_stack([x, y])[np.isfinite(y)], colour, 3.2)
-
-
-def _numbers(values: Any) -> Floats:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Figure: the score of every column, sorted, with the cut and each selected column marked."""
+"""Bar chart of the sorted column scores, with the cut and the selected columns marked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ranking:
 
     @property
     def by_score(self) -> bool:
-        """True if the selected columns are exactly the ones that rank first."""
+        """Whether the selected columns are exactly the ones with the highest scores."""
         return bool(self.chosen[: self.n_chosen].all())
 
 
@@ -80,7 +80,7 @@ def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
     filled = 0.82 if len(middle) <= _SEPARATE_BARS else 1.03  # many bars touch: gaps of half a pixel only flicker
     width = min(14.0, filled * _PANEL_POINTS / len(middle))
     floor = np.full(len(middle), base)
-    drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.REST, width)
+    drawing.draw_bars(axes, middle, floor, np.maximum(high, base) if log else high, drawing.OTHER, width)
     drawing.draw_bars(axes, middle[has], floor[has], np.maximum(marked[has], base), drawing.ACCENT, width)
 
     top, bottom = float(values.max(initial=0.0)), float(values.min(initial=0.0))
@@ -110,11 +110,11 @@ def _draw_panel(axes: Axes, ranking: Ranking, shown: int) -> None:
 
 
 def describe_scores(ranking: Ranking) -> str:
-    """Return the caption: how the selection relates to the scores, and what a bar stands for."""
+    """Return the caption: the relation of the selection to the scores, and the meaning of a bar."""
     n, r, d = ranking.n_scored, ranking.n_chosen, len(ranking.values)
     text = []
     if n and ranking.values[0] == ranking.values[n - 1] and n > 1:
-        text.append("All scores are equal: they do not tell the columns apart.")
+        text.append("All scores are equal, so they do not rank the columns.")
     if r == d:
         text.append("Every column is selected.")
     elif ranking.by_score:
@@ -122,8 +122,8 @@ def describe_scores(ranking: Ranking) -> str:
     else:
         inside = int(ranking.chosen[:r].sum())
         text.append(
-            f"The columns were chosen as a set, so that they do not repeat each other: {count(inside)} of the "
-            f"{count(r)} selected are also among the {count(r)} with the highest score."
+            f"The columns were chosen as a set that avoids redundancy: {count(inside)} of the {count(r)} selected are "
+            f"also among the {count(r)} with the highest score."
         )
     if n > _BARS:
         text.append(

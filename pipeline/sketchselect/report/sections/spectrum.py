@@ -1,4 +1,4 @@
-"""Figure: the singular values of the sketch and the band in which the true ones lie."""
+"""Line chart of the singular values of the sketch, with the band that contains the true ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
     figure, (axes,) = drawing.new_figure(270)
     if shrinkage > 0:
         outline = np.concatenate([x, x[::-1]]), np.concatenate([low, top[::-1]])
-        axes.fill(*outline, color=drawing.BAND, linewidth=0, label="where the true ones lie")
+        axes.fill(*outline, color=drawing.BAND, linewidth=0, label="range of the true values")
         axes.plot(x, top, color=drawing.BAND, linewidth=0.8)
         if len(s) == 1:
             drawing.draw_bars(axes, x, low, top, drawing.BAND, 6.0)
-    axes.plot(x, s, color=drawing.ACCENT, linewidth=1.2, label="of the sketch")
+    axes.plot(x, s, color=drawing.ACCENT, linewidth=1.2, label="sketch")
     if len(s) <= _DOTS_UNTIL:
         dots = np.column_stack([x, s])
         drawing.draw_dots(axes, dots[np.isfinite(s)], drawing.ACCENT, 3.2)
@@ -56,19 +56,19 @@ def draw_spectrum(singular_values: Floats, shrinkage: float) -> str:
 
 
 def describe_spectrum(singular_values: Floats, shrinkage: float, squared_norm: float | None) -> str:
-    """Return the caption: how wide the band is, and how much the leading directions hold."""
+    """Return the caption: the width of the band, and the share of the leading directions."""
     s = np.sort(np.nan_to_num(singular_values))[::-1]
     if shrinkage > 0:
         band = (
-            f"The sketch was made smaller on the way; each true singular value lies between the line and the upper "
-            f"edge of the band, √(s² + {number(shrinkage)})."
+            "The sketch underestimates the singular values: each true one lies between the line and the upper edge of "
+            f"the band, √(s² + {number(shrinkage)})."
         )
     else:
-        band = "The sketch is exact here: the band has no width."
+        band = "The sketch is exact here, so there is no band."
     if squared_norm is None or not squared_norm > 0:
         return band
     leading = min(10, len(s))
     share = min(1.0, float((s[:leading] ** 2).sum()) / squared_norm)
-    what = "direction holds" if leading == 1 else f"{leading} directions hold"
+    directions = "direction accounts" if leading == 1 else f"{leading} directions account"
     least = "at least " if shrinkage > 0 else ""
-    return f"{band} The first {what} {least}{percent(share)} of the total squared length."
+    return f"{band} The first {directions} for {least}{percent(share)} of the total squared length of the rows."

@@ -1,4 +1,4 @@
-"""Rows of the page's tables, with every text cleaned; the template only lays them out."""
+"""Rows of the page's tables, with every text cleaned for the template."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchselect.report.records.record import KnownLabels, RunRecord
+from sketchselect._text import format_seconds
+from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect.report.records.record import Agreement, RunRecord
 from sketchselect.report.sections.scores import Ranking
-from sketchselect.report.text import clean, count, duration, number, percent, size
+from sketchselect.report.text import clean, count, number, percent
 
 MAX_FEATURES = 100
 MAX_CLUSTERS = 40
@@ -56,7 +58,7 @@ class ClusterRow:
 
 
 def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow], str]:
-    """Return the clusters by number, at most `MAX_CLUSTERS` of them (the largest), and a remark on the rest."""
+    """Return the clusters by number, at most `MAX_CLUSTERS` of them (the largest), and a remark on the others."""
     total, largest = float(weights.sum()), float(weights.max(initial=0.0))
     shown = np.sort(np.argsort(-weights, kind="stable")[:MAX_CLUSTERS])
     rows = [
@@ -70,11 +72,11 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
         for c in shown
     ]
     empty = int((weights == 0).sum())
-    rest = len(weights) - len(shown)
+    n_unlisted = len(weights) - len(shown)
     remark = []
-    if rest:
-        held = total - float(weights[shown].sum())
-        remark.append(f"The {count(rest)} smaller clusters, {count(held)} rows in all, are not listed.")
+    if n_unlisted:
+        n_rows = count(total - float(weights[shown].sum()))
+        remark.append(f"The {count(n_unlisted)} smaller clusters, with {n_rows} rows in total, are not listed.")
     if empty:
         remark.append(f"{count(empty)} of the clusters are empty.")
     return rows, " ".join(remark)
@@ -89,28 +91,28 @@ class ContingencyTable:
     remark: str
 
 
-def contingency(known: KnownLabels) -> ContingencyTable:
+def contingency(known: Agreement) -> ContingencyTable:
     """Return the heat map's cells, the largest `MAX_CLASSES` classes and clusters where there are more."""
     table = np.asarray(known.table, dtype=float)
     n_classes, n_clusters = table.shape
-    kept_rows = np.sort(np.argsort(-table.sum(axis=1), kind="stable")[:MAX_CLASSES])
-    kept_columns = np.sort(np.argsort(-table.sum(axis=0), kind="stable")[:MAX_CLASSES])
-    part = table[np.ix_(kept_rows, kept_columns)]
+    shown_rows = np.sort(np.argsort(-table.sum(axis=1), kind="stable")[:MAX_CLASSES])
+    shown_columns = np.sort(np.argsort(-table.sum(axis=0), kind="stable")[:MAX_CLASSES])
+    part = table[np.ix_(shown_rows, shown_columns)]
     if part.size:
-        # Each cluster under the class it holds most of: agreement then shows as a diagonal.
+        # Each cluster under its most frequent class: agreement then shows as a diagonal.
         along = np.lexsort((-part.max(axis=0), part.argmax(axis=0)))
-        kept_columns, part = kept_columns[along], part[:, along]
+        shown_columns, part = shown_columns[along], part[:, along]
     rows = []
-    for c, line in zip(kept_rows, part, strict=True):
+    for c, line in zip(shown_rows, part, strict=True):
         total = float(table[c].sum())
         cells = [(count(float(v)) if v else "", 100 * float(v) / total if total > 0 else 0.0) for v in line]
         rows.append((clean(known.classes[int(c)], 24), cells, count(total)))
     remark = ""
-    if len(kept_rows) < n_classes or len(kept_columns) < n_clusters:
+    if len(shown_rows) < n_classes or len(shown_columns) < n_clusters:
         remark = (
             f"Only the {MAX_CLASSES} largest of {count(n_classes)} classes and {count(n_clusters)} clusters are shown."
         )
-    return ContingencyTable([int(c) for c in kept_columns], rows, remark)
+    return ContingencyTable([int(c) for c in shown_columns], rows, remark)
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,8 @@ def stage_rows(record: RunRecord) -> list[StageRow]:
     rows = []
     for stage in record.stages:
         read = stage.bytes_read
-        rate = f"{size(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
+        size = "–" if read is None else format_bytes(read)
+        rate = f"{format_bytes(read / stage.seconds)}/s" if read and stage.seconds > 0 else "–"
         bar = 100 * stage.seconds / longest if longest > 0 else 0.0
-        rows.append(
-            StageRow(clean(stage.name), duration(stage.seconds), "–" if read is None else size(read), rate, bar)
-        )
+        rows.append(StageRow(clean(stage.name), format_seconds(stage.seconds), size, rate, bar))
     return rows

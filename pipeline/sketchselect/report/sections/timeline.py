@@ -1,4 +1,4 @@
-"""Figure: the places of the columns that rose and fell the most, along the rows."""
+"""Line chart of the ranks of the columns that rose and fell the most, along the rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import drawing
 from sketchselect.report.records.timeline import TimelineRecord
-from sketchselect.report.text import clean, count
+from sketchselect.report.text import as_numbers, clean, count
 
 _DOTS_UNTIL = 40
 
 
 def timeline_section(record: TimelineRecord) -> Mapping[str, Any]:
-    """Return everything the page's section on the timeline is filled with."""
-    ranks = _numbers(record.ranks).reshape(len(np.asarray(record.rows)), -1)[:, : drawing.N_COLOURS]
-    moves = [(j, clean(name), _place(ranks[:, j])) for j, name in enumerate(record.names[: drawing.N_COLOURS])]
+    """Return the content of the page's section on the timeline."""
+    ranks = as_numbers(record.ranks).reshape(len(np.asarray(record.rows)), -1)[:, : drawing.N_COLOURS]
+    moves = [(j, clean(name), _move(ranks[:, j])) for j, name in enumerate(record.names[: drawing.N_COLOURS])]
     return {
         "sentence": _sentence(record),
         "svg": Markup(_draw(record, ranks)) if moves else None,
@@ -32,13 +32,13 @@ def timeline_section(record: TimelineRecord) -> Mapping[str, Any]:
 
 def _sentence(record: TimelineRecord) -> str:
     points = len(np.asarray(record.rows))
-    text = f"The selection was made again at {count(points)} point{'s' if points != 1 else ''} along the rows"
+    text = f"The selection was repeated at {count(points)} point{'s' if points != 1 else ''} along the rows"
     if record.window is not None:
         text += f", each time from the last {count(record.window)} rows (rounded up to whole partitions)"
     else:
-        text += ", each time from all rows up to there"
+        text += ", each time from all rows up to that point"
     if record.half_life is not None:
-        text += f", a row counting half after {count(record.half_life)} rows"
+        text += f", where the weight of a row halves every {count(record.half_life)} rows"
     always, ever = record.n_always, record.n_ever
     return (
         f"{text}. {count(ever)} column{'s were' if ever != 1 else ' was'} selected at some point, "
@@ -48,14 +48,14 @@ def _sentence(record: TimelineRecord) -> str:
 
 def _caption(record: TimelineRecord) -> str:
     return (
-        "Place 1 is the highest score; columns above the dashed line are selected where the method takes the highest "
-        "scores. Rose and fell: from the first point to the last, counted in halvings and doublings of the place."
+        "Rank 1 is the highest score. Where the method takes the highest scores, the columns above the dashed line are "
+        "selected. Rises and falls are from the first point to the last, in halvings and doublings of the rank."
     )
 
 
 def _draw(record: TimelineRecord, ranks: Floats) -> str:
-    rows = _numbers(record.rows)
-    chosen = _numbers(record.n_selected)
+    rows = as_numbers(record.rows)
+    chosen = as_numbers(record.n_selected)
     figure, (axes,) = drawing.new_figure(300)
     axes.set_yscale("log")
     lowest = float(np.nanmax(ranks)) if np.isfinite(ranks).any() else 1.0
@@ -73,22 +73,16 @@ def _draw(record: TimelineRecord, ranks: Floats) -> str:
         if len(rows) <= _DOTS_UNTIL:
             drawing.draw_dots(axes, np.column_stack([rows, ranks[:, j]])[known], colour, 3.0)
     axes.set_xlabel("rows so far" if record.window is None else "last row of the window")
-    axes.set_ylabel("place of the column")
+    axes.set_ylabel("rank of the column")
     drawing.plain_ticks(axes.xaxis, log=False, whole=True)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if lowest < 200 else (1.0,), numticks=12))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: count(float(value))))
-    return drawing.to_svg(figure, "timeline", "Line chart of the places of columns along the rows")
+    return drawing.to_svg(figure, "timeline", "Line chart of the ranks of columns along the rows")
 
 
-def _place(ranks: Floats) -> str:
-    """Return the first and last known place in words."""
+def _move(ranks: Floats) -> str:
+    """Return the first and the last known rank."""
     known = ranks[np.isfinite(ranks)]
     return f"{count(known[0])} → {count(known[-1])}" if known.size else ""
-
-
-def _numbers(values: Any) -> Floats:
-    """Return numbers read from a file, where null stands for none, as an array."""
-    array: Floats = np.asarray(values, dtype=np.float64)
-    return array

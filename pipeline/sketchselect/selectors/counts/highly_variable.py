@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.memory.process import available_nbytes
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector
 from sketchselect.readers.byte_sizes import format_bytes
@@ -145,15 +145,7 @@ class HighlyVariableGenes(BaseSelector):
         inner = TopValues(needed)
         return Groups(inner, found.labels) if isinstance(found, Groups) else inner
 
-    def complete(
-        self,
-        summary: Summary[Any],
-        source: Source,
-        engine: Engine,
-        *,
-        account: Callable[[PassStats], object] | None = None,
-        **options: Any,
-    ) -> Summary[Any]:
+    def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
         """Return a summary with enough values of each column: the one given, or that of one more pass.
 
         Raises
@@ -163,24 +155,19 @@ class HighlyVariableGenes(BaseSelector):
         """
         while (further := self.further_description(summary)) is not None:
             inner: Any = further.summary if isinstance(further, Groups) else further
-            projected = summary_projection(source, further, engine, options.get("partition_bytes"))
-            limit = engine.memory_limit or available_nbytes() // 2
+            projected = summary_projection(source, further, options)[0]
+            limit = options.engine.memory_limit or available_nbytes() // 2
             if projected.nbytes > limit:
                 raise BadParameter(
                     f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
                     f"kept of each; read the rows again with top_values = {inner.size}, which takes "
                     f"{format_bytes(projected.nbytes)} of memory per process, where there are {format_bytes(limit)}"
                 )
-            progress = options.get("progress")
-            if progress is not None:
-                progress.note(
-                    f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
-                    f"kept of each; the rows are read again, and {inner.size} kept"
-                )
-            reduced = summarize_source(source, further, engine=engine, **options)
-            if account is not None:
-                account(reduced.stats)
-            summary = reduced.value
+            options.progress.note(
+                f"{self.method}: columns have more clipped values than the top_values = {self.top_values} that are "
+                f"kept of each; the rows are read again, and {inner.size} kept"
+            )
+            summary = summarize_source(source, further, options).value
         return summary
 
     def _select(self, summary: Any, n_select: int) -> Selection:

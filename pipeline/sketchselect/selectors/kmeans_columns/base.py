@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_selection
+from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, column_subspace
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
@@ -118,7 +118,7 @@ class ColumnSelector(BaseSelector):
         else:
             squares, told = self._sample(subspace, summary, n_select, k)
         support: NDArray[np.int64] = np.flatnonzero(squares)
-        self.certificate_ = certify_selection(subspace, support, squares[support], k)
+        self.certificate_ = certify_weighted_columns(subspace, support, squares[support], k)
         parameters = {
             "n_features_to_select": n_select,
             "n_clusters": k,

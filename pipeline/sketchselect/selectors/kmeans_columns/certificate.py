@@ -132,7 +132,7 @@ class SelectionCertificate:
         }
 
 
-def certify_selection(
+def certify_weighted_columns(
     subspace: ColumnSubspace, support: NDArray[np.int64], squares: Floats, n_clusters: int
 ) -> SelectionCertificate:
     """Return the certificate of columns `support` with weights s_i^2 = `squares`, from a summary's directions."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, seed_of
 from sketchselect.selectors.kmeans_columns.partition import labelled, seeded, within_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
-
-_PASS_OPTIONS = ("partition_bytes", "progress", "retries", "stall_timeout")
 
 
 class DeterministicSelector(ColumnSelector):
@@ -128,29 +126,21 @@ class DeterministicSelector(ColumnSelector):
         """Whether there is a partition to be made or read."""
         return self.partition is not None
 
-    def collect(
-        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
-    ) -> Summary[Any]:
+    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch, or the sketch and the centroid sums of the partition."""
         partition = getattr(self, "_partition", self.partition)
         if partition is None:
-            return super().collect(source, engine, account=account, **options)
+            return super().collect(source, options)
         self.check_parameters()
         width = source.n_columns
         if isinstance(partition, str) and partition == "kmeans++":
             k = self._clusters(width)
-            passing = {name: options[name] for name in _PASS_OPTIONS if name in options}
-            sums, stats = seeded(source, k, seed_of(self.random_state), engine, **passing)
-            if account is not None:
-                account(stats)
+            sums = seeded(source, k, seed_of(self.random_state), options)
         else:
             source, sums = labelled(source, partition, self.n_clusters)
             k = self._clusters(width, sums.n_clusters)
         description = Bundle({"sketch": self._sketch(width, k), "partition": sums})
-        reduced = summarize_source(source, description, engine=engine, **options)
-        if account is not None:
-            account(reduced.stats)
-        return reduced.value
+        return summarize_source(source, description, options).value
 
     def _own_parameters(self, summary: Any) -> dict[str, Any]:
         if not isinstance(summary, Bundle):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution import Engine, PassStats, Source
+from sketchselect.execution import Source
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
@@ -52,10 +53,8 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
     return replace(source, target=target), CentroidSums(int(distinct.size))
 
 
-def seeded(
-    source: Source, n_clusters: int, seed: int, engine: Engine, **options: Any
-) -> tuple[CentroidSums, PassStats]:
-    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from, and the pass's account.
+def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> CentroidSums:
+    """Return what assigns rows to k-means++ centres, refined on the rows they were drawn from; one pass.
 
     Every draw is hashed from the global row index, so the centres do not depend on partitions or workers.
     """
@@ -68,12 +67,13 @@ def seeded(
         source,
         _SampleBlock(derive_seed(seed, "partition"), size),
         _MergeSamples(size),
-        engine=engine,
+        options,
         stage="sample rows for k-means++",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes,
-        **options,
     )
+    if options.account is not None:
+        options.account(reduced.stats)
     sample = reduced.value
     if not sample.weights.size:
         raise BadParameter("no row has a positive weight")
@@ -85,7 +85,7 @@ def seeded(
         if (moved == centers).all():
             break
         centers = moved
-    return CentroidSums(centers=centers), reduced.stats
+    return CentroidSums(centers=centers)
 
 
 def within_columns(sums: CentroidSums, summary: Any) -> Floats:

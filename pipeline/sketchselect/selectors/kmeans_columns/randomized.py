@@ -13,7 +13,7 @@ from sketchselect.linalg.columns.barrier import top_up
 from sketchselect.linalg.columns.draws import draw_columns, draw_weights, draws_of_columns
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, require_svd, seed_of
-from sketchselect.selectors.kmeans_columns.certificate import certify_selection
+from sketchselect.selectors.kmeans_columns.certificate import certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, Method, column_subspace
 from sketchselect.summaries.base import require_positive
 
@@ -61,7 +61,7 @@ class DrawnColumnSelector(ColumnSelector):
         for draw in range(int(self.n_draws)):
             squares, told = self._draw(subspace, n_select, n_clusters, derive_seed(self._seed, self.method, draw))
             support = np.flatnonzero(squares)
-            proof = certify_selection(subspace, support, squares[support], n_clusters)
+            proof = certify_weighted_columns(subspace, support, squares[support], n_clusters)
             loss = proof.weighted_residual / proof.sigma_min**2 if proof.sigma_min > 0 else math.inf
             if kept is None or loss < best:
                 best, kept = loss, (squares, told | {"draw": draw})

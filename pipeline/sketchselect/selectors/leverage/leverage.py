@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
@@ -10,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput
-from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.leverage import floored, ridge_factor
 from sketchselect.linalg.columns.leverage_bounds import leverage_bounds, sketched_leverage, tail_ridge
@@ -135,13 +135,11 @@ class LeverageSelector(BaseSelector):
         """Whether columns are read."""
         return self.read == "columns"
 
-    def collect(
-        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
-    ) -> Summary[Any]:
+    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch of the rows, or the scores of two passes over columns; see `BaseSelector.collect`."""
         self.check_parameters()
         if self.read == "rows":
-            return super().collect(source, engine, account=account, **options)
+            return super().collect(source, options)
         partitions = column_source(source, self.method)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:
@@ -149,10 +147,9 @@ class LeverageSelector(BaseSelector):
                 f"{source.matrix.address}: {n_rows} rows are too many for the {n_rows} x {n_rows} matrix that reading "
                 f'columns needs (at most {MOST_ROWS}); set read="rows"'
             )
-        options.pop("stage", None)
         # In float64: what is left of AA' beside its largest eigenvalues counts, down to a ridge of 1e-12 of them.
         wide = replace(partitions, matrix=in_double(partitions.matrix))
-        first = summarize_source(wide, Moments(), engine=engine, stage="columns", **options)
+        first = summarize_source(wide, Moments(), options, stage="columns")
         with one_blas_thread():
             scatter = first.value.gram()  # type: ignore[attr-defined]
             norm = float(scatter.trace())
@@ -161,10 +158,7 @@ class LeverageSelector(BaseSelector):
             else:
                 ridge = floored(float(self.ridge), norm)
             description = LeverageScores(ridge_factor(scatter, ridge), ridge)
-        second = summarize_source(partitions, description, engine=engine, stage="scores", **options)
-        for stats in (first.stats, second.stats):
-            if account is not None:
-                account(stats)
+        second = summarize_source(partitions, description, options, stage="scores")
         return second.value.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:

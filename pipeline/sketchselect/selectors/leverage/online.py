@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, cast
@@ -11,8 +10,9 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
-from sketchselect.execution import Engine, PassStats, Source, summarize_source
+from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.memory.projection import PROCESS_NBYTES
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
@@ -122,9 +122,7 @@ class OnlineLeverageSelector(BaseSelector):
         seed = require_seed(self.random_state)
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
-    def collect(
-        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
-    ) -> Summary[Any]:
+    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the merged sample of all column bands with its measured error; see `BaseSelector.collect`.
 
         One pass over column bands; a second one, over rows, measures the error where there are more than 2,048 rows and
@@ -134,17 +132,14 @@ class OnlineLeverageSelector(BaseSelector):
         n_rows, n_columns = source.matrix.shape
         by_rows = n_rows > EXACT_COLUMNS >= n_columns
         partitions = column_source(source, self.method)
-        _require_memory(self._sample(), n_rows, n_columns, engine, source.matrix.address)
+        _require_memory(self._sample(), n_rows, n_columns, options.engine, source.matrix.address)
         description: Summary[Any] = self._sample()
         if not by_rows:
             description = Bundle(sample=description, sketch=_sketch(n_rows))
-        stage = options.pop("stage", "columns")
-        reduced = summarize_source(partitions, description, engine=engine, stage=stage, **options)
-        passes = [reduced.stats]
+        reduced = summarize_source(partitions, description, options, stage="columns")
         sample = cast(LeverageSample, pick(reduced.value, LeverageSample.kind))
         if by_rows:
-            second = summarize_source(source, _sketch(n_columns), engine=engine, stage="error", **options)
-            passes.append(second.stats)
+            second = summarize_source(source, _sketch(n_columns), options, stage="error")
             weights = np.zeros(n_columns)
             weights[sample.items] = 1.0 / sample.probabilities
             with one_blas_thread():
@@ -153,9 +148,6 @@ class OnlineLeverageSelector(BaseSelector):
         else:
             self._sketch = cast(FrequentDirections, pick(reduced.value, FrequentDirections.kind))
             sample = _measured(sample, self._sketch)
-        for stats in passes:
-            if account is not None:
-                account(stats)
         return sample.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:  # type: ignore[override]

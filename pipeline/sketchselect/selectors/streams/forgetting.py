@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Self
 
 from sketchselect.errors import BadParameter, Incompatible, NoData
-from sketchselect.execution import Engine, PassStats, Source
+from sketchselect.execution import Source
+from sketchselect.execution.options import PassOptions
+from sketchselect.execution.summarize import summarize_source
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.summaries import Summary
 from sketchselect.summaries.base import require_positive
@@ -43,15 +45,14 @@ class ForgettingSelector(BaseSelector):
         """Whether the rows that count are not all rows."""
         return self.window is not None
 
-    def collect(
-        self, source: Source, engine: Engine, *, account: Callable[[PassStats], object] | None = None, **options: Any
-    ) -> Summary[Any]:
+    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of all rows, or of the last ones with a window: no others are read."""
         self._check_forgetting()
         self.__dict__.pop("window_", None)
-        if self.window is not None:
-            options["first_row"] = max(source.n_rows - int(self.window), 0)
-        return super().collect(source, engine, account=account, **options)
+        if self.window is None:
+            return super().collect(source, options)
+        first_row = max(source.n_rows - int(self.window), 0)
+        return summarize_source(source, self.summary_description(source.n_columns), options, first_row=first_row).value
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to what was seen and select again; rows before them fade, or leave the window.

@@ -16,9 +16,10 @@ from sklearn.base import clone
 
 from sketchselect import prepare as steps
 from sketchselect.errors import BadParameter, EmptyInput
-from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source, as_engine, make_progress
-from sketchselect.execution.checkpoints.index import as_checkpoint
+from sketchselect.execution import Checkpoint, Progress, Source, as_engine, make_progress
+from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.fitting import fitted_source
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.scan import scan_source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_matrix, open_vector
@@ -183,14 +184,11 @@ def timeline(
         weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
     names = {step.name for step in given}
     own = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
-    options: dict[str, Any] = {
-        "partition_bytes": partition_bytes,
-        "checkpoint": kept,
-        "progress": make_progress(progress),
-    }
-    with as_engine(client) as engine:
-        rows = fitted_source(Source(matrix, target, weight, (*given, *own)), engine=engine, **options)
-        return timeline_of(rows, chosen, window=window, points=points, engine=engine, **options)
+    reporting = make_progress(progress)
+    with as_engine(client, matrix, target, weight) as engine:
+        options = PassOptions(engine, partition_bytes, kept, reporting)
+        rows = fitted_source(Source(matrix, target, weight, (*given, *own)), options)
+        return timeline_of(rows, chosen, options, window=window, points=points)
 
 
 def require_one_summary(selector: BaseSelector) -> None:
@@ -223,22 +221,21 @@ def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
 def timeline_of(
     source: Source,
     selector: BaseSelector,
+    options: PassOptions,
     *,
-    engine: Engine,
+    points: int | None = None,
     window: int | None = None,
-    account: Callable[[PassStats], object] | None = None,
-    **options: Any,
 ) -> Timeline:
     """Return the timeline of a source with fitted steps, by an unfitted selector that has looked at its target.
 
     Parameters
     ----------
+    options : PassOptions
+        Of the pass.
+    points : int, optional
+        Number of points; None takes all partition ends.
     window : int, optional
         Rows that count at each point; None takes the selector's own window, or all rows.
-    account : callable, optional
-        Told what the pass did.
-    **options
-        For `scan_source`: points, partition_bytes, checkpoint, progress, retries, stall_timeout.
     """
     require_one_summary(selector)
     window = window_of(selector, window)
@@ -247,9 +244,7 @@ def timeline_of(
     with warnings.catch_warnings():
         # A stream may begin with rows of one value, or with few; what all rows give is warned of by `fit`.
         warnings.simplefilter("ignore", UserWarning)
-        found = scan_source(source, description, score, engine=engine, window=window, stage="timeline", **options)
-    if account is not None:
-        account(found.stats)
+        found = scan_source(source, description, score, options, points=points, window=window, stage="timeline")
     starts, stops = np.array(found.spans, dtype=np.int64).T
     return Timeline(
         selector.method,

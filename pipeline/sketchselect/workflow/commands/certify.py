@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate, certify, certify_labels
 from sketchselect.cluster.certificates.block import BlockOptions
 from sketchselect.cluster.certificates.certify import require_method
@@ -20,15 +21,15 @@ from sketchselect.execution import Source, make_progress
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.report.text import duration, size
+from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.output.folder import MARKER, PUBLISHED
 from sketchselect.workflow.output.pages import publish_report, record_of
-from sketchselect.workflow.output.record import certificate_record
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.engines import engine_for
-from sketchselect.workflow.stages.session import Session, open_session
+from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.stages.session import Session
 
 T = TypeVar("T")
 
@@ -104,8 +105,9 @@ def certify_target(
 
 def to_text(certificate: Certificate) -> str:
     """Return a certificate for people: the sentence, and what it cost."""
-    read = f", {certificate.rows_read:,} rows ({size(certificate.bytes_read)}) read" if certificate.rows_read else ""
-    return f"{certificate.sentence()}\ncost: {duration(certificate.cost)}{read}"
+    size = format_bytes(certificate.bytes_read)
+    read = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
+    return f"{certificate.sentence()}\ncost: {format_seconds(certificate.cost)}{read}"
 
 
 def _refuse(why: str, options: Mapping[str, Any]) -> None:
@@ -159,8 +161,7 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
         _refuse("for --method blocks", {f"--{name}": value for name, value in given.items()})
     labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
     source = Source(session.matrix, labels, None, session.steps)
-    options = {**session.pass_options, "checkpoint": session.checkpoint}
-    found = measure(source, k, described, "certify", **options)
+    found = measure(source, k, described, session.pass_options, stage="certify")
     session.require_unchanged()
     summary = codec.load(session.folder.path / "summary.sks") if described is None else found.bound
     return measured_certificate(found, summary, k, given.get("confidence"), began)
@@ -180,8 +181,7 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     report = folder.path / "report.json"
     if report.exists():
         record = record_of(json.loads(report.read_text()))
-        mine = certificate_record(certificate)
-        every = _with(record.certificates, mine, lambda c: (c.method, c.confidence or 1.0), lambda c: c.factor)
+        every = _with(record.certificates, certificate, lambda c: (c.method, c.confidence), lambda c: c.factor)
         publish_report(folder, replace(record, certificates=every))
     content["files"] = [name for name in PUBLISHED if (folder.path / name).exists()]
     folder.write("manifest.json", json.dumps(content, indent=1, allow_nan=False) + "\n")

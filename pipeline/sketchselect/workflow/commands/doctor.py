@@ -37,7 +37,7 @@ def _libraries() -> str:
 
 
 def _threads() -> str:
-    from sketchselect.execution.threads_engine import available_cores
+    from sketchselect.execution.engine import available_cores
 
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     limits = [f"{name}={os.environ[name]}" for name in names if name in os.environ]

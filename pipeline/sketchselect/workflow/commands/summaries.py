@@ -142,7 +142,7 @@ def summarize_to_file(
     execution: Mapping[str, Any],
 ) -> str:
     """Read a source once and write its summary: column statistics, a sketch, and moments where asked for."""
-    from sketchselect.execution import Checkpoint, Source, fit_steps, make_progress, summarize_source
+    from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.summaries import Bundle, load, save
@@ -173,14 +173,11 @@ def summarize_to_file(
     for text in matrix.notes:
         progress.note(f"note: {text}")
     statistics = None if config.prepare.fitted is None else load(config.prepare.fitted)
-    passing: dict[str, Any] = {
-        "partition_bytes": config.execution.partition_bytes,
-        "checkpoint": None if checkpoint is None else Checkpoint(checkpoint),
-        "progress": progress,
-    }
     with library_logs(None), engine_for(config.execution) as engine:
+        place = None if checkpoint is None else Checkpoint(checkpoint)
+        passes = PassOptions(engine, config.execution.partition_bytes, place, progress)
         rows = Source(matrix, vector, None, resolve(config.prepare.entries))
-        fit = fit_steps(rows, statistics=statistics, engine=engine, **passing)
+        fit = fit_steps(rows, passes, statistics=statistics)
         for text in (text for step in fit.steps for text in step.notes()):
             progress.note(f"note: {text}")
         if write_fitted is not None:
@@ -188,7 +185,7 @@ def summarize_to_file(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
-        summary = summarize_source(rows, described, engine=engine, **passing).value
+        summary = summarize_source(rows, described, passes).value
     if wanted.after:
         summary = fading.numbered_after(summary, wanted.after)
     save(summary, output)

@@ -1,4 +1,4 @@
-"""What a job will do, found by rehearsing it: its own stages, on an engine that runs the first rows of every pass."""
+"""The forecast of a job: its own stages, in a dry run on the first rows of every pass."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from sketchselect.cluster import reassign_source
 from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, reduce_blocks, summarize_source
-from sketchselect.execution.dry_run import Rehearsal, idle_worker_nbytes
-from sketchselect.execution.engine import Engine
-from sketchselect.execution.graph.tree import Plan
+from sketchselect.execution.engine import available_cores
 from sketchselect.execution.memory.process import resident_nbytes
-from sketchselect.execution.panels import tiling
-from sketchselect.execution.progress import Silent
-from sketchselect.execution.scan import work_of_scan
-from sketchselect.execution.threads_engine import available_cores
+from sketchselect.execution.panels import PANEL_PARTITION_NBYTES, make_panels
+from sketchselect.execution.progress import Progress
+from sketchselect.execution.scan import scan_pass
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.summaries import CentroidSums, Summary
+from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
 from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
 from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, PlannedPass, limit_for, planned
 from sketchselect.workflow.forecast.warnings import warnings_of
@@ -38,7 +36,8 @@ from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import feature_pass
-from sketchselect.workflow.stages.method import check_against_source, check_method, description, require_weights
+from sketchselect.workflow.stages.method import description, require_weights
+from sketchselect.workflow.stages.opening import check_session
 from sketchselect.workflow.stages.session import Session
 
 CALIBRATION_SECONDS = 10.0
@@ -123,7 +122,7 @@ class _Walk:
         threads = execution.cluster == "threads"
         kind = execution.cluster if execution.cluster in ("threads", "serial") else "dask"
         clusters = config.cluster.n_clusters if config.cluster else 0
-        self.engine = Rehearsal(
+        self.engine = DryRun(
             kind,
             1 if threads else count,
             count if threads else 1,
@@ -133,7 +132,7 @@ class _Walk:
         # Where nothing of an earlier run is found, and nothing of this one is left.
         quiet = execution.model_copy(update={"checkpoint": False})
         output = config.output.model_copy(update={"dir": str(folder / "out")})
-        self.rehearsed = config.model_copy(update={"execution": quiet, "output": output})
+        self.tried = config.model_copy(update={"execution": quiet, "output": output})
         self.folder = folder
         self.notes: list[str] = []
         self.passes: list[PlannedPass] = []
@@ -143,18 +142,9 @@ class _Walk:
 
     def all_stages(self) -> None:
         """Go through the job as `workflow.job.run` does."""
-        from sketchselect.workflow.stages import timeline
-
         with open_folder(str(self.folder / "out"), fresh=False) as folder:
-            session = self.session = Session(self.rehearsed, folder, Silent(), self.engine)
-            preparing.use_given(session)
-            preparing.check_steps(session)
-            check_against_source(self.config, session.matrix, session.n_columns)
-            for name in ("target", "labels"):
-                session.vector(name)
-            session.partition()
-            check_method(session.selector, session.source, self.config.execution.partition_bytes)
-            timeline.check(self.config, session.selector)
+            session = self.session = Session(self.tried, folder, Progress(), self.engine)
+            check_session(session)
             with self.stage("prepare"):
                 preparing.prepare(session)
             summary = self._summarize()
@@ -175,27 +165,19 @@ class _Walk:
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
-        wanted = description(self.config, session.selector, session.n_columns)
-        target = session.source.target
-        n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
-        tiles = tiling(wanted, session.n_columns, n_targets)
+        described = description(self.config, session.selector, session.n_columns)
+        panels = make_panels(described, session.n_columns, session.source.n_targets)
         with self.stage("summarize"):
-            if tiles is None:
+            if panels is None:
                 return stages.summarize(session)
-            # The whole co-moment is more than a plan should take; its panels are passes like any other.
-            panels = [panel for member in tiles.wide.values() for panel in tiles.panels(member)]
-            for part in [*([] if tiles.others is None else [tiles.others]), *panels]:
-                summarize_source(session.source, part, stage="summarize, a panel", **self._panel_options())
-            self.client_nbytes = max(self.client_nbytes, 2 * 8 * tiles.edges[-1] ** 2)
+            # The whole co-moment is more than a forecast should take; its panels are passes like any other.
+            options = session.pass_options
+            if options.partition_bytes is None:
+                options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+            for part in panels.descriptions():
+                summarize_source(session.source, part, options, stage="summarize, a panel")
+            self.client_nbytes = max(self.client_nbytes, 2 * 8 * panels.edges[-1] ** 2)
         return None
-
-    def _panel_options(self) -> dict[str, Any]:
-        from sketchselect.execution.panels import TILED_PARTITION_NBYTES
-
-        options = self.session.pass_options
-        if options["partition_bytes"] is None:
-            options["partition_bytes"] = TILED_PARTITION_NBYTES
-        return options
 
     def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:
         """Return the columns that the first rows select, or as many as there may be, and the plane of the view."""
@@ -229,30 +211,27 @@ class _Walk:
             return
         from sketchselect.selectors.streams.timeline import window_of
 
-        wanted = session.selector.summary_description(session.n_columns)
-        work, _, branches = work_of_scan(
+        description = session.selector.summary_description(session.n_columns)
+        work = scan_pass(
             session.source,
-            wanted,
-            engine=cast(Engine, self.engine),
+            description,
+            repr,
+            session.pass_options,
             points=settings.points,
             window=window_of(session.selector, settings.window),
-            partition_bytes=self.config.execution.partition_bytes,
             stage="timeline",
         )
         with self.stage("timeline"):
             self.engine.run(work)
-        looks = sum(1 for _ in Plan(len(branches)).post_order())
-        self.passes[-1] = replace(self.passes[-1], tasks=self.passes[-1].tasks + looks)
 
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"
         gaps = self.config.input.nonfinite == "missing"
         source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
         options = session.pass_options
-        size = options.pop("partition_bytes")
         with self.stage("write features"):
-            _, described = feature_pass(source, support, path, plane, 0, size)
-            reduce_blocks(**described, **options)
+            _, described = feature_pass(source, support, path, plane, 0, options.partition_bytes)
+            reduce_blocks(options=options, **described)
         return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
 
     def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
@@ -282,11 +261,10 @@ class _Walk:
         for variant in variants:
             name = "objective" if len(variants) == 1 else f"objective, {variant}"
             with self.stage(name):
-                found = summarize_source(labelled, CentroidSums(k), **{**session.pass_options, "stage": "objective"})
-                sums = found.value
+                sums = summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective").value
         if settings.reassign:
             with self.stage("reassign"):
-                reassign_source(labelled, cast(CentroidSums, sums), **session.pass_options)
+                reassign_source(labelled, cast(CentroidSums, sums), session.pass_options)
         wanted = settings.certificate_settings
         if wanted is not None and wanted.method == "blocks":
             described = BlockOptions(**wanted.blocks, seed=settings.random_state).description(k)
@@ -295,9 +273,9 @@ class _Walk:
                 (features, "block certificate of the selected columns"),
             ):
                 self.engine.most_rows = rows if source is features else None
-                options = session.pass_options | {"partition_bytes": block_partition_bytes(described, source)}
+                options = session.pass_options.but(partition_bytes=block_partition_bytes(described, source))
                 with self.stage(name):
-                    summarize_source(source, described, **{**options, "stage": name})
+                    summarize_source(source, described, options, stage=name)
             self.engine.most_rows = None
         if settings.compare_all_columns:
             nbytes = plan_kmeans(iterated, everything, "k-means on all columns")

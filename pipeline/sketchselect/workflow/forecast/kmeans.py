@@ -1,25 +1,25 @@
-"""The passes of k-means and of a range of numbers of clusters, rehearsed: how many there are, and what each reads."""
+"""The passes of k-means and of a range of numbers of clusters in a dry run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, partition_nbytes, placement, prepared_nbytes
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter
-from sketchselect.execution import Source, reduce_blocks
-from sketchselect.execution.cached import hold_block, hold_source, join_held
+from sketchselect.execution import PassOptions, Source, reduce_blocks
+from sketchselect.execution.cached import CachedSource, cache_block, join_blocks
 from sketchselect.execution.dask.clusters import local_memory_limit
-from sketchselect.execution.dry_run import Rehearsal
 from sketchselect.execution.engine import Engine
 from sketchselect.job.schema import ClusterSettings
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums
+from sketchselect.workflow.forecast.dry_run import DryRun
 from sketchselect.workflow.stages.engines import iterating_engine
 from sketchselect.workflow.stages.n_clusters import numbers
 
@@ -33,7 +33,7 @@ class Iterated:
 
     Parameters
     ----------
-    engine : Rehearsal
+    engine : DryRun
         What the passes are tried on.
     settings : ClusterSettings
         The job's.
@@ -43,16 +43,16 @@ class Iterated:
         Whether the job starts a cluster of its own.
     memory_limit : int or None
         Bytes per worker, where a limit is known; a cluster of the job's own has one by default.
-    options : dict
+    options : PassOptions
         Of every pass.
     """
 
-    engine: Rehearsal
+    engine: DryRun
     settings: ClusterSettings
     stage: Callable[..., AbstractContextManager[None]]
     own: bool
     memory_limit: int | None
-    options: dict[str, Any]
+    options: PassOptions
 
     def place(self, source: Source) -> str:
         """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
@@ -67,18 +67,18 @@ class Iterated:
 
 def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
     """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
-    settings, engine = given.settings, given.engine
+    settings = given.settings
     source = replace(source, takes_sparse=True)
     k = settings.n_clusters
     place, partition = given.place(source), partition_nbytes(source, k)
     where = "client" if place == "client" else "workers"
-    options = given.options | {"partition_bytes": partition}
+    options = given.options.but(partition_bytes=partition)
     rows: Source = source
     if place != "source":
         with given.stage(name, where=where):
-            held = reduce_blocks(source, hold_block, join_held, stage="load rows for k-means", **options).value
-        rows = hold_source(source, held)
-    passes = Passes(rows, cast(Engine, engine), partition)
+            blocks = reduce_blocks(source, cache_block, join_blocks, options, stage="load rows for k-means").value
+        rows = CachedSource.of(source, blocks)
+    passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
     with given.stage(name, where=where):
@@ -99,8 +99,8 @@ def plan_range(given: Iterated, features: Source) -> None:
     with given.stage("range of clusters"):
         try:
             range_of_source(
-                features, numbers(given.settings.range), random_state=given.settings.random_state, **given.options
+                features, numbers(given.settings.range), given.options, random_state=given.settings.random_state
             )
         except BadParameter:
             # Too few rows were tried for the largest number; the passes are the same for fewer.
-            range_of_source(features, (2, 3), random_state=given.settings.random_state, **given.options)
+            range_of_source(features, (2, 3), given.options, random_state=given.settings.random_state)

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._text import format_seconds
 from sketchselect.execution.memory.projection import PROCESS_NBYTES
 from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dry_run import Rehearsal, Rehearsed
+    from sketchselect.workflow.forecast.dry_run import DryPass, DryRun
 
 TASK_SECONDS = 0.002
 """What a Dask scheduler and client spend on a task, one after the other; measured values are around 1 to 2 ms."""
@@ -109,7 +110,7 @@ class PlannedPass:
     held: bool
 
 
-def planned(one: Rehearsed, engine: Rehearsal, repeats: int, most: int, where: str) -> PlannedPass:
+def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -> PlannedPass:
     """Return a rehearsed pass with what it costs on so many workers."""
     remote = engine.kind == "dask" and where == "workers"
     elsewhere = 1 - 1 / engine.n_workers if remote else 0.0
@@ -144,7 +145,7 @@ def planned(one: Rehearsed, engine: Rehearsal, repeats: int, most: int, where: s
         leaf_seconds=leaf,
         seconds=seconds,
         amplification=one.amplification,
-        held=one.held,
+        held=one.cached,
     )
 
 
@@ -326,11 +327,12 @@ class JobPlan:
         ]
         seconds, longest = self.total("seconds"), self.total("seconds", True)
         if seconds is not None:
-            upto = f", {_duration(longest)} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
-            chosen = "" if self.select_seconds is None else f" and {_duration(self.select_seconds)} for selecting"
+            typical_time, longest_time = format_seconds(seconds), format_seconds(longest)
+            upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
+            chosen = "" if self.select_seconds is None else f" and {format_seconds(self.select_seconds)} for selecting"
             lines.append(
-                f"time: about {_duration(seconds)}{upto}{chosen}; from a partition or so of every pass, on one thread "
-                f"of this machine ({_duration(self.calibration_seconds or 0.0)} for this plan)"
+                f"time: about {typical_time}{upto}{chosen}; from a partition or so of every pass, on one thread "
+                f"of this machine ({format_seconds(self.calibration_seconds or 0.0)} for this plan)"
             )
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"
@@ -356,9 +358,3 @@ def rounded_up(nbytes: int) -> int:
 
 def _rounded(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else value
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -117,14 +117,7 @@ def manifest(session: Session, found: JobResults, peak_nbytes: int | None) -> di
         if evaluation.moved is not None:
             content["reassigned"] = asdict(evaluation.moved)
         if (agreement := evaluation.agreement) is not None:
-            content["agreement"] = {
-                "nmi": agreement.nmi,
-                "ari": agreement.ari,
-                "accuracy": agreement.accuracy,
-                "nmi_all_columns": agreement.nmi_all_columns,
-                "ari_all_columns": agreement.ari_all_columns,
-                "accuracy_all_columns": agreement.accuracy_all_columns,
-            }
+            content["agreement"] = {k: v for k, v in asdict(agreement).items() if k not in ("table", "classes")}
     wanted = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
     content["files"] = [n for n in PUBLISHED if n in wanted or (session.folder.path / n).exists()]
     return content

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect.cluster import Certificate
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
 from sketchselect.report import (
-    CertificateRecord,
+    Agreement,
     ClusterCountRecord,
     ComparedRecord,
-    KnownLabels,
     ModelRecord,
     RunRecord,
     StageRecord,
@@ -29,10 +29,18 @@ from sketchselect.workflow.output.tables import plain_value
 MAX_SPECTRUM = 512
 """Singular values shown."""
 
+_RECORDS: dict[str, type[Any]] = {
+    "model": ModelRecord,
+    "timeline": TimelineRecord,
+    "cluster_count": ClusterCountRecord,
+    "known_labels": Agreement,
+}
+
 
 def publish_report(folder: OutputFolder, record: RunRecord) -> Path:
-    """Write ``report.json`` (what the page is made from) and ``report.html``."""
-    folder.write("report.json", json.dumps(plain_value(asdict(record)), allow_nan=False) + "\n")
+    """Write ``report.json``, the data of the page, and ``report.html``."""
+    content = {**asdict(record), "certificates": [one.to_dict() for one in record.certificates]}
+    folder.write("report.json", json.dumps(plain_value(content), allow_nan=False) + "\n")
     return folder.write("report.html", render(record))
 
 
@@ -67,17 +75,9 @@ def record_of(content: Mapping[str, Any]) -> RunRecord:
     values = dict(content)
     values["scores"] = np.array([math.nan if v is None else v for v in values["scores"]], dtype=np.float64)
     values["stages"] = [StageRecord(**stage) for stage in values["stages"]]
-    values["certificates"] = [
-        CertificateRecord(**{**entry, "factor": math.inf if entry["factor"] is None else entry["factor"]})
-        for entry in values["certificates"]
-    ]
-    values["compared"] = [ComparedRecord(**entry) for entry in values.get("compared", ())]
-    if values.get("model") is not None:
-        values["model"] = ModelRecord(**values["model"])
-    if values.get("cluster_count") is not None:
-        values["cluster_count"] = ClusterCountRecord(**values["cluster_count"])
-    if values.get("timeline") is not None:
-        values["timeline"] = TimelineRecord(**values["timeline"])
-    if values["known_labels"] is not None:
-        values["known_labels"] = KnownLabels(**values["known_labels"])
+    values["certificates"] = [Certificate.from_dict(entry) for entry in values["certificates"]]
+    values["compared"] = [ComparedRecord(**entry) for entry in values["compared"]]
+    for name, record_type in _RECORDS.items():
+        if values[name] is not None:
+            values[name] = record_type(**values[name])
     return RunRecord(**values)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster import Certificate
 from sketchselect.job.load import job_toml
-from sketchselect.report import CertificateRecord, KnownLabels, RunRecord, StageRecord
+from sketchselect.report import RunRecord, StageRecord
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.output.manifest import JobResults
 from sketchselect.workflow.output.pages import MAX_SPECTRUM
@@ -20,14 +19,6 @@ from sketchselect.workflow.stages.session import Session
 GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
 
 
-def certificate_record(found: Certificate) -> CertificateRecord:
-    """Return a certificate as the report page shows it."""
-    confidence = None if found.confidence == 1 else found.confidence
-    return CertificateRecord(
-        found.method, found.factor, found.lower_bound, found.objective, confidence, found.sentence()
-    )
-
-
 def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> RunRecord:
     """Return all that the report page shows."""
     summary, selection, clustering, evaluation = found.summary, found.selection, found.clustering, found.evaluation
@@ -37,8 +28,6 @@ def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> 
         rows = np.asarray(found.sample["rows"], np.int64)
         points = np.asarray(found.sample["points"], np.float64).reshape(-1, 2)
         labels = None if clustering is None else clustering.labels[rows]
-    agreement = None if evaluation is None else evaluation.agreement
-    certificates = () if evaluation is None else evaluation.certificates
     return RunRecord(
         title=session.matrix.address,
         n_rows=session.matrix.shape[0],
@@ -63,24 +52,13 @@ def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> 
         point_labels=labels,
         centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
         image_shape=session.config.output.image_shape,
-        certificates=[certificate_record(c) for c in certificates],
+        certificates=() if evaluation is None else evaluation.certificates,
         statements=[]
         if evaluation is None
         else [
             one.sentence() for one in (evaluation.selection_bound, evaluation.selected_certificate) if one is not None
         ],
-        known_labels=None
-        if agreement is None
-        else KnownLabels(
-            agreement.table,
-            agreement.classes,
-            agreement.nmi,
-            agreement.ari,
-            agreement.nmi_all_columns,
-            agreement.ari_all_columns,
-            agreement.accuracy,
-            agreement.accuracy_all_columns,
-        ),
+        known_labels=None if evaluation is None else evaluation.agreement,
         compared=() if evaluation is None else evaluation.compared,
         stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
         versions=content["versions"],

@@ -139,9 +139,8 @@ def from_blocks(
     """
     began = time.perf_counter()
     description = BlockOptions(**wanted.blocks, seed=seed).description(n_clusters)
-    options = {**session.pass_options, "checkpoint": session.checkpoint}
     with session.stage(stage) as entry:
-        reduced = block_pass(source, description, stage, **options)
+        reduced = block_pass(source, description, session.pass_options, stage)
         session.account(entry, reduced.stats)
         session.require_unchanged()
     found = cast(BlockBound, reduced.value)
@@ -171,7 +170,7 @@ def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> 
     """Return whether an objective of 0 is one, or squares of small differences vanished."""
     labels = open_vector(clustering.labels, source.n_rows, name="labels")
     with session.stage("comparing the rows of each cluster"):
-        return rows_are_same(replace(source, target=labels), clustering.centers.shape[0], **session.pass_options)
+        return rows_are_same(replace(source, target=labels), clustering.centers.shape[0], session.pass_options)
 
 
 def reassigned(
@@ -181,7 +180,7 @@ def reassigned(
     labels = open_vector(str(session.folder.path / found.labels_file), session.matrix.shape[0], name="labels")
     source = Source(session.matrix, labels, None, session.steps)
     with session.stage("reassign") as entry:
-        moved, stats = reassign_source(source, sums, **session.pass_options)
+        moved, stats = reassign_source(source, sums, session.pass_options)
         session.account(entry, stats)
         session.require_unchanged()
     better = replace(found, labels=moved.labels, centers=moved.means[:, selection.support], weighted_inertia=None)

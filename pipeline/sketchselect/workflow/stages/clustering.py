@@ -148,8 +148,9 @@ def sums_in_selected(session: Session, features: Source, labels_file: str, n_clu
     """Return the sums of published clusters in the selected columns, without weights."""
     labels = open_vector(str(session.folder.path / labels_file), features.n_rows, name="labels")
     source = Source(features.matrix, labels)
-    options = {**session.pass_options, "engine": session.iterating_engine(8 * source.n_rows * (source.n_columns + 1))}
-    reduced = summarize_source(source, CentroidSums(n_clusters), stage="means of the clusters", **options)
+    engine = session.iterating_engine(8 * source.n_rows * (source.n_columns + 1))
+    options = session.pass_options.but(engine=engine, checkpoint=None)
+    reduced = summarize_source(source, CentroidSums(n_clusters), options, stage="means of the clusters")
     return cast(CentroidSums, reduced.value)
 
 
@@ -170,11 +171,11 @@ def k_means(session: Session, source: Source) -> Clustering:
         result = fit_kmeans(
             source,
             parameters,
-            engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
-            progress=ThrottledProgress(session.progress),
-            checkpoint=session.checkpoint,
-            retries=session.config.execution.retries,
-            stall_timeout=session.config.execution.stall_timeout,
+            session.pass_options.but(
+                engine=session.iterating_engine(source.n_rows * 8 * (source.n_columns + 1)),
+                partition_bytes=None,
+                progress=ThrottledProgress(session.progress),
+            ),
         )
     for warning in said:
         if issubclass(warning.category, FewerClusters):

@@ -10,7 +10,7 @@ import numpy as np
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key
-from sketchselect.readers import open_matrix, row_partitions
+from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow.output import tables
@@ -53,7 +53,7 @@ def summarize(session: Session) -> Summary[Any]:
                 "select.normalize = false turns that off"
             )
         _state_projection(session, wanted)
-        reduced = summarize_source(session.source, wanted, checkpoint=session.checkpoint, **session.pass_options)
+        reduced = summarize_source(session.source, wanted, session.pass_options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
@@ -90,22 +90,19 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     with session.stage("collect") as entry:
         if reusable(session, "collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
-        options = session.pass_options
+        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
         if reads_columns(selector):
-            options["partition_bytes"] = column_partition_bytes(session.config.execution.partition_bytes)
-        options |= {
-            "account": lambda stats: session.account(entry, stats),
-            "checkpoint": session.checkpoint,
-        }
-        found: Summary[Any]
+            size = column_partition_bytes(session.config.execution.partition_bytes)
+            options = options.but(partition_bytes=size)
+        collected: Summary[Any]
         if further is None:
-            found = selector.collect(session.source, **options)
+            collected = selector.collect(session.source, options)
         else:
-            found = selector.complete(summary, session.source, **options)
+            collected = selector.complete(summary, session.source, options)
         session.require_unchanged()
-        folder.write("columns.sks", codec.encode(found))
+        folder.write("columns.sks", codec.encode(collected))
         folder.finish("collect", fingerprint, ["columns.sks"], entry)
-        return found
+        return collected
 
 
 def select(session: Session, summary: Summary[Any], given: Selection | None = None) -> tuple[Selection, Model | None]:
@@ -174,7 +171,7 @@ def write_selected(
             gaps = session.config.input.nonfinite == "missing"
             source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
             view = view_of(summary)
-            reduced = write_features(source, selection.support, path, view, seed, **session.pass_options)
+            reduced = write_features(source, selection.support, path, view, seed, session.pass_options)
             session.account(entry, reduced.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
@@ -208,41 +205,17 @@ def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
     return sketch
 
 
-def _state_projection(session: Session, wanted: Bundle | Summary[Any]) -> None:
+def _state_projection(session: Session, description: Bundle | Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
-    from sketchselect.execution import make_plan, projection
-    from sketchselect.execution.panels import TILED_PARTITION_NBYTES, tiling
+    from sketchselect.execution.summarize import summary_projection
 
-    matrix, target = session.matrix, session.source.target
-    n_columns = session.n_columns
-    n_targets = 0 if target is None else 1 if len(target.shape) == 1 else target.shape[1]
-    part, held, passes, size = wanted, 0, 1, session.config.execution.partition_bytes
-    tiles = tiling(wanted, n_columns, n_targets)
-    if tiles is not None:
-        panels = [panel for member in tiles.wide.values() for panel in tiles.panels(member)]
-        part = max(panels, key=lambda panel: panel.projected_nbytes(n_columns, n_targets))
-        held = 8 * tiles.edges[-1] ** 2 * len(tiles.wide)
-        passes = len(panels) + (tiles.others is not None)
-        size = TILED_PARTITION_NBYTES if size is None else size
-    partitions = row_partitions(matrix, size)
-    if partitions.read_amplification > 1:
+    projected, n_passes, amplification = summary_projection(session.source, description, session.pass_options)
+    if amplification > 1:
         session.note(
-            f"{matrix.address}: chunks are taller than a partition, every byte is decoded "
-            f"{partitions.read_amplification:.1f} times; `sketchselect convert --chunks` makes a store that is not"
+            f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "
+            "times; `sketchselect convert --chunks` makes a store that is not"
         )
-    state = part.projected_nbytes(n_columns, n_targets)
-    plan = make_plan(len(partitions), (partitions.edges[1] - partitions.edges[0]) * matrix.shape[1] * 8, state)
-    working = part.working_nbytes(n_columns, n_targets)
-    projected = projection(
-        session.source,
-        partitions,
-        plan,
-        state_nbytes=state,
-        working_nbytes=working,
-        engine=session.engine,
-        held_nbytes=held,
-    )
-    times = f"; {passes} passes, as there are so many columns" if passes > 1 else ""
+    times = f"; {n_passes} passes, as there are so many columns" if n_passes > 1 else ""
     session.progress.note(f"summarize: {projected.sentence()}{times}")
 
 

@@ -1,4 +1,4 @@
-"""What a job runs on, and what is heard of it while it does."""
+"""The engine of a job, its logs, and throttled progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engi
         with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
             yield engine
     elif settings.cluster == "threads":
-        yield execution.ThreadEngine(settings.n_workers, memory_limit=settings.memory_limit)
+        yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
     elif settings.tls_ca and settings.tls_cert and settings.tls_key:
         from sketchselect.execution.dask.clusters import connect
         from sketchselect.execution.dask.tls import tls_security
@@ -55,29 +55,18 @@ def library_logs(path: Path | None) -> Iterator[None]:
         handler.close()
 
 
-def peak_process_nbytes(engine: Engine) -> int | None:
-    """Return the largest resident memory of a process that ran tasks; None where no worker can be asked any more.
-
-    Workers that died are not there to be asked.
-    """
-    from sketchselect.execution.memory.process import peak_nbytes
-
-    asked = getattr(engine, "peak_nbytes", None)
-    return peak_nbytes() if asked is None else asked()
-
-
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
 
-    The bits are the same; the data are then read once and held, instead of once per iteration.
+    The bits are the same; the data are then read once and cached, instead of once per iteration.
     """
-    from sketchselect.cluster.kmeans.passes import HELD_SHARE
-    from sketchselect.execution import ThreadEngine
+    from sketchselect.cluster.kmeans.passes import CACHED_SHARE
+    from sketchselect.execution import LocalEngine
 
     if engine.memory_limit is None:
         return engine
     memory = engine.memory_limit * (engine.n_slots // engine.slots_per_process)
-    return ThreadEngine(engine.n_slots, memory_limit=memory) if nbytes <= HELD_SHARE * memory else engine
+    return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
 
 
 class ThrottledProgress:

@@ -11,9 +11,9 @@ import numpy as np
 from sketchselect.cluster import Certificate, SelectionBound
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Source, summarize_source
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import Vector, open_vector
-from sketchselect.report import ComparedRecord
+from sketchselect.report import Agreement, ComparedRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.workflow.stages.agreement import MAX_CLASSES, cross
@@ -23,33 +23,6 @@ from sketchselect.workflow.stages.session import Session
 
 _TIE = 1e-9
 """Objectives of one partition, summed in another order, differ by less."""
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How clusters agree with known labels.
-
-    Parameters
-    ----------
-    classes : tuple of str
-        Names of the classes, sorted.
-    table : array of shape (n_classes, n_clusters)
-        Rows of each class in each cluster.
-    nmi, ari, accuracy : float
-        Normalised mutual information (arithmetic), adjusted Rand index, and share of rows in their class's cluster
-        under the best matching; dropped rows are left out.
-    nmi_all_columns, ari_all_columns, accuracy_all_columns : float or None
-        The same for k-means on all columns, where the job asked for the comparison.
-    """
-
-    classes: tuple[str, ...]
-    table: Array
-    nmi: float
-    ari: float
-    accuracy: float
-    nmi_all_columns: float | None = None
-    ari_all_columns: float | None = None
-    accuracy_all_columns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -174,9 +147,7 @@ def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]
     n_clusters = clustering.centers.shape[0]
     labels = open_vector(str(session.folder.path / clustering.labels_file), session.matrix.shape[0], name="labels")
     source = Source(session.matrix, labels, None, session.steps)
-    reduced = summarize_source(
-        source, CentroidSums(n_clusters), stage="objective", checkpoint=session.checkpoint, **session.pass_options
-    )
+    reduced = summarize_source(source, CentroidSums(n_clusters), session.pass_options, stage="objective")
     session.account(entry, reduced.stats)
     session.require_unchanged()
     return cast(CentroidSums, reduced.value)
@@ -201,8 +172,8 @@ def agree(
     table[:, own.clusters] = own.counts
     other = None if on_all is None else cross(known, on_all.labels).table
     return Agreement(
-        tuple(map(str, own.classes.tolist())),
         table,
+        tuple(map(str, own.classes.tolist())),
         own.nmi,
         own.ari,
         own.accuracy,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
+from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import Reduced
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
@@ -83,15 +84,15 @@ class WriteColumns:
 
         array: Any = zarr.open_array(self.path, mode="r+")
         chosen = _columns(block.values, self.columns).astype(array.dtype)
-        if block.kept is not None:
+        if block.surviving is not None:
             whole = np.full((block.stop - block.start, len(self.columns)), np.nan, dtype=array.dtype)
-            whole[block.kept - block.start] = chosen
+            whole[block.surviving - block.start] = chosen
             chosen = whole
         if block.stop > block.start:
             array[block.start : block.stop] = chosen
         if self.view is None:
             return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
-        rows = np.arange(block.start, block.stop) if block.kept is None else np.asarray(block.kept)
+        rows = np.arange(block.start, block.stop) if block.surviving is None else np.asarray(block.surviving)
         here = np.flatnonzero(np.isin(rows, self.sample))
         return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
 
@@ -135,7 +136,7 @@ def feature_dtype(source: Source) -> np.dtype[Any]:
 
 
 def write_features(
-    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, **options: Any
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
 ) -> Reduced[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
@@ -153,16 +154,16 @@ def write_features(
         What the sample is projected on; None takes no sample.
     seed : int
         Decides which rows are sampled.
-    **options
-        For `reduce_blocks`.
+    options : PassOptions
+        Of the pass.
 
     Raises
     ------
     SketchSelectError
         If tasks wrote where this process cannot see it.
     """
-    array, described = feature_pass(source, support, path, view, seed, options.pop("partition_bytes", None))
-    reduced: Reduced[Sampled] = reduce_blocks(**described, **options)
+    array, described = feature_pass(source, support, path, view, seed, options.partition_bytes)
+    reduced: Reduced[Sampled] = reduce_blocks(options=options, **described)
     if array.nchunks_initialized < array.nchunks:
         raise SketchSelectError(
             f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
@@ -187,8 +188,7 @@ def feature_pass(
         "source": source,
         "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
         "merge": join_samples,
-        "bands": partitions,
-        "partition_bytes": size,
+        "partitions": partitions,
         "stage": "write features",
         "state_nbytes": 24 * SAMPLE_ROWS,
         "working_nbytes": 3 * 8 * height * len(support),

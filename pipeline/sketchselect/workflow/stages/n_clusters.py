@@ -58,9 +58,8 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
                 found = range_of_source(
                     features,
                     ks,
+                    session.pass_options.but(progress=ThrottledProgress(session.progress)),
                     random_state=settings.random_state,
-                    checkpoint=session.checkpoint,
-                    **{**session.pass_options, "progress": ThrottledProgress(session.progress)},
                 )
             except BadParameter as error:
                 raise ConfigError(f"cluster.range: {error}") from None

@@ -32,9 +32,9 @@ def use_given(session: Session) -> None:
 
 
 def _fitted(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
-    from sketchselect.execution import SerialEngine, fit_steps
+    from sketchselect.execution import LocalEngine, PassOptions, fit_steps
 
-    fitted = fit_steps(session.source, statistics=statistics, engine=SerialEngine())
+    fitted = fit_steps(session.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
     return fitted.steps, fitted.statistics
 
 
@@ -71,12 +71,8 @@ def _fit(session: Session) -> None:
         if reusable(session, "prepare", fingerprint, entry):
             session.use_fitted(*_fitted(session, codec.load(session.folder.path / FILE)))
             return
-        fitted = fit_steps(
-            session.source,
-            account=lambda stats: session.account(entry, stats),
-            checkpoint=session.checkpoint,
-            **session.pass_options,
-        )
+        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
+        fitted = fit_steps(session.source, options)
         assert fitted.statistics is not None
         session.require_unchanged()
         invalidate_results(session)

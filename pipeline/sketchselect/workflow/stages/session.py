@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import Interrupted, SketchSelectError, SourceChanged, Terminated
+from sketchselect.errors import SourceChanged
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
-from sketchselect.workflow.output.folder import OutputFolder, open_folder
-from sketchselect.workflow.stages.engines import engine_for, iterating_engine, library_logs
+from sketchselect.workflow.output.folder import OutputFolder
+from sketchselect.workflow.stages.engines import engine_for, iterating_engine
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Checkpoint, Engine, PassStats, Progress, Source
+    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Source
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
     from sketchselect.summaries import StepStatistics
@@ -158,28 +156,23 @@ class Session:
         resources.__exit__(None if error is None else type(error), error, None)
 
     @property
-    def pass_options(self) -> dict[str, Any]:
-        """What every pass is given alike."""
-        execution = self.config.execution
-        return {
-            "engine": self.engine,
-            "partition_bytes": execution.partition_bytes,
-            "progress": self.progress,
-            "retries": execution.retries,
-            "stall_timeout": execution.stall_timeout,
-        }
-
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """Where finished parts of a pass are kept."""
-        from sketchselect.execution import Checkpoint
+    def pass_options(self) -> PassOptions:
+        """Options of every pass of the job."""
+        from sketchselect.execution import Checkpoint, PassOptions
 
         execution = self.config.execution
-        wanted = execution.checkpoint
-        if wanted is False:
-            return None
-        place = self.folder.checkpoints / "nodes" if wanted == "auto" else wanted
-        return Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+        checkpoint = None
+        if execution.checkpoint is not False:
+            place = self.folder.checkpoints / "nodes" if execution.checkpoint == "auto" else execution.checkpoint
+            checkpoint = Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+        return PassOptions(
+            self.engine,
+            execution.partition_bytes,
+            checkpoint,
+            self.progress,
+            execution.retries,
+            execution.stall_timeout,
+        )
 
     def note(self, text: str) -> None:
         """Tell the user something now, and again in manifest and report."""
@@ -216,70 +209,3 @@ class Session:
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
-
-
-@contextlib.contextmanager
-def open_session(
-    config: JobConfig, client: Any = None, *, fresh: bool = False, progress: Any = False
-) -> Iterator[Session]:
-    """Open source, folder and diary of a job, checked against each other, and close everything at the end.
-
-    Parameters
-    ----------
-    config : JobConfig
-        The job.
-    client : object, optional
-        Instead of the job's ``[execution] cluster``: whatever `sketchselect.summarize` takes as its `client`.
-    fresh : bool
-        Discard what earlier runs left in the output folder.
-    progress : bool or Progress
-        Whether, or to what, progress is reported.
-
-    Raises
-    ------
-    ConfigError, SourceError, NotOurFolder, RunInProgress
-        Before anything is started.
-    """
-    from sketchselect.execution import make_progress
-    from sketchselect.workflow.stages import preparing, timeline
-    from sketchselect.workflow.stages.method import check_against_source, check_method
-
-    # The source is looked at first: a job that cannot run leaves no folder behind.
-    probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
-    preparing.use_given(probe)
-    preparing.check_steps(probe)
-    check_against_source(config, probe.matrix, probe.n_columns)
-    for name in ("target", "labels"):
-        probe.vector(name)
-    probe.partition()
-    check_method(probe.selector, probe.source, config.execution.partition_bytes)
-    timeline.check(config, probe.selector)
-    with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
-        session = Session(config, folder, probe.progress, client)
-        session.__dict__.update(matrix=probe.matrix, selector=probe.selector, steps=probe.steps)
-        session.statistics = probe.statistics
-        for text in probe.matrix.notes:
-            session.note(text)
-        try:
-            yield session
-        except BaseException as error:
-            session.close_engine(error)
-            if isinstance(error, (KeyboardInterrupt, Interrupted)):
-                raise _interrupted(session, error) from None
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise SketchSelectError(
-                    f"{error.filename or folder.path}: cannot be written ({error.strerror}); make room and run the "
-                    "same command again: what was finished is kept"
-                ) from error
-            raise
-        session.close_engine()
-
-
-def _interrupted(session: Session, error: BaseException) -> Interrupted:
-    done = ", ".join(entry["name"] for entry in session.stages) or "none"
-    stopped = Interrupted(
-        f"interrupted; finished stages ({done}) and checkpoints are kept in {session.folder.path}: "
-        "run the same command again to resume"
-    )
-    stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
-    return stopped

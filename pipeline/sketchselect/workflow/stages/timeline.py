@@ -66,11 +66,9 @@ def timeline(session: Session) -> TimelineRecord | None:
             found = timeline_of(
                 session.source,
                 selector,
+                session.pass_options.but(account=lambda stats: session.account(entry, stats)),
                 window=window,
                 points=settings.points,
-                account=lambda stats: session.account(entry, stats),
-                checkpoint=session.checkpoint,
-                **session.pass_options,
             )
             session.require_unchanged()
             record = record_of(found, window, getattr(selector, "half_life", None))

@@ -1,4 +1,4 @@
-"""An engine that runs the first rows of every pass, and writes down what the whole of it would be."""
+"""A dry run: an engine that runs the first rows of every pass, and notes what the whole of it would be."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sketchselect.execution.cached import HeldSource
+from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.checkpoints.fingerprint import local_build
-from sketchselect.execution.engine import Ran, Work
+from sketchselect.execution.engine import Ran
+from sketchselect.execution.graph.inputs import Inputs
+from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, read_block
 from sketchselect.execution.memory.process import can_reset, peak_nbytes, resident_nbytes
 from sketchselect.execution.memory.projection import PROCESS_NBYTES, Projection
@@ -29,7 +31,7 @@ FEWEST_MEASURED = 0.5
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class DryPass:
     """What one pass would be, and what its first partition took.
 
     Parameters
@@ -37,7 +39,9 @@ class Rehearsed:
     stage, name : str
         Stage of the job, and name of the pass in it.
     n_rows, n_partitions, n_leaves, n_merges : int
-        Of the plan: leaves and merges are tasks.
+        Of the tree.
+    n_tasks : int
+        Of the graph.
     moves : int
         States that go from one node to another: a merge of m children has m - 1 of them brought to the first.
     waiting : int
@@ -56,7 +60,7 @@ class Rehearsed:
         Of one partition on one thread: reading and preparing, the leaf's own work, and one merge. None: not timed.
     peak_nbytes : int or None
         By how much one partition, and a merge, raised this process's memory; None where that was not measured.
-    held : bool
+    cached : bool
         Whether the rows are in memory when the pass begins.
     """
 
@@ -66,6 +70,7 @@ class Rehearsed:
     n_partitions: int
     n_leaves: int
     n_merges: int
+    n_tasks: int
     moves: int
     waiting: int
     bytes_read: int
@@ -77,16 +82,11 @@ class Rehearsed:
     leaf_seconds: float | None = None
     merge_seconds: float | None = None
     peak_nbytes: int | None = None
-    held: bool = False
-
-    @property
-    def n_tasks(self) -> int:
-        """Leaves and merges."""
-        return self.n_leaves + self.n_merges
+    cached: bool = False
 
 
 @dataclass
-class Rehearsal:
+class DryRun:
     """Runs a few rows of every pass in this thread; the result of a pass is that of those rows.
 
     What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
@@ -106,7 +106,7 @@ class Rehearsal:
         Stage of the job that passes belong to from now on.
     most_rows : int or None
         Rows that there are, where a pass would read what an earlier one has written only the beginning of.
-    passes : list of Rehearsed
+    passes : list of DryPass
         What was asked for so far.
     last_rows : int
         Rows of the last pass that were run.
@@ -119,7 +119,7 @@ class Rehearsal:
     rows: int = LEAST_ROWS
     stage: str = ""
     most_rows: int | None = None
-    passes: list[Rehearsed] = field(default_factory=list)
+    passes: list[DryPass] = field(default_factory=list)
     memory_limit: int | None = None
     spent: float = 0.0
     last_rows: int = 0
@@ -141,27 +141,31 @@ class Rehearsal:
         """Return this process's build."""
         return local_build()
 
-    def run(self, work: Work[T]) -> Ran[T]:
+    def peak_nbytes(self) -> int | None:
+        """Return None: nothing is run."""
+        return None
+
+    def run(self, work: Pass[T]) -> Ran[T]:
         """Write the pass down, and return the state of its first rows as if it were that of all."""
-        assert work.projected is not None  # whoever makes a pass says what it needs
-        source, plan, partitions = work.recipe.source, work.plan, work.partitions
-        nodes = list(plan.post_order())
-        below = [len(plan.children(node)) for node in nodes]
+        source, tree, partitions = work.spec.source, work.tree, work.partitions
+        nodes = list(tree.post_order())
+        below = [len(tree.children(node)) for node in nodes]
         matrix = source.matrix
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         tried = _Tried(self, work)
         value = tried.value()
         self.passes.append(
-            Rehearsed(
+            DryPass(
                 stage=self.stage or work.stage,
                 name=work.stage,
                 n_rows=partitions.edges[-1] - partitions.edges[0],
                 n_partitions=len(partitions),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),
+                n_tasks=len(work.graph(work.output, Inputs(source), {})),
                 moves=sum(n - 1 for n in below if n),
-                waiting=min(plan.n_leaves, plan.depth * (plan.fan_in - 1)),
-                bytes_read=0 if isinstance(source, HeldSource) else nbytes,
+                waiting=min(tree.n_leaves, tree.depth * (tree.fan_in - 1)),
+                bytes_read=0 if isinstance(source, CachedSource) else nbytes,
                 amplification=partitions.read_amplification,
                 partition_nbytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
                 projected=work.projected,
@@ -170,7 +174,7 @@ class Rehearsal:
                 leaf_seconds=tried.leaf,
                 merge_seconds=tried.merge,
                 peak_nbytes=tried.peak,
-                held=isinstance(source, HeldSource),
+                cached=isinstance(source, CachedSource),
             )
         )
         self.spent += tried.spent
@@ -181,7 +185,7 @@ class Rehearsal:
 class _Tried:
     """The trial of one pass: a few rows first, to warm up, then the rest of the partition if that may be afforded."""
 
-    def __init__(self, engine: Rehearsal, work: Work[Any]) -> None:
+    def __init__(self, engine: DryRun, work: Pass[Any]) -> None:
         self.engine, self.work = engine, work
         self.read: float | None = None
         self.leaf: float | None = None
@@ -193,18 +197,18 @@ class _Tried:
     def value(self) -> Any:
         """Run it, and return the state."""
         began = time.perf_counter()
-        source = self.work.recipe.source
+        source = self.work.spec.source
         first, last = self.work.partitions[0]
         if self.engine.most_rows is not None:
             last = min(last, self.engine.most_rows)
         few = min(first + self.engine.rows, last)
         with one_blas_thread():
-            if isinstance(source, HeldSource):
+            if isinstance(source, CachedSource):
                 block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
-                value, _ = timed(lambda: self.work.recipe.leaf(block))
+                value, _ = timed(lambda: self.work.spec.leaf(block))
                 if self.engine.seconds:
                     # Again, now that everything is compiled and loaded.
-                    value, seconds = timed(lambda: self.work.recipe.leaf(block))
+                    value, seconds = timed(lambda: self.work.spec.leaf(block))
                     self.leaf = seconds * self._scale(block.stop - block.start)
                     self.read = 0.0
             else:
@@ -213,14 +217,14 @@ class _Tried:
         return value
 
     def _from_rows(self, first: int, few: int, last: int) -> Any:
-        recipe = self.work.recipe
+        spec = self.work.spec
         block = self._block(first, few)
-        value = recipe.leaf(block)
+        value = spec.leaf(block)
         self.rows = few - first
         if not self.engine.seconds:
             return value
         # Again: the first time compiles kernels and loads modules, and would make all that follows look too slow.
-        _, warm = timed(lambda: recipe.leaf(self._block(first, few)))
+        _, warm = timed(lambda: spec.leaf(self._block(first, few)))
         left = self.engine.seconds - self.engine.spent
         del block
         if few < last and warm * (last - few) / max(few - first, 1) > 0.5 * left:
@@ -229,10 +233,10 @@ class _Tried:
         start, stop = (few, last) if few < last else (first, last)
         before = resident_nbytes(reset_peak=True)
         again, read = timed(lambda: self._block(start, stop))
-        more, seconds = timed(functools.partial(recipe.leaf, again))
+        more, seconds = timed(functools.partial(spec.leaf, again))
         del again
         if start != first:
-            value, self.merge = timed(lambda: recipe.merge(value, more))
+            value, self.merge = timed(lambda: spec.merge(value, more))
         peak = peak_nbytes()
         rows, self.rows = stop - start, stop - first
         full = self.work.partitions[0][1] - self.work.partitions[0][0]
@@ -243,7 +247,7 @@ class _Tried:
         return value
 
     def _block(self, start: int, stop: int) -> Block:
-        return read_block(self.work.recipe.source, start, stop, self.work.recipe.retries)
+        return read_block(self.work.spec.source, start, stop, self.work.spec.retries)
 
     def _scale(self, rows: int) -> float:
         first, last = self.work.partitions[0]
@@ -251,21 +255,21 @@ class _Tried:
 
     def _decoded(self, start: int, stop: int) -> int:
         """Return the rows that are decoded for some rows: whole chunks."""
-        height = self.work.recipe.source.matrix.chunk_rows
+        height = self.work.spec.source.matrix.chunk_rows
         return max(1, -(-stop // height) * height - start // height * height)
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Return what a call returns, and its seconds."""
+    """Return the result of a call, and its seconds."""
     began = time.perf_counter()
-    found = call()
-    return found, time.perf_counter() - began
+    result = call()
+    return result, time.perf_counter() - began
 
 
 def idle_worker_nbytes() -> int:
     """Return the memory of a process that has loaded what a worker loads, kernels too; `PROCESS_NBYTES` if it fails."""
     code = (
-        "import distributed.worker, distributed.nanny, sketchselect.execution.shipping, zarr, numpy\n"
+        "import distributed.worker, distributed.nanny, sketchselect.execution.graph.tasks, zarr, numpy\n"
         "import sketchselect as sks\n"
         "from sketchselect.execution.memory.process import peak_nbytes\n"
         "rows = numpy.random.default_rng(0).random((64, 8))\n"
@@ -281,5 +285,5 @@ def idle_worker_nbytes() -> int:
 
 
 def _nbytes(value: Any) -> int:
-    found = getattr(value, "nbytes", None)
-    return int(found) if isinstance(found, int) else sys.getsizeof(value)
+    nbytes = getattr(value, "nbytes", None)
+    return int(nbytes) if isinstance(nbytes, int) else sys.getsizeof(value)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from sketchselect.execution import Source
-from sketchselect.execution.graph.tasks import Part
-from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_on_cluster, piece, without_rows
+from sketchselect.execution.graph.inputs import futures_client, pass_inputs
+from sketchselect.execution.graph.tasks import Part, Span
+from sketchselect.execution.source import Rows
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers import MatrixMetadata, Partitions
 from sketchselect.summaries import FrequentDirections, Moments
 from sketchselect.summaries.base import record_arrays
 
@@ -26,16 +28,16 @@ def unaligned(array):
 
 def test_rows_that_were_sent_are_read_aligned():
     X = np.random.default_rng(0).normal(size=(50, 7))
-    matrix = RowsElsewhere(open_matrix(X), 20, unaligned(X[20:40]))
-    block = matrix.read_rows(25, 31)
-    assert block.flags.aligned
-    assert block.flags.c_contiguous
-    assert block.tobytes() == X[25:31].tobytes()
+    source = Source(MatrixMetadata(open_matrix(X)))
+    block = source.block(20, 40, Rows(unaligned(X[20:40])))
+    assert block.values.flags.aligned
+    assert block.values.flags.c_contiguous
+    assert block.values.tobytes() == X[20:40].tobytes()
 
 
 def test_rows_that_were_not_sent_cannot_be_read():
     with pytest.raises(LookupError, match="not sent"):
-        RowsElsewhere(open_matrix(np.eye(3))).read_rows(0, 2)
+        MatrixMetadata(open_matrix(np.eye(3))).read_rows(0, 2)
 
 
 @pytest.mark.parametrize("description", [Moments(), FrequentDirections(size=4)])
@@ -61,28 +63,34 @@ def test_merging_unaligned_states_gives_the_bits_of_aligned_ones(description):
         assert canonical(record_arrays(after.record)[name]).tobytes() == array.tobytes()
 
 
-def test_only_what_has_no_address_is_carried(tmp_path):
+def inputs_of(source, *, remote=True):
+    return pass_inputs(source, Partitions(tuple(range(0, source.n_rows + 1, 10))), remote=remote, send=None)
+
+
+def test_only_what_has_no_address_is_sent(tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 3))
     np.save(tmp_path / "x.npy", X)
     stored = open_matrix(tmp_path / "x.npy")
-    assert not carries_data(Source(stored))
-    assert carries_data(Source(open_matrix(X)))
-    assert carries_data(Source(open_matrix(da.from_array(X, chunks=(10, 3)))))
-    assert carries_data(Source(stored, target=open_vector(X[:, 0], 40)))
-    assert not lives_on_cluster(stored)
-    assert not lives_on_cluster(open_matrix(da.from_array(X, chunks=(10, 3))))
+    assert inputs_of(Source(stored)).argument is None
+    assert inputs_of(Source(open_matrix(X)), remote=False).argument is None
+    assert inputs_of(Source(open_matrix(X))).sends
+    assert inputs_of(Source(stored, target=open_vector(X[:, 0], 40))).sends
+    lazy = inputs_of(Source(open_matrix(da.from_array(X, chunks=(10, 3)))))
+    assert not lazy.sends
+    assert lazy.graph
+    assert futures_client(da.from_array(X, chunks=(10, 3))) is None
 
 
-def test_a_piece_is_as_small_as_its_rows_and_reads_the_same():
+def test_rows_that_are_sent_are_those_of_their_partition():
     X = np.random.default_rng(0).normal(size=(4000, 16))
     source = Source(open_matrix(X), target=open_vector(X[:, 0], 4000), weight=open_vector(X[:, 1] ** 2, 4000))
-    part = pickle.loads(pickle.dumps(piece(source, 100, 200)))
-    assert len(pickle.dumps(part)) < 2 * 100 * 18 * 8
-    whole, moved = source.block(150, 180), part.block(150, 180)
+    inputs = inputs_of(source)
+    assert len(pickle.dumps(inputs.source)) < 4000
+    rows = pickle.loads(pickle.dumps(inputs.argument(Span(10, 100, 110, 0))()))
+    whole, moved = source.block(100, 110), inputs.source.block(100, 110, rows)
     assert moved.values.tobytes() == whole.values.tobytes()
     assert np.array_equal(moved.target, whole.target)
     assert np.array_equal(moved.weight, whole.weight)
-    assert len(pickle.dumps(without_rows(source))) < 4000
 
 
 def test_a_part_says_how_much_it_holds():

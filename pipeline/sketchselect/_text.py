@@ -1,0 +1,36 @@
+"""Wording of messages: the nearest known name, and durations."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of a message about an unknown name: the nearest known one, or `otherwise` if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("varience", ["greedy", "variance"]), did_you_mean("x", ["greedy"], "; known: greedy")
+    ("; did you mean 'variance'?", '; known: greedy')
+    """
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {nearest[0]!r}?" if nearest else otherwise
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in the units that people use.
+
+    Examples
+    --------
+    >>> format_seconds(0.042), format_seconds(0.42), format_seconds(12.34)
+    ('42 ms', '0.42 s', '12 s')
+    >>> format_seconds(125), format_seconds(12_000)
+    ('2 min 05 s', '3 h 20 min')
+    """
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 59.5:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.0f} s"
+    minutes, whole = divmod(round(seconds), 60)
+    return f"{minutes} min {whole:02d} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"

@@ -1,0 +1,177 @@
+"""The public verbs of this layer: `summarize` and `fit_prepare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sketchselect import prepare as prepare_steps
+from sketchselect import readers
+from sketchselect.errors import BadParameter
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint, as_checkpoint
+from sketchselect.execution.client import as_engine
+from sketchselect.execution.delayed import delayed_summary
+from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
+from sketchselect.execution.options import PassOptions
+from sketchselect.execution.progress import Progress, make_progress
+from sketchselect.execution.source import Source
+from sketchselect.execution.summarize import summarize_source
+from sketchselect.summaries import Bundle, Summary
+
+
+def summarize(
+    source: Any,
+    summary: Summary[Any] | Mapping[str, Summary[Any]],
+    *,
+    y: Any = None,
+    prepare: Sequence[Any] | None = None,
+    sample_weight: Any = None,
+    partition_bytes: int | str | None = None,
+    client: Any = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    progress: Progress | Callable[..., object] | bool | None = False,
+    compute: bool = True,
+) -> Any:
+    """Read a matrix once and return its summary.
+
+    The result is the same to the bit on every engine, for any number of workers, after retries and resumes.
+
+    Parameters
+    ----------
+    source : path, URL, array or Matrix
+        Whatever `open_matrix` takes, of shape (n_rows, n_features).
+    summary : Summary or mapping of str to Summary
+        What to compute; a mapping gives a `Bundle` computed in one pass.
+    y : array or path, optional
+        Targets of shape (n_rows,) or (n_rows, n_targets).
+    prepare : sequence of str, mapping or Step, optional
+        What is done to the rows first, in order, such as ``["l2"]``; see `fit_prepare`. A step that needs statistics
+        of all rows takes a pass of its own before.
+    sample_weight : array or path of shape (n_rows,), optional
+        Row weights.
+    partition_bytes : int or text, optional
+        Size of a partition, counted as rows x columns x 8 bytes, or as stored entries x 16 where a sparse source
+        stays sparse; 32 MiB by default.
+    client : Client, Cluster, str, path or None
+        "threads" or "serial": Dask's schedulers in this process; a Dask client or cluster; the address of a scheduler,
+        "env", or a scheduler file. None: the client of a persisted Dask array; for other Dask arrays, stores and files
+        the surrounding client; threads otherwise, and always for arrays in memory.
+    checkpoint : path, URL or Checkpoint, optional
+        Where finished parts are saved; running again resumes.
+    progress : bool, Progress or callable
+        Whether, or to what, progress is reported.
+    compute : bool
+        Whether to compute the summary now. False: a `dask.delayed.Delayed` of it, which composes with other Dask
+        collections and runs on any Dask scheduler.
+
+    Returns
+    -------
+    Summary or Delayed
+        The merged summary; a `Bundle` for a mapping.
+
+    Raises
+    ------
+    BadParameter, SourceError, WillNotFit, NotFinite, PartitionFailed
+        See `sketchselect.errors`; what happens to one partition is reported with its index and rows.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> s = sks.summarize(np.eye(6), sks.Moments())
+    >>> s.n_rows, s.n_features
+    (6, 6)
+    """
+    description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
+    if not isinstance(description, Summary):
+        raise BadParameter(
+            f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
+        )
+    steps = prepare_steps.resolve(prepare)
+    folder = as_checkpoint(checkpoint)
+    reporting = make_progress(progress)
+    source = open_source(source, y, sample_weight, steps)
+    if not compute:
+        if client is not None or progress:
+            raise BadParameter("compute=False: the graph is not run, so leave out client and progress")
+        return delayed_summary(source, description, partition_bytes=partition_bytes, checkpoint=folder)
+    with as_engine(client, source.matrix, source.target, source.weight) as engine:
+        options = PassOptions(engine, partition_bytes, folder, reporting)
+        return summarize_source(fitted_source(source, options), description, options).value
+
+
+def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
+    """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
+    matrix = readers.open_matrix(rows)
+    n_rows = matrix.shape[0]
+    target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name=target_name)
+    weight = (
+        None
+        if sample_weight is None
+        else readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
+    )
+    return Source(matrix, target, weight, tuple(steps))
+
+
+def fit_prepare(
+    source: Any,
+    prepare: Sequence[Any],
+    *,
+    sample_weight: Any = None,
+    fitted: Summary[Any] | FittedSteps | None = None,
+    partition_bytes: int | str | None = None,
+    client: Any = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    progress: Progress | Callable[..., object] | bool | None = False,
+) -> FittedSteps:
+    """Fit prepare steps to a source, so that other rows can be prepared in exactly the same way.
+
+    One pass for every step that needs statistics of all rows (tf-idf, standardise, scale, clip by sd, a median library
+    size, random Fourier features with a median bandwidth); none for the others. ``summarize(prepare=[...])`` does the
+    same by itself; this is for the statistics to be kept.
+
+    Parameters
+    ----------
+    source : path, URL, array or Matrix
+        Whatever `open_matrix` takes, of shape (n_rows, n_features).
+    prepare : sequence of str, mapping or Step
+        The steps, in order: ``"l2"``, ``"library-size(target=1000)"``, ``{"step": "tf-idf", "sublinear": True}``.
+    sample_weight : array or path of shape (n_rows,), optional
+        Row weights; they count in means and spreads.
+    fitted : StepStatistics or FittedSteps, optional
+        Statistics of an earlier fit of the same steps: nothing is read.
+    partition_bytes, client, checkpoint, progress
+        As for `summarize`.
+
+    Returns
+    -------
+    FittedSteps
+        With `steps`, to be given as ``prepare=``, and `statistics`, to be saved.
+
+    Raises
+    ------
+    BadParameter, Incompatible, SourceError, BadBlock
+        See `sketchselect.errors`.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> old, new = np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[5.0, 5.0]])
+    >>> fit = fit_prepare(old, ["standardise"])
+    >>> a = sks.summarize(old, sks.ColumnStats(), prepare=fit.steps)
+    >>> b = sks.summarize(new, sks.ColumnStats(), prepare=fit.steps)
+    >>> a.merge(b).maximum.tolist()
+    [3.0, 0.0]
+    """
+    steps = prepare_steps.resolve(prepare)
+    statistics = fitted.statistics if isinstance(fitted, FittedSteps) else fitted
+    if statistics is not None and not isinstance(statistics, Summary):
+        raise BadParameter(
+            f"fitted must be the statistics of prepare steps, got {type(fitted).__name__}; read prepare.sks with "
+            "sketchselect.load"
+        )
+    folder = as_checkpoint(checkpoint)
+    rows = open_source(source, None, sample_weight, steps)
+    with as_engine(client, rows.matrix, rows.weight) as engine:
+        options = PassOptions(engine, partition_bytes, folder, make_progress(progress))
+        return fit_steps(rows, options, statistics=statistics)

@@ -1,0 +1,62 @@
+"""Checkpoints: finished nodes in files whose names say all that decided their bits, so that none can be stale."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sketchselect.errors import BadParameter
+from sketchselect.execution.checkpoints.files import is_url
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Folder of finished nodes of a pass, and which of them are saved.
+
+    A node is written when it stands on at least `min_bytes` and on `state_ratio` times the bytes of a state, or on
+    `min_seconds` of work that no other file holds. A second run with the same source, prepare steps, summaries and
+    libraries reads the nodes it finds and computes the others; whatever changed has another name and is not found.
+
+    Parameters
+    ----------
+    directory : path or URL
+        Folder of the files; made where it is missing. Every worker must be able to write there.
+    min_bytes : int
+        Least bytes of data (as stored) below a node.
+    state_ratio : float
+        Least multiple of a state's bytes below a node.
+    min_seconds : float
+        Work that makes any node worth saving.
+    """
+
+    directory: str
+    min_bytes: int = 2**30
+    state_ratio: float = 64.0
+    min_seconds: float = 60.0
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        min_bytes: int = 2**30,
+        state_ratio: float = 64.0,
+        min_seconds: float = 60.0,
+    ) -> None:
+        text = os.fspath(directory)
+        if min_bytes < 0 or state_ratio < 0 or min_seconds < 0:
+            raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
+        # Workers may stand in another folder than we do.
+        object.__setattr__(self, "directory", text.rstrip("/") if is_url(text) else str(Path(text).absolute()))
+        object.__setattr__(self, "min_bytes", int(min_bytes))
+        object.__setattr__(self, "state_ratio", float(state_ratio))
+        object.__setattr__(self, "min_seconds", float(min_seconds))
+
+
+def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:
+    """Return a `Checkpoint` from what a user may pass."""
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    if isinstance(checkpoint, (str, os.PathLike)):
+        return Checkpoint(checkpoint)
+    raise BadParameter(f"checkpoint must be a folder, a URL, a Checkpoint or None, got {type(checkpoint).__name__}")

@@ -1,0 +1,128 @@
+"""What the tasks of a pass depend on beside the source: rows of Dask arrays, rows that are sent, cached blocks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from dask.task_spec import Task, TaskRef
+
+from sketchselect.execution.cached import CachedSource
+from sketchselect.execution.graph.tasks import Span
+from sketchselect.execution.source import Rows, Source
+from sketchselect.readers.base import Matrix, Partitions
+from sketchselect.readers.vector import Vector
+from sketchselect.readers.views import MatrixMetadata
+
+Graph = dict[Any, Any]
+
+SMALL_NBYTES = 2**16
+"""Size of rows up to which they travel inside the task's message."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
+
+    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`. `sends` says
+    whether arguments hold rows of this process's memory.
+    """
+
+    source: Source
+    argument: Callable[[Span], Any] | None = None
+    graph: Graph = field(default_factory=dict)
+    sends: bool = False
+
+
+def pass_inputs(source: Source, partitions: Partitions, *, remote: bool, send: Callable[[Any], Any] | None) -> Inputs:
+    """Return what the leaves of a pass over these partitions depend on.
+
+    With `remote`, tasks run in other processes, and rows in this process's memory have to be sent: `send` makes a
+    future of them, or they travel inside the graph.
+    """
+    if isinstance(source, CachedSource):
+        blocks = source.blocks
+        stripped = Source(source.matrix, None, None, source.prepare, source.columns, takes_sparse=source.takes_sparse)
+        return Inputs(stripped, lambda span: blocks[span.start, span.stop])
+    graph: Graph = {}
+    columns = [
+        _column(part, dask, partitions, graph, remote, send)
+        for part, dask in (
+            (source.matrix, source.matrix.dask_rows()),
+            (source.target, None if source.target is None else source.target.dask_entries()),
+            (source.weight, None if source.weight is None else source.weight.dask_entries()),
+        )
+    ]
+    values, target, weight = columns
+    sends = remote and any(
+        part is not None and part.in_memory for part in (source.matrix, source.target, source.weight)
+    )
+    if values is target is weight is None:
+        return Inputs(source)
+    if values is not None:
+        source = replace(source, matrix=MatrixMetadata(source.matrix))
+    source = replace(
+        source,
+        target=source.target if target is None else None,
+        weight=source.weight if weight is None else None,
+    )
+
+    def argument(span: Span) -> Any:
+        return Task(None, Rows, *(None if column is None else column(span) for column in columns))
+
+    return Inputs(source, argument, graph, sends)
+
+
+def _column(
+    part: Matrix | Vector | None,
+    dask: Any,
+    partitions: Partitions,
+    graph: Graph,
+    remote: bool,
+    send: Callable[[Any], Any] | None,
+) -> Callable[[Span], Any] | None:
+    """Return what gives the rows of a partition, of one of matrix, target and weight; None where tasks read it."""
+    if part is None:
+        return None
+    if dask is not None:
+        tasks, keys = partition_graph(dask, partitions.edges)
+        graph.update(tasks)
+        return lambda span: TaskRef(keys[span.partition])
+    if not (remote and part.in_memory):
+        return None
+    read = part.read_rows if isinstance(part, Matrix) else part.read
+
+    def rows(span: Span) -> Any:
+        values = read(span.start, span.stop)
+        return values if send is None or getattr(values, "nbytes", SMALL_NBYTES) < SMALL_NBYTES else send(values)
+
+    return rows
+
+
+def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]:
+    """Return the optimised graph of a Dask array cut along its rows, and the key of each piece."""
+    import dask
+
+    cuts = tuple(edges)
+    sizes = tuple(int(n) for n in np.diff(cuts))
+    columns = dict.fromkeys(range(1, len(array.shape)), -1)
+    pieces = array[cuts[0] : cuts[-1]].rechunk({0: sizes, **columns})
+    (pieces,) = dask.optimize(pieces)
+    keys = pieces.__dask_keys__()
+    return dict(pieces.__dask_graph__()), [row[0] if isinstance(row, list) else row for row in keys]
+
+
+def futures_client(array: Any) -> Any | None:
+    """Return the client of the futures in the graph of a Dask array; None where there is none."""
+    if array is None or "distributed" not in sys.modules:
+        return None
+    from distributed import Future
+
+    for value in dict(array.__dask_graph__()).values():
+        future = getattr(value, "value", value)
+        if isinstance(future, Future):
+            return future.client
+    return None

@@ -1,0 +1,151 @@
+"""A pass as a Dask graph: ``{("summarize-3f2a", 0, 17): read and summarise, ("merge-3f2a", 1, 4): merge, ...}``.
+
+A pure function of partitions, tree, leaf, merge and what a checkpoint holds; any Dask scheduler computes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+from dask.task_spec import List, Task, TaskRef
+
+from sketchselect.execution.graph.inputs import Graph, Inputs
+from sketchselect.execution.graph.tasks import Part, PassSpec, SavedName, Span, run_leaf, run_merge
+from sketchselect.execution.graph.tree import MergeTree, Node
+from sketchselect.execution.memory.projection import Projection
+from sketchselect.execution.progress import Progress
+from sketchselect.readers.base import Partitions
+
+T = TypeVar("T")
+
+Ready = Mapping[Node, Any]
+"""Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
+
+
+def new_token() -> str:
+    """Return what tells the keys of one pass from those of all others."""
+    return uuid4().hex
+
+
+def never_saved(node: Node) -> SavedName | None:
+    """Return no name: the pass keeps no checkpoints."""
+    return None
+
+
+@dataclass(frozen=True)
+class Pass(Generic[T]):
+    """One pass over a source, ready for any engine, which adds the report to what tasks share."""
+
+    spec: PassSpec[T]
+    tree: MergeTree
+    partitions: Partitions
+    progress: Progress
+    projected: Projection
+    ready: Ready = field(default_factory=dict)
+    name: Callable[[Node], SavedName | None] = never_saved
+    stage: str = "pass"
+    stall_timeout: float = 300.0
+    token: str = field(default_factory=new_token)
+
+    @property
+    def output(self) -> Node:
+        """The node whose part is the result."""
+        return self.tree.root
+
+    @property
+    def spec_key(self) -> str:
+        """The key of what all tasks share."""
+        return f"spec-{self.token}"
+
+    def key(self, node: Node) -> tuple[str, int, int]:
+        """Return the key of a node: stage, level and place, so that dashboards and errors can say which it is."""
+        name = "merge" if node.level else re.sub(r"\W+", "-", self.stage)
+        return (f"{name}-{self.token}", *node)
+
+    def cuts(self, most_leaves: int) -> list[Node]:
+        """Return the nodes to be computed one graph after the other, the last of them the output."""
+        if self.tree.n_leaves <= most_leaves:
+            return [self.output]
+        missing = set(self.tree.post_order(skip=self.ready))
+        return [*(node for node in self.tree.subtrees(most_leaves) if node in missing), self.output]
+
+    def span(self, partition: int) -> Span:
+        """Return a partition."""
+        start, stop = self.partitions[partition]
+        return Span(partition, start, stop, self.spec.source.matrix.stored_nbytes(start, stop))
+
+    def rows(self, node: Node) -> tuple[int, int]:
+        """Return the rows below a node."""
+        below = self.partitions_below(node)
+        return self.partitions.edges[below.start], self.partitions.edges[below.stop]
+
+    def below(self, node: Node) -> list[Node]:
+        """Return the nodes that a node is made of."""
+        return self.tree.children(node)
+
+    def partitions_to_read(self) -> set[int]:
+        """Return the partitions that the output needs."""
+        return set(range(self.tree.n_partitions))
+
+    def partitions_below(self, node: Node) -> range:
+        """Return the partitions below a node."""
+        return self.tree.partitions(node)
+
+    def where(self, node: Node) -> str:
+        """Return a node in words."""
+        start, stop = self.rows(node)
+        below = self.partitions_below(node)
+        matrix = self.spec.source.matrix
+        address, axis = matrix.address, matrix.axes[0]
+        if node.level:
+            return f"{address}: merging partitions {below.start} to {below.stop - 1} ({axis}s {start} to {stop - 1})"
+        what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
+        return f"{address}: {what} ({axis}s {start} to {stop - 1})"
+
+    def node_of(self, key: Any) -> Node | None:
+        """Return the node that has a key; None for keys of other tasks."""
+        if isinstance(key, tuple) and len(key) == 3 and str(key[0]).endswith(self.token):
+            level, place = int(key[1]), int(key[2])
+            return Node(level, place) if level >= 0 else Node(0, place // self.tree.chain)
+        return None
+
+    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
+        """Return the tasks of a node and of all below it that is not ready; `spec_key` is not among them."""
+        tasks: Graph = {}
+        for node in self.tree.post_order(output, skip=ready):
+            self.add_node(tasks, node, inputs, ready)
+        if output in ready:
+            tasks[self.key(output)] = Task(self.key(output), identity, ready[output])
+        return tasks
+
+    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+        """Add the tasks of one node."""
+        key, spec, name = self.key(node), TaskRef(self.spec_key), self.name(node)
+        children = self.tree.children(node)
+        if children:
+            tasks[key] = Task(key, run_merge, spec, self.references(children, ready), self.rows(node), name)
+            return
+        spans = [self.span(i) for i in self.tree.partitions(node)]
+        if inputs.argument is None:
+            tasks[key] = Task(key, run_leaf, spec, spans, None, None, name)
+            return
+        # One task a partition, so that no more than one of them has to be in memory.
+        before = None
+        for span in spans:
+            last = span is spans[-1]
+            fold = key if last else (f"fold-{self.token}", -1, span.partition)
+            tasks[fold] = Task(fold, run_leaf, spec, [span], inputs.argument(span), before, name if last else None)
+            before = TaskRef(fold)
+
+    def references(self, nodes: list[Node], ready: Ready) -> List:
+        """Return the parts of some nodes as an argument of a task."""
+        return List(*(ready[node] if node in ready else TaskRef(self.key(node)) for node in nodes))
+
+
+def identity(part: Part[Any]) -> Part[Any]:
+    """Return the part itself: the task of an output that a checkpoint holds."""
+    return part

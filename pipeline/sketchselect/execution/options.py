@@ -1,0 +1,32 @@
+"""Options of a pass, made where the user's words are read and handed on as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
+from sketchselect.execution.engine import Engine
+from sketchselect.execution.progress import Progress
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """What runs a pass, how it is cut, where it is saved, and what is reported of it.
+
+    `retries` are those of a read that failed; after `stall_timeout` seconds without any partition done, a pass on other
+    processes is given up; `account` is called with the `PassStats` of each summarising pass.
+    """
+
+    engine: Engine
+    partition_bytes: int | str | None = None
+    checkpoint: Checkpoint | None = None
+    progress: Progress = field(default_factory=Progress)
+    retries: int = 2
+    stall_timeout: float = 300.0
+    account: Callable[[Any], object] | None = None
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same options with some of them changed."""
+        return replace(self, **changes)

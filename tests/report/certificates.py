@@ -1,0 +1,11 @@
+"""Certificates to draw."""
+
+from __future__ import annotations
+
+from sketchselect.cluster import Certificate
+
+
+def certificate(
+    method: str, factor: float, lower_bound: float, objective: float, confidence: float = 1.0, note: str = ""
+) -> Certificate:
+    return Certificate(lower_bound, objective, factor, method, confidence, 0.5, 3, note=note)
