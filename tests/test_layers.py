@@ -27,6 +27,7 @@ RANKS = {
     "_memory": 0,
     "_progress": 0,
     "linalg": 1,
+    "location": 1,
     "solvers": 2,
     "summaries": 2,
     "readers": 2,
@@ -48,8 +49,8 @@ RANKS = {
 }
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}
 DASK = {"dask", "distributed"}
-# Readers that a user may hand a Dask array to.
-MAY_MEET_DASK = {"readers.arrays.dask", "readers.vectors"}
+# Readers that a user may hand a Dask array to; sizes, which are read and written as Dask does.
+MAY_MEET_DASK = {"readers.arrays.dask", "readers.byte_sizes"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 # What Dask itself does between client and workers, once per pass instead of once per task; no file is read.

@@ -251,7 +251,7 @@ def test_a_run_goes_on_without_checkpoints_it_cannot_write(tiny, kept, engine, m
     def fail(path, raw, durable):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("sketchselect.summaries.codec.write_atomically", fail)
+    monkeypatch.setattr("sketchselect.location.write_atomically", fail)
     notes = Notes()
     reduced = run(tiny(200), kept, engine=engine, progress=notes)
     assert reduced.value == run(tiny(200)).value
@@ -260,10 +260,10 @@ def test_a_run_goes_on_without_checkpoints_it_cannot_write(tiny, kept, engine, m
 
 
 def test_the_nth_write_fails_for_every_n(tiny, tmp_path, monkeypatch):
-    from sketchselect.summaries import codec
+    from sketchselect import location
 
     expected = run(tiny(100)).value
-    real = codec.write_atomically
+    real = location.write_atomically
     for n in range(1, 15):
         kept = Checkpoint(tmp_path / str(n), **ALL)
         count = 0
@@ -275,9 +275,9 @@ def test_the_nth_write_fails_for_every_n(tiny, tmp_path, monkeypatch):
                 raise OSError(errno.EIO, "Input/output error")
             real(path, raw)
 
-        monkeypatch.setattr(codec, "write_atomically", sometimes)
+        monkeypatch.setattr(location, "write_atomically", sometimes)
         assert run(tiny(100), kept).value == expected
-        monkeypatch.setattr(codec, "write_atomically", real)
+        monkeypatch.setattr(location, "write_atomically", real)
         assert run(tiny(100), kept).value == expected
 
 

@@ -61,7 +61,7 @@ def test_a_task_that_always_kills_its_worker_is_named(engine, tiny):
         run(tiny(1000), engine, leaf=Slowly(0, at=500, what="die"))
     message = str(info.value)
     assert message.startswith("tiny: partition 50 (rows 500 to 509): worker died 2 times")
-    assert "limit 1.0 GiB" in message
+    assert "limit 1.00 GiB" in message
     assert "none for exceeding the memory limit" in message
     assert "partition_bytes" in message
     assert run(tiny(1000), engine).value == spans()

@@ -278,7 +278,7 @@ def test_a_source_that_is_rewritten_meanwhile_is_noticed(tiny):
 
 def test_too_little_memory_is_said_before_anything_is_read(tiny):
     source = tiny()
-    with pytest.raises(WillNotFit, match=r"tiny: projected peak .* the limit is 1\.0 MiB"):
+    with pytest.raises(WillNotFit, match=r"tiny: projected peak .* the limit is 1\.00 MiB"):
         run(source, LocalEngine(2, memory_limit=2**20))
     assert source.matrix.reads == []
 

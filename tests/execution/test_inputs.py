@@ -11,8 +11,7 @@ from sketchselect.execution.graph.inputs import futures_client, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span
 from sketchselect.execution.source import Rows
 from sketchselect.linalg.arrays import canonical
-from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.base import MatrixMetadata, Partitions
+from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
 from sketchselect.summaries import FrequentDirections, Moments
 from sketchselect.summaries.base import record_arrays
 

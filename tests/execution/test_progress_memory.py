@@ -27,10 +27,10 @@ def test_lines_tell_bytes_rate_and_time_left(monkeypatch):
         lines.advance(2 * 2**20)
     lines.finish("summarize")
     text = stream.getvalue().splitlines()
-    assert text[0] == "summarize: 50 partitions, 100.0 MiB"
-    assert text[1] == "summarize: 10.0 MiB of 100.0 MiB (10%), 2.0 MiB/s, 45 s left"
+    assert text[0] == "summarize: 50 partitions, 100.00 MiB"
+    assert text[1] == "summarize: 10.00 MiB of 100.00 MiB (10%), 2.00 MiB/s, 45 s left"
     assert len(text) == 1 + 4 + 1
-    assert text[-1] == "summarize: 40.0 MiB in 20 s (2.0 MiB/s)"
+    assert text[-1] == "summarize: 40.00 MiB in 20 s (2.00 MiB/s)"
 
 
 def test_the_bar_survives_any_stage_name_and_order_of_calls():

@@ -76,7 +76,7 @@ def test_every_stage_works_on_the_prepared_rows(text_job: Job, documents: np.nda
     assert sks.load(result.folder / "summary.sks").prepare == (label, own)
     assert result.selection.prepare == (label, own)
     assert "prepare.sks" in result.manifest["files"]
-    assert "prepare, tf-idf: 1 column is zero in every row, and stay so" in result.manifest["notes"]
+    assert "prepare, tf-idf: 1 column is zero in every row and stays zero" in result.manifest["notes"]
     page = (result.folder / "report.html").read_text()
     assert "tf-idf(sublinear=true), l2" in page
 
@@ -200,7 +200,7 @@ def test_random_features_replace_the_columns(text_job: Job, documents: np.ndarra
     features: Any = zarr.open_array(str(result.folder / "features.zarr"), mode="r")
     np.testing.assert_allclose(features[:], Z[:, result.selection.support], atol=1e-12)
     assert "selected 5 of 40 columns" in result.summary()
-    assert any("what is selected is these, not columns of the source" in note for note in result.manifest["notes"])
+    assert any("features are selected, not columns of the source" in note for note in result.manifest["notes"])
     assert "40 columns" in (result.folder / "report.html").read_text()
 
 
@@ -280,7 +280,7 @@ def test_new_rows_are_clustered_as_those_of_the_selection_were_prepared(
     alone.write_bytes(selection.read_bytes())
     refused = cli("cluster", new, "--selection", alone, "-o", tmp_path / "d", *common)
     assert refused.exit_code == 1
-    assert "was fitted with other rows than the ones wanted" in refused.stderr
+    assert "was fitted with other rows: it is" in refused.stderr
     assert "prepare.sks" in refused.stderr
     given = cli(
         "cluster", new, "--selection", alone, "-o", tmp_path / "d", "--fitted", first.folder / "prepare.sks", *common

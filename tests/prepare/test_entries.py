@@ -38,25 +38,25 @@ def test_entries_and_their_labels(entry, label):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ("l2", r"must be a list of steps, got the text 'l2'; write \['l2'\]"),
+        ("l2", r"must be a list of steps, got one step; write \['l2'\]"),
         (["l22"], "unknown prepare step 'l22'; did you mean 'l2'"),
         (["tfidf"], "unknown prepare step 'tfidf'; did you mean 'tf-idf'"),
         (["nothing like it"], "expected a name, or a name with parameters"),
         (["zzz"], "unknown prepare step 'zzz'; known steps: clip, fourier, l2, .*tf-idf"),
         ([3], "expected a name or a table, got int"),
-        ([{"target": 3}], '"step" is missing'),
+        ([{"target": 3}], 'the table has no "step"'),
         ([{"step": ["l2"]}], "unknown prepare step"),
         ([{"step": "library-size", "taget": 3}], "'library-size': unknown parameter 'taget'; did you mean 'target'"),
         (["l2(norm=1)"], "'l2': unknown parameter 'norm'; it has none"),
-        (["library-size(100)"], "'library-size': expected key=value in the brackets, got '100'"),
+        (["library-size(100)"], "'library-size': expected key=value in the parentheses, got '100'"),
         (["library-size(target=0)"], "target must be a number above 0"),
         (["library-size(target=mean)"], 'target must be a number or "median"'),
         ([{"step": "library-size", "target": True}], "target must be a number above 0, got True"),
         ([{"step": "library-size", "target": float("inf")}], "target must be a number above 0"),
         ([{"step": "tf-idf", "sublinear": 1}], "sublinear must be true or false, got 1"),
         (["scale(ddof=2)"], "ddof must be 0 .* or 1"),
-        (["clip"], "give low, high or both, or else sd"),
-        (["clip(low=1, sd=2)"], "give low, high or both, or else sd"),
+        (["clip"], "give low or high or both, or sd alone"),
+        (["clip(low=1, sd=2)"], "give low or high or both, or sd alone"),
         (["clip(low=2, high=1)"], "'clip': low = 2 is above high = 1; swap them"),
         (["clip(sd=0)"], "sd must be a number above 0"),
         (["fourier(n_components=0)"], "n_components must be a whole number of at least 1"),
@@ -87,7 +87,7 @@ def test_no_list_is_no_step_and_fitted_labels_ask_for_their_own_statistics():
     assert not asked.is_fitted
     assert asked == step, "the same label"
     assert sks.fit_prepare(X, [asked]).labels == (step.label,)
-    with pytest.raises(Incompatible, match=r"'standardise#[0-9a-f]+' and 'standardise#[0-9a-f]+'.*prepare\.sks"):
+    with pytest.raises(Incompatible, match=r"'standardise#[0-9a-f]+', not 'standardise#[0-9a-f]+'.*prepare\.sks"):
         sks.fit_prepare(X[1:], [asked])
 
 

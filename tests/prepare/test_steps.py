@@ -147,7 +147,7 @@ def test_negative_counts_are_refused_by_place(form, entry):
     bad = dense(X).copy()
     bad[123, 17] = -2
     bad = bad if isinstance(X, np.ndarray) else csr_array(bad)
-    with pytest.raises(BadBlock, match=r"row 123, column 17: a negative value, and '[a-z0-9-]+' is defined for counts"):
+    with pytest.raises(BadBlock, match=r"row 123, column 17: a negative value, but '[a-z0-9-]+' is for counts"):
         sks.summarize(bad, sks.ColumnStats(), prepare=[entry], partition_bytes=20_000, client="serial")
 
 

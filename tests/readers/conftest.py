@@ -23,18 +23,23 @@ def values():
     return np.random.default_rng(11).standard_normal((103, 17)).astype(np.float32)
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Return ``write(values, **arguments of zarr.create_array) -> path``."""
+def writer(folder):
+    """Return ``write(values, **arguments of zarr.create_array) -> path`` in a folder."""
 
     def write(values, name="a.zarr", **options):
         array = zarr.create_array(
-            str(tmp_path / name), shape=values.shape, dtype=values.dtype, **({"chunks": (20, 6)} | options)
+            str(folder / name), shape=values.shape, dtype=values.dtype, **({"chunks": (20, 6)} | options)
         )
         array[...] = values
-        return tmp_path / name
+        return folder / name
 
     return write
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return the writer of this test's folder."""
+    return writer(tmp_path)
 
 
 CHECKED = ZstdCodec(level=1, checksum=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ import zarr
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
+from sketchselect.readers import open_vector
 from sketchselect.readers.zarr import metadata as zarr_metadata
 
 GOOD = np.arange(12.0).reshape(4, 3)
@@ -129,6 +129,7 @@ CASES = [
     ("not zarr", lambda d: d, {}, SourceError, ["not a Zarr array", "convert"]),
     ("a text file", text(b"hello", "a.bin"), {}, SourceError, ["a.bin", "not a Zarr array"]),
     ("csv", text(b"1,2\n", "a.csv"), {}, SourceError, ["sketchselect convert a.csv"]),
+    ("hdf5", text(b"\x89HDF", "a.h5ad"), {"key": "X"}, SourceError, ["HDF5 files are not read in place", "write_zarr"]),
     ("missing csv", lambda d: d / "b.csv", {}, SourceError, ["no such file"]),
     ("1-D store", store(np.arange(5)), {}, SourceError, ["a.zarr", "two dimensions", "has 1 (shape 5)", "X[:, None]"]),
     ("3-D store", store(np.zeros((2, 3, 4))), {}, SourceError, ["has 3 (shape 2 x 3 x 4)"]),
@@ -160,7 +161,7 @@ CASES = [
     ("shape of text", edited("shape", value=["4", 3]), {}, SourceError, ["is not a shape"]),
     ("zero chunk", edited(*GRID, value=[0, 3]), {}, SourceError, ["is not a shape"]),
     ("1-D chunk", edited(*GRID, value=[4]), {}, SourceError, ["metadata"]),
-    ("huge chunk", edited(*GRID, value=[10**6, 10**6]), {}, SourceError, ["1000000 x 1000000", "limit is 4.0 GiB", "smaller chunks"]),
+    ("huge chunk", edited(*GRID, value=[10**6, 10**6]), {}, SourceError, ["1000000 x 1000000", "limit is 4.00 GiB", "smaller chunks"]),
     ("1e11 chunks", edited("shape", value=[10**11, 3]), {}, SourceError, ["chunks of 4 x 3", "limit is 10000000"]),
     ("unknown codec", edited("codecs", value=[{"name": "bytes"}, {"name": "nonsense"}]), {}, SourceError, ["codec 'nonsense'"]),
     ("pickle codec v3", edited("codecs", value=[{"name": "numcodecs.pickle", "configuration": {}}]), {}, SourceError, ["'numcodecs.pickle'"]),
@@ -243,12 +244,85 @@ def test_dask_arrays():
     for source, part in ((x[x[:, 0] > 1], "compute_chunk_sizes"), (x[:, 0], "has 1"), (x.astype(complex), "complex")):
         with pytest.raises(SourceError, match=part):
             open_matrix(source)
-    frame = SimpleNamespace(iloc=None, dtypes=None, columns=[], __dask_graph__=None)  # the shape of a Dask data frame
+    frame = type("DaskFrame", (), {"iloc": None, "dtypes": None, "columns": [], "__dask_graph__": None})
     with pytest.raises(SourceError, match="to_dask_array"):
-        open_matrix(frame)
+        open_matrix(frame())
     broken = x.map_blocks(lambda block: block / [0][1], dtype=float)
     with pytest.raises(SourceError, match=r"Dask array: rows 1 to 2 could not be computed \(IndexError\)"):
         open_matrix(broken).read_rows(1, 3)
+
+
+class Endless:
+    """An object that NumPy would ask for one entry after the other, as it does a future or a lazy data frame."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        raise AssertionError("asked for an entry")
+
+    def collect(self):
+        raise AssertionError("computed")
+
+
+class AnyAttribute(Endless):
+    """An object that has every attribute that it is asked for."""
+
+    def __getattr__(self, name):
+        return self
+
+
+@pytest.mark.parametrize("verb", [open_matrix, lambda source: open_vector(source, 3, name="labels")])
+@pytest.mark.parametrize("make", [Endless, AnyAttribute, lambda: iter([1, 2]), lambda: {"a": [1]}, lambda: {1, 2}])
+def test_an_object_of_a_type_that_is_not_known_is_refused_unread(make, verb):
+    source = make()
+    kind = type(source)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    with pytest.raises(SourceError, match=rf"type {name} is not a source; give a path, a URL, an array") as caught:
+        verb(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_delayed_objects_and_futures_are_refused():
+    import dask
+    from distributed import Future
+
+    delayed = dask.delayed(np.ones)((3, 2))
+    future = Future("x")
+    for source, name in ((delayed, r"dask\.delayed\.Delayed"), (future, r"distributed\.client\.Future")):
+        with pytest.raises(SourceError, match=rf"{name} is not a source"):
+            open_matrix(source)
+        with pytest.raises(SourceError, match=rf"target: an object of type {name} is not a source"):
+            open_vector(source, 3)
+
+
+def test_sequences_and_objects_with_an_array_protocol_are_read():
+    class Wrapped:
+        def __array__(self, dtype=None, copy=None):
+            return GOOD
+
+    for source in (GOOD.tolist(), tuple(map(tuple, GOOD)), [range(3), range(3)], Wrapped(), memoryview(GOOD)):
+        assert open_matrix(source).read_rows(0, 2).shape == (2, 3)
+    assert open_vector(range(4), 4).read(1, 3).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("a.mtx", "no vectors are read from Matrix Market files"),
+        ("a.csv", "text files are not read in place; first: sketchselect convert a.csv OUT.zarr"),
+        ("a.h5ad", r"HDF5 files are not read in place; .*read_h5ad\(\"a.h5ad\"\)"),
+    ],
+)
+def test_files_without_vectors_name_what_to_do(tmp_path, name, part):
+    (tmp_path / name).write_bytes(b"1")
+    with pytest.raises(SourceError, match=part):
+        open_vector(tmp_path / name, 3)
+
+
+def test_a_zarr_store_may_have_any_name(tmp_path):
+    for name in ("a.h5ad", "a.npy", "a.csv"):
+        assert open_matrix(store(name=name)(tmp_path)).shape == (4, 3)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def summarise(path, folder, partition_bytes):
 def test_appended_columns_leave_the_checkpoints_of_the_others(tmp_path, write, zarr_format):
     values = np.random.default_rng(1).standard_normal((30, 1200))
     path = write(values[:, :1000], chunks=(25, 100), zarr_format=zarr_format)
-    size = 30 * 8 * 100  # twelve times a state, so that every band is a leaf of its own
+    size = 30 * 8 * 100  # twelve times a state, so that every partition is a leaf of its own
     first = summarise(path, tmp_path / "kept", size)
     assert first.stats.rows_read == 1000
     array = zarr.open_array(str(path))

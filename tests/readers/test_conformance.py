@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,10 +11,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from tests.readers.conftest import NAMED
+from tests.readers.conftest import NAMED, SOURCES, writer
 
 from sketchselect import open_matrix
+from sketchselect.location import Location, locate
+from sketchselect.readers.formats import FORMATS, format_of
 from sketchselect.testing.readers import MatrixConformance
+
+
+def test_every_file_format_is_among_the_sources(values, tmp_path):
+    """Numbers in Matrix Market files have no type, so they are compared in test_sparse_stores.py."""
+    tried = set()
+    for name, maker in SOURCES.items():
+        (tmp_path / name).mkdir()
+        source = maker(writer(tmp_path / name), values, tmp_path / name)
+        if isinstance(source, (str, os.PathLike)):
+            tried.add(format_of(locate(source)))
+    assert [f.name for f in FORMATS if f.matrix is not None and f not in tried] == ["Matrix Market files"]
+    assert None in tried, "Zarr stores have no ending"
 
 
 def test_every_reader(any_source, values, request):
@@ -147,3 +162,23 @@ def test_a_note_where_nothing_detects_a_flipped_bit(write, values):
         assert open_matrix(write(values, f"{i}.zarr", compressors=codecs)).notes == ()
     inside = write(values, "s.zarr", chunks=(10, 6), shards=(40, 12), compressors=[CHECKED])
     assert open_matrix(inside).notes == ()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_metadata_of_a_plain_array_are_read_once_before_zarr_reads_them(write, values, monkeypatch, version):
+    path = write(values, zarr_format=version)
+    name = {2: ".zarray", 3: "zarr.json"}[version]
+    reads = []
+    original = Location.read
+
+    def read(self, key=None):
+        reads.append((self.url, key))
+        return original(self, key)
+
+    monkeypatch.setattr(Location, "read", read)
+    matrix = open_matrix(path)
+    assert reads.count((str(path), name)) == 1
+    assert len(set(reads)) == len(reads)
+    matrix.read_rows(0, 103)
+    matrix.read_columns(0, 3)
+    assert reads.count((str(path), name)) == 1, "nor again in this process"

@@ -13,7 +13,7 @@ from zarr.storage import FsspecStore
 
 from sketchselect import open_matrix
 
-BANDS = [(0, 20), (20, 60), (60, 100)]
+RUNS = [(0, 20), (20, 60), (60, 100)]
 
 
 def touched(path):
@@ -24,7 +24,7 @@ def touched(path):
 
 def identities(source, **options):
     matrix = open_matrix(source, **options)
-    return [matrix.identity(a, b) for a, b in [*BANDS, (0, matrix.shape[0])]]
+    return [matrix.identity(a, b) for a, b in [*RUNS, (0, matrix.shape[0])]]
 
 
 @pytest.mark.parametrize("options", [{}, {"zarr_format": 2}, {"chunks": (10, 6), "shards": (20, 12)}])
@@ -49,10 +49,10 @@ def test_one_rewritten_chunk(write, values, options):
 @pytest.mark.parametrize("version", [2, 3])
 def test_appended_rows_leave_the_rows_before_them_alone(write, values, version):
     path = write(values[:60], zarr_format=version)
-    before = [open_matrix(path).identity(a, b) for a, b in BANDS[:2]]
+    before = [open_matrix(path).identity(a, b) for a, b in RUNS[:2]]
     zarr.open_array(str(path), mode="r+").append(values[60:])
     assert open_matrix(path).shape == (103, 17)
-    assert [open_matrix(path).identity(a, b) for a, b in BANDS[:2]] == before
+    assert [open_matrix(path).identity(a, b) for a, b in RUNS[:2]] == before
 
 
 def test_rows_appended_into_the_last_chunk_change_that_chunk_only(write, values):
@@ -94,7 +94,7 @@ def test_remote_chunks(values, tmp_path):
     after = identities(url)
     assert [a == b for a, b in zip(before, after, strict=True)][::2] == [True, True]
     assert after[1] != before[1]
-    assert matrix.identity(0, 100) != before[3], "all rows are looked up anew"
+    assert matrix.identity(0, 100) != before[3], "all rows are looked up again"
     assert matrix.identity(20, 60) == after[1], "and the parts follow"
 
 

@@ -7,6 +7,7 @@ import pickle
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -128,3 +129,55 @@ def test_without_pyarrow_the_extra_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(SourceError, match=r"sketchselect\[parquet\]"):
         open_matrix(os.fspath(path))
+
+
+@pytest.mark.parametrize(
+    ("index", "names"),
+    [
+        (pd.Index([f"cell{i}" for i in range(100)]), [f"cell{i}" for i in range(100)]),
+        (pd.Index([f"cell{i}" for i in range(100)], name="cell"), [f"cell{i}" for i in range(100)]),
+        (pd.Index(np.arange(100) * 7 % 100, name="id"), [i * 7 % 100 for i in range(100)]),
+        (pd.CategoricalIndex(["a", "b"] * 50), ["a", "b"] * 50),
+        (pd.Index(np.linspace(0, 1, 100)), None),
+        (pd.date_range("2020-01-01", periods=100), None),
+        (pd.MultiIndex.from_product([range(10), range(10)]), None),
+        (pd.RangeIndex(100), None),
+    ],
+)
+def test_the_row_index_of_pandas_is_no_feature(index, names, tmp_path):
+    values = np.random.default_rng(0).standard_normal((100, 3))
+    frame = pd.DataFrame(values, columns=["a", "b", "c"], index=index)
+    frame.to_parquet(tmp_path / "f.parquet", row_group_size=30)
+    matrix = open_matrix(tmp_path / "f.parquet")
+    MatrixConformance(matrix, values, ("a", "b", "c")).verify()
+    assert open_matrix(tmp_path / "f.parquet", key="-b").feature_names == ("a", "c")
+    assert (matrix.row_names is None) == (names is None)
+    if names is not None:
+        assert matrix.row_names.read(0, 100).tolist() == names
+        assert pickle.loads(pickle.dumps(matrix)).row_names.read(28, 33).tolist() == names[28:33]
+    if index.name == "id":
+        chosen = open_matrix(tmp_path / "f.parquet", key="id,b")
+        assert np.array_equal(chosen.read_rows(0, 100), np.column_stack([names, values[:, 1]]))
+        assert open_vector("id", 100, matrix_address=matrix.address).read(0, 3).tolist() == names[:3]
+
+
+def test_an_empty_folder_with_the_ending_is_named(tmp_path):
+    (tmp_path / "a.parquet").mkdir()
+    with pytest.raises(SourceError, match=r"a\.parquet: there are no files \.parquet or \.pq in this folder"):
+        open_matrix(tmp_path / "a.parquet")
+
+
+def test_a_column_of_numbers_keeps_its_type_as_a_target(path, table):
+    for name, dtype in (("a", np.float64), ("b", np.int16), ("c", np.bool_)):
+        vector = open_vector(name, 100, matrix_address=str(path))
+        assert vector.dtype == dtype
+        assert vector.read(25, 70).dtype == dtype
+        assert vector.read(25, 70).tolist() == table[name].to_pylist()[25:70]
+    assert open_vector("kind", 100, matrix_address=str(path)).read(4, 4).size == 0
+
+
+@pytest.mark.parametrize("column", [[[1.0], [2.0, 3.0]], [b"a", b"b"], [{"x": 1}, {"x": 2}]])
+def test_a_column_of_other_things_is_no_target(column, tmp_path):
+    pq.write_table(pa.table({"a": [1.0, 2.0], "y": column}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: column 'y' is of type .*, neither numbers nor text"):
+        open_vector("y", 2, matrix_address=f"{tmp_path}/t.parquet")

@@ -1,4 +1,4 @@
-"""Row bands: whole chunks, right sizes, a pure function of the shape."""
+"""Partitions of rows: whole chunks, right sizes, a pure function of the shape."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Shape(Matrix):
         self.shape, self.chunk_rows, self.chunk_edges = (n_rows, n_columns), chunk_rows, chunk_edges
 
     def read_rows(self, start, stop):
-        raise AssertionError("bands read nothing")
+        raise AssertionError("partitions are made without reading")
 
     def identity(self, start, stop):
         return None
 
 
 def decoded(matrix, partitions):
-    """Rows decoded when every band decodes each chunk it touches, by counting."""
+    """Rows decoded when every partition decodes each chunk it touches, by counting."""
     edges = matrix.chunk_edges or [*range(0, matrix.shape[0], matrix.chunk_rows), matrix.shape[0]]
     chunks = list(pairwise(edges))
     return sum(
@@ -100,7 +100,7 @@ def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path)
     message = str(caught.value)
     assert "a.zarr: chunks are 100 rows high" in message
     assert "sketchselect convert IN OUT.zarr --chunks 10x17" in message
-    assert "partition_bytes to 13.3 KiB" in message
+    assert "partition_bytes to 13.28 kiB" in message
     mended = row_partitions(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
     assert mended.read_amplification == 1
     with pytest.raises(BadParameter, match=r"x\.rechunk\(\(10, -1\)\)"):

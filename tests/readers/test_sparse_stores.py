@@ -67,6 +67,9 @@ def test_objects_with_names(counts):
     matrix = open_matrix(found)
     assert matrix.is_sparse
     assert matrix.feature_names[39] == "g39"
+    found.obs_names = [f"c{i}" for i in range(211)]
+    assert open_matrix(found).row_names.read(4, 6).tolist() == ["c4", "c5"]
+    assert open_matrix(found).part(3, 9).row_names is None
     assert np.array_equal(open_matrix(found, key="layers/twice").read_rows(0, 211), counts * 2.0)
     with pytest.raises(SourceError, match=r"no layer 'thrice'; there are: twice"):
         open_matrix(found, key="thrice")
@@ -100,7 +103,7 @@ def test_entries_beyond_one_chunk(tmp_path, monkeypatch):
     from sketchselect.readers.conversion import sparse_writing
 
     monkeypatch.setattr(sparse_writing, "CHUNK_ENTRIES", 100)
-    monkeypatch.setattr(sparse_writing, "_BAND_ENTRIES", 37)
+    monkeypatch.setattr(sparse_writing, "_BLOCK_ENTRIES", 37)
     rows, columns = np.repeat(np.arange(300), 3), np.random.default_rng(0).integers(0, 50, 900)
     twice = sp.coo_array((np.ones(900), (rows, columns)), shape=(300, 50))
     matrix = open_matrix(convert(twice, tmp_path / "c.zarr"))
@@ -119,7 +122,7 @@ def test_matrix_market_in_place(counts, tmp_path):
     (tmp_path / "b.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n", encoding="utf-8")
     with pytest.raises(SourceError, match="not a Matrix Market file"):
         open_matrix(tmp_path / "b.mtx")
-    with pytest.raises(BadParameter, match="key names nothing"):
+    with pytest.raises(BadParameter, match="leave key out"):
         open_matrix(tmp_path / "m.mtx", key="X")
 
 
@@ -146,7 +149,7 @@ def test_appended_rows_leave_the_identity_of_whole_chunks_alone(tmp_path):
     after = open_matrix(path)
     longer = row_partitions(after, 16 * 1000, sparse=True)
     assert longer.edges[: len(partitions)] == partitions.edges[:-1]
-    # The last band of the shorter matrix, and the one whose last chunk was written on, have changed.
+    # The last partition of the shorter matrix, and the one whose last chunk was written on, have changed.
     assert [after.identity(*longer[i]) for i in range(len(partitions) - 2)] == names[:-2]
     assert after.identity(*partitions[len(partitions) - 1]) != names[-1]
     assert np.array_equal(after.read_rows(0, 1000).toarray(), values.toarray())
@@ -184,7 +187,7 @@ def bad(position, value, of="indices"):
         ({"indices": None}, r"a CSR group without its array 'indices'"),
         ({"data": np.ones((80, 1))}, r"array 'data' must be one-dimensional and of numbers"),
         ({"data": np.zeros(80, "complex128")}, r"not real numbers|and of numbers"),
-        ({"attributes": {"shape": [20]}}, r"does not say its shape"),
+        ({"attributes": {"shape": [20]}}, r"the group has no attribute shape"),
         ({"attributes": {"encoding-type": "csc_matrix"}}, r"stored by column .* adata.X.tocsr\(\)"),
     ],
 )
@@ -215,3 +218,48 @@ def test_a_code_beyond_the_categories_is_an_error(counts, tmp_path):
     zarr.open_array(path / "obs/kind/codes")[4] = 17
     with pytest.raises(SourceError, match="outside the 3 categories"):
         open_vector("obs/kind", 211, matrix_address=str(path / "X")).read(0, 211)
+
+
+def test_nullable_columns_of_anndata(counts, tmp_path):
+    numbers = pd.array([1, None, 3] * 70 + [4], dtype="Int32")
+    whole = pd.array(range(211), dtype="Int64")
+    flags = pd.array([True, None, False] * 70 + [True], dtype="boolean")
+    donors = pd.array(["x", None, "yy"] * 70 + ["z"], dtype="string")
+    index = [f"cell{i}" for i in range(211)]
+    obs = pd.DataFrame({"numbers": numbers, "whole": whole, "flags": flags, "donors": donors}, index=index)
+    adata = anndata.AnnData(counts.astype(np.float32), obs=obs)
+    with warnings.catch_warnings(), anndata.settings.override(allow_write_nullable_strings=True):
+        warnings.simplefilter("ignore")
+        adata.write_zarr(tmp_path / "a.zarr", convert_strings_to_categoricals=False)
+    encoding = zarr.open_group(tmp_path / "a.zarr" / "obs" / "donors", mode="r").attrs["encoding-type"]
+    assert encoding == "nullable-string-array"
+    matrix = open_matrix(tmp_path / "a.zarr")
+    assert matrix.row_names.read(2, 4).tolist() == ["cell2", "cell3"]
+
+    def read(name, start, stop):
+        vector = open_vector(f"obs/{name}", 211, matrix_address=matrix.address)
+        values = vector.read(start, stop)
+        assert values.dtype.kind == vector.dtype.kind == vector.read(3, 3).dtype.kind
+        assert pickle.loads(pickle.dumps(vector)).identity() == vector.identity() is not None
+        return values.tolist()
+
+    assert read("donors", 1, 4) == ["nan", "yy", "x"]
+    assert np.array_equal(read("numbers", 0, 3), [1, np.nan, 3], equal_nan=True)
+    assert read("numbers", 209, 211) == [3.0, 4.0]
+    assert read("whole", 209, 211) == [209, 210]
+    assert np.array_equal(read("flags", 0, 3), [1, np.nan, 0], equal_nan=True)
+
+
+def test_names_in_groups_of_their_own(counts, tmp_path):
+    """The index of obs and var as anndata 0.13 writes it, in a store of any release."""
+    path, _ = cells(counts, tmp_path / "a.zarr")
+    for axis, names in (("obs", [f"c{i}" for i in range(211)]), ("var", [f"g{j}" for j in range(40)])):
+        frame = zarr.open_group(path / axis)
+        del frame["_index"]
+        group = frame.create_group("_index", attributes={"encoding-type": "nullable-string-array"})
+        group.create_array("values", data=np.array(names, dtype=np.dtypes.StringDType()))
+        group.create_array("mask", data=np.zeros(len(names), bool))
+    for key in (None, "X"):
+        matrix = open_matrix(path, key=key)
+        assert matrix.feature_names == tuple(f"g{j}" for j in range(40))
+        assert matrix.row_names.read(209, 211).tolist() == ["c209", "c210"]

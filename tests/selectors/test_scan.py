@@ -238,7 +238,7 @@ def test_what_cannot_be_saved_is_done_without_and_what_was_rewritten_is_said(tin
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sketchselect.summaries.codec.write_atomically", fail)
+        patch.setattr("sketchselect.location.write_atomically", fail)
         assert counted(tiny, 100, Checkpoint(tmp_path / "full"))[1].values == expected.values
 
     def rewritten(summary):

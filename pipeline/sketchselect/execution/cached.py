@@ -9,7 +9,7 @@ from typing import Any, Self
 from sketchselect.execution.source import Block, Source, aligned
 from sketchselect.linalg.arrays import canonical
 from sketchselect.linalg.sparse.csr import is_csr
-from sketchselect.readers.base import MatrixMetadata
+from sketchselect.readers.views import MatrixMetadata
 
 
 @dataclass(frozen=True)

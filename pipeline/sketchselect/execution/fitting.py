@@ -13,7 +13,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.prepare import Step
-from sketchselect.readers.base import FirstRows
+from sketchselect.readers.views import FirstRows
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 
 

@@ -28,7 +28,7 @@ def _plain(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    from sketchselect.readers.location import SCHEMES
+    from sketchselect.location import SCHEMES
 
     allowed = (*SCHEMES, "http", "https")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", value)

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a draw depends on (seed, stage, item), never on order, chunking or worker."""
+"""Counter-based random numbers, by (seed, stage, item) and never by order, chunking or worker; digests of content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.arrays import Array, Floats
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -30,6 +30,17 @@ def derive_seed(seed: int, *stage: str | int) -> int:
     digest = hashlib.blake2b("/".join(map(str, stage)).encode(), digest_size=8).digest()
     word = np.array([(seed ^ int.from_bytes(digest, "little")) & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
     return int(splitmix64(word)[0])
+
+
+def digest(text: str, *contents: Array | str) -> str:
+    """Return 32 hexadecimal digits that name a text, further texts, and the bytes of arrays."""
+    state = hashlib.blake2b(text.encode(), digest_size=16)
+    for content in contents:
+        if isinstance(content, str):
+            state.update(content.encode())
+        elif content.size:
+            state.update(np.ascontiguousarray(content).view(np.uint8).data)
+    return state.hexdigest()
 
 
 def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:

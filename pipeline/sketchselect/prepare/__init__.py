@@ -1,4 +1,4 @@
-"""What is done to every block before anything else looks at it: steps of rows and of columns, named in a job file."""
+"""Preparation of every block before anything else sees it: steps on rows and on columns, named in a job file."""
 
 from sketchselect.prepare.entries import (
     COLUMN_STEPS,

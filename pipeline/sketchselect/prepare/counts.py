@@ -25,8 +25,8 @@ from sketchselect.prepare.steps import (
     with_stored,
 )
 
-TOTALS_KEPT = 1 << 17
-"""Rows whose totals decide the median library size: all of them, or so many drawn by hash."""
+SAMPLED_TOTALS = 1 << 17
+"""Rows whose totals decide the median library size: all of them, or this many drawn by hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def row_totals(block: Block) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class RowTotals(Step):
-    """One column, the sum of the row: what the median library size is fitted from."""
+    """One column, the sum of the row, from which the median library size is fitted."""
 
     name: ClassVar[str] = "row-totals"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
@@ -85,8 +85,8 @@ class LibrarySize(Step):
     Parameters
     ----------
     target : float or "median"
-        The sum; "median" is that of the rows' own sums (of those above 0), from an earlier pass. It is exact up to
-        131,072 rows, and beyond that the median of so many rows drawn by hash.
+        The sum; "median" is the median of the sums of the rows (of those above 0), from an earlier pass. It is exact up
+        to 131,072 rows, and beyond that the median of that many rows drawn by hash.
     """
 
     name: ClassVar[str] = "library-size"
@@ -106,7 +106,7 @@ class LibrarySize(Step):
         """The rows' totals, for the median."""
         if self.target != "median":
             return None
-        return Need("row-sample", {"size": TOTALS_KEPT}, before=(RowTotals(),))
+        return Need("row-sample", {"size": SAMPLED_TOTALS}, before=(RowTotals(),))
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the median of the totals above 0; 1 where there is none."""

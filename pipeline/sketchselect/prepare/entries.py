@@ -1,4 +1,4 @@
-"""Entries of a list of prepare steps -> steps: names, names with parameters, mappings, and labels of earlier runs."""
+"""Entries of a list of prepare steps, read as steps: names, names with parameters, mappings, labels of earlier runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STEPS: dict[str, type[Step]] = {
 """Name in a job file -> step."""
 
 ROW_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "rows")
-"""What may stand in ``[prepare] rows``."""
+"""Names allowed in ``[prepare] rows``."""
 
 COLUMN_STEPS = tuple(name for name, step in STEPS.items() if step.acts_on == "columns")
-"""What may stand in ``[prepare] columns``."""
+"""Names allowed in ``[prepare] columns``."""
 
 _LABEL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*(?:#([0-9a-f]+))?\s*", re.DOTALL)
 
@@ -46,7 +46,7 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     Raises
     ------
     BadParameter
-        For an unknown step or parameter, a value out of range, or an order that cannot be meant; one line.
+        For an unknown step or parameter, a value out of range, or an impossible order; one line.
 
     Examples
     --------
@@ -56,8 +56,8 @@ def resolve(entries: Sequence[Any] | None) -> tuple[Step, ...]:
     if entries is None:
         return ()
     if isinstance(entries, (str, Mapping, Step)):
-        shown = repr(entries) if isinstance(entries, str) else "one of them"
-        raise BadParameter(f"prepare must be a list of steps, got the text {shown}; write [{shown}]")
+        step = repr(entries) if isinstance(entries, str) else "step"
+        raise BadParameter(f"prepare must be a list of steps, got one step; write [{step}]")
     steps = tuple(_step(entry) for entry in entries)
     _require_order(steps)
     return steps
@@ -68,17 +68,17 @@ def _step(entry: Any) -> Step:
         return entry
     digest = None
     if isinstance(entry, str):
-        found = _LABEL.fullmatch(entry)
-        if found is None:
+        match = _LABEL.fullmatch(entry)
+        if match is None:
             raise BadParameter(
                 f"prepare step {entry!r}: expected a name, or a name with parameters such as library-size(target=1000)"
             )
-        name, inner, digest = found.groups()
+        name, inner, digest = match.groups()
         parameters = _parameters(name, inner or "")
     elif isinstance(entry, Mapping):
         parameters = dict(entry)
         if "step" not in parameters:
-            raise BadParameter('prepare step given as a table: "step" is missing; it is the name of the step')
+            raise BadParameter('prepare step: the table has no "step"; add step = "NAME"')
         name = parameters.pop("step")
     else:
         raise BadParameter(f"prepare step: expected a name or a table, got {type(entry).__name__}")
@@ -95,14 +95,14 @@ def _step(entry: Any) -> Step:
 
 
 def _parameters(name: str, text: str) -> dict[str, Any]:
-    """Return the parameters of ``name(key=value, ...)``: numbers, true and false, and else words."""
-    found: dict[str, Any] = {}
+    """Return the parameters of ``name(key=value, ...)``: numbers, true or false, otherwise text."""
+    parameters: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, sign, value = (part.strip() for part in item.partition("="))
         if not sign:
-            raise BadParameter(f"prepare step {name!r}: expected key=value in the brackets, got {item!r}")
-        found[key] = _value(value.strip("\"'"))
-    return found
+            raise BadParameter(f"prepare step {name!r}: expected key=value in the parentheses, got {item!r}")
+        parameters[key] = _value(value.strip("\"'"))
+    return parameters
 
 
 def _value(text: str) -> Any:
@@ -117,7 +117,7 @@ def _value(text: str) -> Any:
 
 
 def _require_order(steps: Sequence[Step]) -> None:
-    """Raise `BadParameter` where a step that is for counts comes after one that makes values negative."""
+    """Raise `BadParameter` where a step for counts follows one that makes values negative."""
     signed = None
     for step in steps:
         if signed is not None and step.of_counts:
@@ -132,7 +132,7 @@ def _require_order(steps: Sequence[Step]) -> None:
 
 
 def labels(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the labels of some steps: what a summary's `prepare` holds."""
+    """Return the labels of some steps, as in the `prepare` of a summary."""
     return tuple(step.label for step in steps)
 
 
@@ -148,7 +148,7 @@ def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 
     position : int or array of int
         Global index of the first row, or of every row, for messages.
     address : str, optional
-        What the rows are of, for messages.
+        Where the rows are from, for messages.
 
     Raises
     ------
@@ -169,10 +169,10 @@ def apply_steps(steps: Sequence[Step], block: Block, *, position: int | Array = 
 
 def widths(steps: Sequence[Step], n_columns: int) -> list[int]:
     """Return the number of columns before the first step, and after each."""
-    found = [n_columns]
+    counts = [n_columns]
     for step in steps:
-        found.append(step.n_columns(found[-1]))
-    return found
+        counts.append(step.n_columns(counts[-1]))
+    return counts
 
 
 def columns_after(steps: Sequence[Step], n_columns: int) -> int:
@@ -187,7 +187,7 @@ def names_after(steps: Sequence[Step], names: tuple[str, ...] | None, n_columns:
     return names
 
 
-# --- the two functions that take names --------------------------------------------------------------------------
+# --- functions that take names ---------------------------------------------------------------------------------
 
 
 def check_steps(entries: Sequence[Any] | None) -> tuple[str, ...]:

@@ -49,12 +49,12 @@ class Fourier(Step):
 
     With ``w_j ~ N(0, 2 gamma I)`` and b_j uniform on [0, 2 pi), ``E z(x)'z(y) = exp(-gamma ||x - y||^2)``, and for any
     two rows ``P(|z(x)'z(y) - exp(-gamma ||x - y||^2)| >= t) <= 2 exp(-D t^2 / 8)`` (Hoeffding). The same w and b serve
-    all rows. Sparse rows are multiplied as they are; what comes out is dense.
+    all rows. Sparse rows are multiplied as they are; the features are dense.
 
     Parameters
     ----------
     n_components : int
-        D, the number of columns that come out.
+        D, the number of columns after the step.
     gamma : float or "median"
         "median": 1 / (2 m^2) with m the median distance between rows of a sample of 1000, from an earlier pass.
     seed : int
@@ -101,10 +101,10 @@ class Fourier(Step):
         return {"gamma": np.asarray(0.5 / median**2 if median > 0 else 1.0)}
 
     def notes(self) -> list[str]:
-        """Return what became of the columns."""
+        """Return a note on what the columns now are."""
         return [
-            f"prepare, fourier: the columns from here on are {self.n_components} random features of all columns "
-            "(fourier_0, ...); what is selected is these, not columns of the source"
+            f"prepare, fourier: the columns are now {self.n_components} random features (fourier_0, ...), each of all "
+            "columns of the source; features are selected, not columns of the source"
         ]
 
     def n_columns(self, n_columns: int) -> int:

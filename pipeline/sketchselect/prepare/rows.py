@@ -53,7 +53,7 @@ def unit_l2_sparse(block: Block) -> Block:
 
 
 def row_reduced(reduce: np.ufunc, block: Block, entries: Array) -> Floats:
-    """Return what `reduce` makes of the entries of every row of a CSR block, 0 of none; each from its own row alone."""
+    """Return the reduction of the entries of every row of a CSR block, 0 of none; each from its row alone."""
     out = np.zeros(block.shape[0])
     there = np.flatnonzero(np.diff(block.indptr))
     if there.size:

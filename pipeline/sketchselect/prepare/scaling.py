@@ -32,7 +32,7 @@ def _deviation(summary: Any, ddof: int) -> Floats:
 
 
 def _divided(block: Block, divisor: Floats) -> Block:
-    """Return the columns divided, zeros kept."""
+    """Return the columns divided; zeros stay zeros."""
     if not is_csr(block):
         return in_pieces(block, lambda rows: np.divide(rows, divisor, out=rows))
     values = as_floats(block.data)
@@ -41,7 +41,7 @@ def _divided(block: Block, divisor: Floats) -> Block:
 
 def _require_ddof(step: str, ddof: Any) -> None:
     if require_count(step, "ddof", ddof, 0) > 1:
-        raise BadParameter(f"prepare step {step!r}: ddof must be 0 (of the rows at hand) or 1 (a sample), got {ddof!r}")
+        raise BadParameter(f"prepare step {step!r}: ddof must be 0 (all rows) or 1 (a sample), got {ddof!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class Clip(Step):
         if self.sd is not None:
             object.__setattr__(self, "sd", require_number(self.name, "sd", self.sd, above=0))
         if (self.sd is None) == (self.low is None and self.high is None):
-            raise BadParameter(f"prepare step {self.name!r}: give low, high or both, or else sd")
+            raise BadParameter(f"prepare step {self.name!r}: give low or high or both, or sd alone")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise BadParameter(
                 f"prepare step {self.name!r}: low = {self.low:g} is above high = {self.high:g}; swap them"
@@ -196,7 +196,7 @@ class Clip(Step):
 
     @property
     def keeps_sparsity(self) -> bool:
-        """Whether 0 is inside the bounds of every column; not known before the bounds are."""
+        """Whether 0 is inside the bounds of every column; False before they are fitted."""
         if self.sd is not None and self.values is None:
             return False
         low, high = self._bounds()

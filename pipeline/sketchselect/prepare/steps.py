@@ -1,4 +1,4 @@
-"""The contract of a prepare step: what it does to a block, what it is fitted from, and the text it is known by."""
+"""The contract of a prepare step: its effect on a block, the summary it is fitted from, and its label."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PIECE_VALUES = 1 << 20
 
 @dataclass(frozen=True)
 class Need:
-    """What a step is fitted from: the kind of a summary, its parameters, and the rows it is of.
+    """The summary that a step is fitted from: its kind, its parameters, and its rows.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Need:
     parameters : mapping
         Arguments of its constructor.
     first_partition : bool
-        Of the first partition alone, not of all rows.
+        Whether it is of the first partition alone, not of all rows.
     before : tuple of Step
-        What is done to the rows, after the steps before, for this summary only.
+        Steps on the rows for this summary only, after the earlier steps of the list.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Need:
 
 
 class BadEntry(ValueError):
-    """An entry of a block that a step is not defined for; `apply_steps` says which row of which source it is."""
+    """An entry of a block that a step is not defined for; `apply_steps` adds the row and the source."""
 
     def __init__(self, row: int, column: int, problem: str) -> None:
         super().__init__(problem)
@@ -59,9 +59,9 @@ class Step(ABC):
     Parameters
     ----------
     values : mapping of str to array, optional
-        What it was fitted with; None where it is not fitted yet, or needs nothing.
+        The fitted values; None where it is not fitted yet, or needs nothing.
     expected : str, optional
-        Digest that `values` must have, where the step was asked for by the label of a fitted one.
+        Digest that `values` must have, where the step was named by the label of a fitted one.
     """
 
     name: ClassVar[str]
@@ -90,15 +90,15 @@ class Step(ABC):
         return None
 
     def may_be_negative(self, before: bool) -> bool:
-        """Return whether values after the step may be negative, given whether those before it may."""
+        """Return whether values after the step may be negative, where `before` says whether those before it may."""
         return before
 
     def learn(self, summary: Any) -> dict[str, Array]:
-        """Return what the step takes from the summary of its `needs`."""
+        """Return the fitted values from the summary of its `needs`."""
         raise BadParameter(f"prepare step {self.name!r} has nothing to be fitted with")
 
     def notes(self) -> list[str]:
-        """Return what the user should know of what the step was fitted with."""
+        """Return notes for the user on the fitted values."""
         return []
 
     def n_columns(self, n_columns: int) -> int:
@@ -126,21 +126,21 @@ class Step(ABC):
 
     @property
     def description(self) -> str:
-        """The step and those of its parameters that are not the usual ones, as `resolve` reads it."""
-        usual = {f.name: f.default for f in fields(self)}
-        given = [f"{k}={_written(v)}" for k, v in self.parameters().items() if v != usual[k]]
-        return f"{self.name}({', '.join(given)})" if given else self.name
+        """The step and its parameters that differ from the defaults, as `resolve` reads it."""
+        defaults = {f.name: f.default for f in fields(self)}
+        changed = [f"{k}={_written(v)}" for k, v in self.parameters().items() if v != defaults[k]]
+        return f"{self.name}({', '.join(changed)})" if changed else self.name
 
     @property
     def digest(self) -> str | None:
-        """A hash of what the step was fitted with; None where it was not."""
+        """A hash of the fitted values; None where there are none."""
         if self.values is None:
             return self.expected
-        found = hashlib.sha256()
+        state = hashlib.sha256()
         for name in sorted(self.values):
             array = canonical(self.values[name])
-            found.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
-        return found.hexdigest()[:_DIGEST]
+            state.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+        return state.hexdigest()[:_DIGEST]
 
     @property
     def label(self) -> str:
@@ -153,13 +153,13 @@ class Step(ABC):
         Raises
         ------
         Incompatible
-            If the step was asked for by a label whose digest is another one.
+            If the step was named by a label with another digest.
         """
         new = replace(self, values={k: canonical(v) for k, v in self.learn(summary).items()}, expected=None)
         if self.expected is not None and new.digest != self.expected:
             raise Incompatible(
-                f"prepare step {self.description!r} was fitted with other rows than the ones wanted: {new.label!r} and "
-                f"{self.label!r}; give the statistics it was fitted with (prepare.sks of that run)"
+                f"prepare step {self.description!r} was fitted with other rows: it is {new.label!r}, not "
+                f"{self.label!r}; give the statistics of that fit (prepare.sks of that run)"
             )
         return new
 
@@ -185,7 +185,7 @@ class Step(ABC):
         return self.values[name]
 
     def require_width(self, block: Block, width: int) -> None:
-        """Raise `Incompatible` if the block has not the columns that the step was fitted with."""
+        """Raise `Incompatible` unless the block has as many columns as the step was fitted with."""
         if block.shape[1] != width:
             raise Incompatible(
                 f"prepare step {self.label!r} was fitted with {width} columns, the rows have {block.shape[1]}"
@@ -193,11 +193,11 @@ class Step(ABC):
 
 
 def _written(value: Any) -> str:
-    """Return a parameter as a label has it."""
+    """Return a parameter as text for a label."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# --- what steps share ----------------------------------------------------------------------------------------------
+# --- helpers of the steps -----------------------------------------------------------------------------------------
 
 
 def stored(block: Block) -> Array:
@@ -215,7 +215,7 @@ def with_stored(block: Block, values: Array) -> Block:
         # A canonical block stores no zeros; the places are shared with the input until they change.
         out = out.copy()
         out.eliminate_zeros()
-    # The places are those of a canonical block; looking through them again would cost a sweep.
+    # The places are those of a canonical block; checking them again would cost a sweep.
     out.has_canonical_format = True
     return out
 
@@ -226,14 +226,14 @@ def as_floats(values: Array) -> Array:
 
 
 def piece_rows(n_columns: int) -> int:
-    """Return how many rows of so many columns are worked on at a time: some 8 MB of float64."""
+    """Return how many rows of this many columns are worked on at a time: about 8 MB of float64."""
     return max(1, _PIECE_VALUES // max(1, n_columns))
 
 
 def in_pieces(values: Array, function: Callable[[Array], Array]) -> Array:
     """Return ``function(values)`` as floats of the type `as_floats` gives, made of a few rows at a time in float64.
 
-    The function may change what it is given.
+    The function may change its argument.
     """
     out = np.empty(values.shape, dtype=as_floats(values[:0]).dtype)
     for a, b in pieces(values, piece_rows(values.shape[1])):
@@ -257,7 +257,7 @@ def require_counts(block: Block, step: str) -> None:
         row, column = int(np.searchsorted(block.indptr, first, side="right")) - 1, int(block.indices[first])
     else:
         row, column = divmod(first, values.shape[1])
-    raise BadEntry(row, column, f"a negative value, and {step!r} is defined for counts; clean the data or leave it out")
+    raise BadEntry(row, column, f"a negative value, but {step!r} is for counts; clean the data or leave the step out")
 
 
 def require_number(step: str, name: str, value: Any, *, above: float | None = None) -> float:

@@ -1,4 +1,4 @@
-"""Tf-idf: columns weighted by how few rows they are in."""
+"""Tf-idf: columns weighted by their rarity."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class TfIdf(Step):
     def notes(self) -> list[str]:
         """Return how many columns are zero in all rows."""
         empty = int(self.value("empty"))
-        what = "column is" if empty == 1 else "columns are"
-        return [f"prepare, tf-idf: {empty} {what} zero in every row, and stay so"] if empty else []
+        columns, stay = ("column is", "stays") if empty == 1 else ("columns are", "stay")
+        return [f"prepare, tf-idf: {empty} {columns} zero in every row and {stay} zero"] if empty else []
 
     def apply(self, block: Block) -> Block:
         """Return the weighted counts."""

@@ -1,16 +1,19 @@
-"""Where blocks come from: arrays in memory, files, Zarr stores and Dask arrays, all read as runs of rows."""
+"""Readers of matrices and vectors: arrays in memory, files, Zarr stores and Dask arrays, all read in runs of rows."""
 
-from sketchselect.readers.base import Matrix, Partitions
+from sketchselect.readers.base import Matrix, MatrixView, Partitions
 from sketchselect.readers.byte_sizes import parse_bytes
-from sketchselect.readers.columns import in_double, transposed
 from sketchselect.readers.conversion.convert import convert
-from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.opening import open_matrix, open_vector
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions
-from sketchselect.readers.vector import Vector, open_vector
+from sketchselect.readers.vector import Vector
+from sketchselect.readers.views import FirstRows, MatrixMetadata, in_double, transposed
 
 __all__ = [
     "DEFAULT_PARTITION_BYTES",
+    "FirstRows",
     "Matrix",
+    "MatrixMetadata",
+    "MatrixView",
     "Partitions",
     "Vector",
     "convert",

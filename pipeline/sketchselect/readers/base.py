@@ -1,27 +1,26 @@
-"""The contract of a data source: a matrix that hands out runs of rows."""
+"""The contract of a data source, a matrix that hands out runs of rows, and the base of matrices around a matrix."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC, abstractmethod, update_abstractmethods
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
+from sketchselect.linalg.sparse.csr import densify, entry_runs, is_csr, take_columns
+from sketchselect.readers.checks import Nonfinite, check_range, finish
 
-_PIECE_NBYTES = 32 << 20
+_PIECE_VALUES = 4 << 20
 _INDEX_NBYTES = 4
-
-Nonfinite = Literal["error", "drop_rows", "missing"]
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """How the rows of a matrix are cut into partitions.
+    """Runs of rows that a matrix is cut into.
 
     Parameters
     ----------
@@ -54,13 +53,13 @@ class Matrix(ABC):
     is_sparse : bool
         Whether `read_rows` hands out CSR blocks: canonical `scipy.sparse.csr_array` (see `linalg.csr.as_csr`).
     entry_offsets : array of int64, shape (n_rows + 1,), or None
-        Stored entries before each row, and in all, where `is_sparse`; what bands of rows are cut by.
+        Stored entries before each row, and in all, where `is_sparse`; partitions are cut by them.
     feature_names : tuple of str or None
         Names of the columns, where the store has them.
     address : str
         Path, URL or description, for messages and manifests; never holds credentials.
     nonfinite : {"error", "drop_rows", "missing"}
-        What is to be done about NaN and infinity; the engine applies it. "missing" hands NaN to summaries that take
+        The policy for NaN and infinity; the engine applies it. "missing" hands NaN to summaries that take
         them as missing values; for all others, and for infinity, it is "error".
     chunk_rows : int
         Rows that one read decodes at least; 1 where any run of rows is equally cheap.
@@ -102,7 +101,7 @@ class Matrix(ABC):
 
     @abstractmethod
     def identity(self, start: int, stop: int) -> str | None:
-        """Return a fingerprint of the content of these rows, from chunk versions; None if it cannot be told.
+        """Return a fingerprint of the content of these rows, from chunk versions; None where there is none.
 
         It changes when a chunk under these rows is rewritten, and does not when rows are appended behind them.
         """
@@ -110,12 +109,14 @@ class Matrix(ABC):
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop` (all rows), shape (n_rows, stop - start); as `read_rows` in all else."""
         n_rows, n_columns = self.shape
-        if not 0 <= start <= stop <= n_columns:
-            raise BadParameter(f"{self.address}: columns {start} to {stop} are outside 0 to {n_columns}")
-        step = max(1, _PIECE_NBYTES // (8 * n_columns * self.chunk_rows)) * self.chunk_rows
+        check_range(start, stop, n_columns, self.address, "column")
+        step = max(1, _PIECE_VALUES // (n_columns * self.chunk_rows)) * self.chunk_rows
+        runs: Iterable[tuple[int, int]] = ((a, min(a + step, n_rows)) for a in range(0, n_rows, step))
+        if self.entry_offsets is not None:
+            runs = entry_runs(self.entry_offsets, _PIECE_VALUES // 2)
         pieces = []
-        for a in range(0, n_rows, step):
-            rows = self.read_rows(a, min(a + step, n_rows))
+        for run in runs:
+            rows = self.read_rows(*run)
             pieces.append(densify(take_columns(rows, range(start, stop))) if is_csr(rows) else rows[:, start:stop])
         return np.concatenate(pieces)
 
@@ -124,10 +125,12 @@ class Matrix(ABC):
         whole = self.identity(0, self.shape[0])
         return None if whole is None else f"{whole}:columns:{start}:{stop}"
 
+    def dask_rows(self) -> Any | None:
+        """Return all rows as a Dask array, in the types that `read_rows` gives, where they come from a Dask graph."""
+        return None
+
     def transposed(self) -> Matrix:
         """Return the matrix whose rows are the columns of this one."""
-        from sketchselect.readers.columns import ColumnsAsRows
-
         return ColumnsAsRows(self)
 
     def part(self, start: int, stop: int) -> Matrix:
@@ -137,10 +140,6 @@ class Matrix(ABC):
         """
         return self
 
-    def dask_rows(self) -> Any:
-        """Temporary"""
-        return None
-
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows as stored: values, and the column indices of sparse ones."""
         if self.entry_offsets is not None:
@@ -148,7 +147,7 @@ class Matrix(ABC):
         return (stop - start) * self.shape[1] * self.dtype.itemsize
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return {
             "address": self.address,
             "shape": list(self.shape),
@@ -158,62 +157,84 @@ class Matrix(ABC):
 
 
 class MatrixView(Matrix):
-    """temporary"""
+    """Base of matrices around a matrix: attributes and methods are those of `matrix`, but for what a subclass changes.
 
-    def __init__(self, base: Matrix) -> None:
-        self.base = base
-        for name in Matrix.__annotations__:
-            setattr(self, name, getattr(base, name))
+    A subclass that overrides `read_rows` must override `identity` too. The other methods for rows and columns that it
+    does not override are then those of `Matrix`, which follow from these two; `stored_nbytes` stays that of the store.
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Temporary"""
-        return self.base.read_rows(start, stop)
+    Parameters
+    ----------
+    matrix : Matrix
+        The matrix inside.
+    """
 
-    def identity(self, start: int, stop: int) -> str | None:
-        """Temporary"""
-        return self.base.identity(start, stop)
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
 
-    def dask_rows(self) -> Any:
-        """Temporary"""
-        return self.base.dask_rows()
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "read_rows" in vars(cls):
+            # What the matrix inside does with rows would go past the rows that the subclass makes of them.
+            for name in _METHODS - vars(cls).keys() - {"describe", "stored_nbytes"}:
+                setattr(cls, name, vars(Matrix)[name])
 
     def describe(self) -> dict[str, Any]:
-        """Temporary"""
-        return self.base.describe()
+        """Return the description of the matrix inside, with the shape and type of this one."""
+        return self.matrix.describe() | Matrix.describe(self)
 
 
-class MatrixMetadata(MatrixView):
-    """temporary"""
+class _Delegated:
+    """An attribute or method of the matrix inside a view, unless the view sets its own."""
 
-    def __init__(self, base: Matrix) -> None:
-        super().__init__(base)
-        del self.base
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def read_rows(self, start: int, stop: int) -> Any:
-        """Temporary"""
-        raise LookupError(f"rows {start} to {stop - 1} of {self.address} were not sent to this task")
+    def __get__(self, view: MatrixView | None, owner: type) -> Any:
+        return self if view is None else getattr(view.matrix, self.name)
+
+
+_METHODS = {name for name, value in vars(Matrix).items() if callable(value) and not name.startswith("_")}
+
+for _name in (Matrix.__annotations__.keys() | _METHODS) - vars(MatrixView).keys():
+    setattr(MatrixView, _name, _Delegated(_name))
+update_abstractmethods(MatrixView)  # type: ignore[type-abstract]
+
+
+class ColumnsAsRows(MatrixView):
+    """The columns of a matrix that can read runs of columns, as rows."""
+
+    is_sparse = False
+    entry_offsets = None
+    feature_names = None
+    chunk_edges = None
+    row_names = None
+    stored_nbytes = Matrix.stored_nbytes
+
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__(matrix)
+        self.shape = matrix.shape[::-1]
+        self.chunk_rows = min(matrix.chunk_columns or matrix.shape[1], matrix.shape[1])
+        self.chunk_columns = matrix.chunk_rows
+        self.axes = matrix.axes[::-1]
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop` of the matrix as rows."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return finish(self.matrix.read_columns(start, stop).T, self.address)
 
     def identity(self, start: int, stop: int) -> str | None:
-        """Temporary"""
-        return None
+        """Return the fingerprint of these columns."""
+        return self.matrix.column_identity(start, stop)
 
-    def dask_rows(self) -> Any:
-        """Temporary"""
-        return None
+    def dask_rows(self) -> Any | None:
+        """Return the columns as rows of a Dask array, where there is one."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows.T
 
+    def transposed(self) -> Matrix:
+        """Return the matrix inside."""
+        return self.matrix
 
-class FirstRows(MatrixView):
-    """temporary"""
-
-    def __init__(self, base: Matrix, n_rows: int) -> None:
-        super().__init__(base)
-        self.shape = (n_rows, base.shape[1])
-        if base.entry_offsets is not None:
-            self.entry_offsets = base.entry_offsets[: n_rows + 1]
-        if base.chunk_edges is not None:
-            self.chunk_edges = (*(edge for edge in base.chunk_edges if edge < n_rows), n_rows)
-
-    def dask_rows(self) -> Any:
-        """Temporary"""
-        rows = self.base.dask_rows()
-        return None if rows is None else rows[: self.shape[0]]
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the same without what a task does not need."""
+        return ColumnsAsRows(self.matrix.part(0, self.shape[1]))

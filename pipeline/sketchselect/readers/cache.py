@@ -1,4 +1,4 @@
-"""What is read once in each process and kept: whole vectors, row ends, whole matrices; the oldest go first."""
+"""Least recently used caches of one process: whole vectors, row ends, whole matrices."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ T = TypeVar("T")
 
 
 class LRUCache:
-    """The last values that were asked for, by name.
+    """The values that were asked for last.
 
     Parameters
     ----------
-    most : int
-        How many are kept; of more the one that was not asked for the longest goes.
+    maxsize : int
+        How many values stay in memory.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, maxsize: int) -> None:
+        self.maxsize = maxsize
         self._values: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, where: tuple[Any, ...], load: Callable[[], T]) -> T:
-        """Return what `load` gives, from memory where this process loaded it under the same name before.
+    def get(self, key: tuple[Any, ...], load: Callable[[], T], *, renew: bool = False) -> T:
+        """Return the value that this process loaded under the same key before, else that of `load`.
 
-        The name must change when the content does.
+        The key must change when the content does, unless the caller asks to `renew` it.
         """
         # A fork shares memory, and not the files that are open in it.
-        where = (os.getpid(), *where)
+        key = (os.getpid(), *key)
         with self._lock:
-            if where not in self._values:
-                self._values[where] = load()
-                while len(self._values) > self.most:
+            if renew or key not in self._values:
+                self._values[key] = load()
+                while len(self._values) > self.maxsize:
                     self._values.popitem(last=False)
-            self._values.move_to_end(where)
-            value: T = self._values[where]
+            self._values.move_to_end(key)
+            value: T = self._values[key]
             return value
 
     def clear(self) -> None:
-        """Forget everything, as in a process that has just begun."""
+        """Drop all values."""
         with self._lock:
             self._values.clear()
 
 
 PARTS = LRUCache(16)
-"""Vectors, and where the rows of sparse matrices end."""
+"""Vectors, and row ends of sparse matrices."""
 
 MATRICES = LRUCache(4)
-"""Whole matrices of files that can only be loaded whole."""
+"""Whole matrices, from files that cannot be read in parts."""

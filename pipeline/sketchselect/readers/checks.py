@@ -1,15 +1,20 @@
-"""What every reader demands of a source before the first read, and does to every block after it."""
+"""Checks of a source before the first read, policies for what it lacks, and the canonical form of what is read."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
-from sketchselect.linalg.arrays import Array, as_block
-from sketchselect.readers.base import Nonfinite
+from sketchselect.linalg.arrays import Array, as_block, canonical
+
+Nonfinite = Literal["error", "drop_rows", "missing"]
+"""Policies for NaN and infinity."""
+
+MissingPolicy = Literal["error", "fill"]
+"""Policies for Zarr chunks without a file."""
 
 ALLOWED = "bool, int8 to int64, uint8 to uint64, float16, float32 and float64"
 _EXACT = 2**53
@@ -39,7 +44,7 @@ def require_matrix(shape: tuple[int, ...], dtype: np.dtype[Any], address: str, t
 
 
 def require_numeric(dtype: np.dtype[Any], address: str, type_name: str = "") -> None:
-    """Raise `SourceError` naming the type (as `type_name`, where given) unless it is a real numeric one."""
+    """Raise `SourceError` naming the type (`type_name`, or else that of NumPy) unless it is a real numeric one."""
     if dtype.kind not in "fiub":
         hint = _HINTS.get(dtype.kind, "convert to numbers first")
         name = "a structured type" if dtype.names else f"type {type_name or dtype}"
@@ -53,11 +58,34 @@ def require_policy(nonfinite: str) -> Nonfinite:
     return nonfinite  # type: ignore[return-value]
 
 
+def require_missing_policy(missing_chunks: str) -> MissingPolicy:
+    """Return the policy for missing chunks, or raise `BadParameter`."""
+    if missing_chunks not in get_args(MissingPolicy):
+        raise BadParameter(f'missing_chunks must be "error" or "fill", got {missing_chunks!r:.40}')
+    return missing_chunks  # type: ignore[return-value]
+
+
 def finish(block: Any, address: str) -> Array:
-    """Return a block as it leaves a reader: canonical, native, and with a warning where float64 cannot hold it."""
+    """Return a block in the canonical layout, with a warning where float64 cannot hold its values."""
     out = as_block(block)
     warn_beyond_double(out, address)
     return out
+
+
+def as_entries(values: Any, address: str) -> Array:
+    """Return entries of a vector as a canonical array of numbers in native byte order, or of text."""
+    array = np.asarray(values)
+    if array.dtype.kind in "OT":
+        entries = array.ravel().tolist()
+        if all(isinstance(entry, str) for entry in entries):
+            array = np.array(entries, dtype=str).reshape(array.shape)
+        elif all(isinstance(entry, (bool, int, float, np.number, np.bool_)) for entry in entries):
+            array = np.array(entries).reshape(array.shape)
+        else:
+            raise SourceError(f"{address}: entries are neither all numbers nor all text; convert them first")
+    elif array.dtype.kind == "S":
+        array = array.astype(str)
+    return canonical(array, array.dtype.newbyteorder("="))
 
 
 def warn_beyond_double(values: Array, address: str) -> None:
@@ -72,7 +100,7 @@ def warn_beyond_double(values: Array, address: str) -> None:
 
 
 def check_range(start: int, stop: int, n: int, address: str, axis: str = "row") -> None:
-    """Raise `BadParameter` unless 0 <= start <= stop <= n; `axis` is what one of the n is called."""
+    """Raise `BadParameter` unless 0 <= start <= stop <= n; `axis` names one of the n."""
     if not 0 <= start <= stop <= n:
         raise BadParameter(f"{address}: {axis}s {start} to {stop} are outside 0 to {n}")
 

@@ -1,4 +1,4 @@
-"""One way in: what kind of source is this, and which reader opens it."""
+"""Opening of matrices and vectors from any source: objects in memory, files by their endings, and Zarr stores."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
-from sketchselect.readers.arrays.anndata_xarray import anndata_matrix, is_anndata, is_xarray, xarray_matrix
-from sketchselect.readers.arrays.dask import DaskMatrix, is_dask
-from sketchselect.readers.arrays.numpy_scipy import SparseMatrix, array_matrix, frame_matrix
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import require_policy
-from sketchselect.readers.files.matrix_market import ENDINGS as MARKET
-from sketchselect.readers.files.matrix_market import open_market_matrix
-from sketchselect.readers.files.parquet import is_parquet, open_parquet_matrix
-from sketchselect.readers.location import Location, locate
-from sketchselect.readers.zarr.array import MissingPolicy, require_missing_policy
-
-CONVERTIBLE = (".csv", ".tsv", ".txt", ".csv.gz")
-"""Endings of text files that `convert` turns into Zarr; they are not read in place."""
+from sketchselect.location import Location, locate
+from sketchselect.readers.arrays.anndata_xarray import anndata_matrix, is_anndata, is_xarray, unwrapped, xarray_matrix
+from sketchselect.readers.arrays.dask import DaskMatrix, DaskVector, is_dask, require_known_chunks
+from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array, frame_matrix
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import MissingPolicy, as_entries, require_missing_policy, require_policy
+from sketchselect.readers.files.parquet import parquet_column
+from sketchselect.readers.formats import PARQUET, format_of
+from sketchselect.readers.vector import Vector
+from sketchselect.readers.zarr.matrix import open_zarr_matrix
+from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
 
 
 def open_matrix(
@@ -35,15 +33,16 @@ def open_matrix(
 
     Nothing is read but metadata (and a listing of a Zarr array's chunks), except that ``.npz`` archives are loaded.
     Blocks come out C-contiguous, aligned and in native byte order, in the type as stored (bool and float16 as float64).
+    Packed values in Zarr (attributes ``scale_factor``, ``add_offset``, ``_FillValue``) are decoded as xarray does.
 
     Parameters
     ----------
     source : path, URL, array or Matrix
         A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file or a folder of them; a local ``.npy``,
-        ``.npz`` or Matrix Market file; a NumPy array or anything array-like, a pandas DataFrame, a SciPy sparse
-        matrix, an AnnData object, an xarray DataArray, a Dask array with known chunks, a `zarr.Array` on a local disk.
-        A `Matrix` is returned as it is.
+        ``.npz`` or Matrix Market file; a NumPy array, anything with its array protocol or a sequence of rows, a pandas
+        DataFrame, a SciPy sparse matrix, an AnnData object, an xarray DataArray, a Dask array with known chunks, a
+        `zarr.Array` on a local disk. A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of Parquet the columns, "a,b,c", or with a leading "-" those to leave out.
@@ -81,72 +80,141 @@ def open_matrix(
     """
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
+    kind = type(source)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
-        return _open_path(locate(source, storage_options), key, missing, policy)
+        location = locate(source, storage_options)
+        known = format_of(location)
+        if known is None:
+            return open_zarr_matrix(location, key, missing, policy)
+        return known.open_matrix(location, key, policy)
     if is_anndata(source):
-        values, names = anndata_matrix(source, key)
-        return _named(open_matrix(values, nonfinite=nonfinite, source_id=source_id), names)
+        values, columns, rows = anndata_matrix(source, key)
+        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
+        matrix.feature_names, matrix.row_names = columns, rows
+        return matrix
     if key is not None or storage_options:
         raise BadParameter("key and storage_options go with a path or URL, not with an object in memory")
     if isinstance(source, Matrix):
         if nonfinite not in ("error", source.nonfinite):
             raise BadParameter(
-                f'this matrix was opened with nonfinite="{source.nonfinite}"; open it anew to change that'
+                f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
         return source
     if is_xarray(source):
-        values, names = xarray_matrix(source)
-        return _named(open_matrix(values, nonfinite=nonfinite, source_id=source_id), names)
+        values, columns = xarray_matrix(source)
+        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
+        matrix.feature_names = columns
+        return matrix
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
-    if type(source).__module__.partition(".")[0] == "zarr":
-        return _open_path(_zarr_location(source), None, missing, policy)
-    if hasattr(source, "iloc") and hasattr(source, "dtypes") and hasattr(source, "columns"):
-        if hasattr(source, "__dask_graph__"):
+    if kind.__module__.partition(".")[0] == "zarr":
+        return open_zarr_matrix(_zarr_location(source), None, missing, policy)
+    if all(hasattr(kind, name) for name in ("iloc", "dtypes", "columns")):
+        if hasattr(kind, "__dask_graph__"):
             raise SourceError("Dask data frame: give its array, df.to_dask_array(lengths=True)")
         return frame_matrix(source, policy)
-    if hasattr(source, "tocsr") and hasattr(source, "nnz"):
+    if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
-    return array_matrix(source, policy)
+    return ArrayMatrix(as_array(source), None, policy)
 
 
-def _named(matrix: Matrix, names: tuple[str, ...] | None) -> Matrix:
-    """Return a matrix of our own making with the names that the object around it has for the columns."""
-    matrix.feature_names = names
-    return matrix
+def open_vector(
+    source: Any,
+    n_rows: int | None,
+    *,
+    matrix_address: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    missing_chunks: str = "error",
+    name: str = "target",
+) -> Vector:
+    """Open targets, labels or weights: one entry for each of the `n_rows` rows of a matrix.
 
+    Parameters
+    ----------
+    source : path, URL, array or Vector
+        An ``.npy`` file; an ``.npz`` archive (its array `name`, else ``y``, else the only one of `n_rows` entries);
+        a Parquet file with a column `name`, or with one column; a Zarr array, or a column of an AnnData store; the name
+        of an array or column in the store of the matrix; a NumPy array, pandas Series or Dask array.
+    n_rows : int or None
+        Rows of the matrix; None where there is no matrix to compare with.
+    matrix_address : str or None
+        Where the matrix is; arrays in the same store can then be named alone.
+    storage_options : mapping or None
+        Arguments of the remote file system.
+    missing_chunks : {"error", "fill"}
+        What a Zarr chunk without a file means, as for `open_matrix`.
+    name : str
+        What messages call it.
 
-def _open_path(place: Location, key: str | None, missing: MissingPolicy, policy: Nonfinite) -> Matrix:
-    name = place.url.lower()
-    if name.endswith(".npz"):
-        from sketchselect.readers.files.npz import open_npz_matrix
-
-        return open_npz_matrix(place, key, policy)
-    if name.endswith(".npy"):
-        from sketchselect.readers.files.npy import open_npy_matrix
-
-        if key is not None:
-            raise BadParameter(f"{place.address}: an .npy file holds one array, so key names nothing; leave key out")
-        return open_npy_matrix(place, policy)
-    if name.endswith(MARKET):
-        if key is not None:
-            raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
-        return open_market_matrix(place, policy)
-    if is_parquet(place):
-        return open_parquet_matrix(place, key, policy)
-    if name.endswith(CONVERTIBLE):
-        if place.is_local and place.version() is None:
-            raise place.not_found()
+    Raises
+    ------
+    SourceError
+        If it cannot be opened, has another length than the matrix (naming both), or holds neither numbers nor text.
+    """
+    missing = require_missing_policy(missing_chunks)
+    if isinstance(source, Vector):
+        vector = source
+    elif isinstance(source, (str, os.PathLike)):
+        vector = _vector_at(os.fspath(source), n_rows, matrix_address, storage_options, missing, name)
+    elif is_dask(source := unwrapped(source)):
+        require_known_chunks(source, f"{name} Dask array")
+        vector = DaskVector(source)
+    else:
+        values = source.to_numpy() if hasattr(type(source), "to_numpy") else as_array(source, name)
+        vector = ArrayVector(as_entries(values, name))
+    if len(vector.shape) not in (1, 2):
         raise SourceError(
-            f"{place.address}: text files are not read in place; first: sketchselect convert {place.name} OUT.zarr"
+            f"{name} {vector.address}: has {len(vector.shape)} dimensions; give one entry (or one row) per row"
         )
-    from sketchselect.readers.zarr.matrix import open_zarr_matrix
+    if n_rows is not None and vector.shape[0] != n_rows:
+        raise SourceError(
+            f"{name} {vector.address}: has shape {vector.shape}, the matrix has {n_rows} rows; "
+            "both must have the same number of rows"
+        )
+    if vector.dtype.kind not in "fiubU":
+        raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
+    return vector
 
-    return open_zarr_matrix(place, key, missing, policy)
+
+def _vector_at(
+    text: str,
+    n_rows: int | None,
+    matrix_address: str | None,
+    storage_options: Mapping[str, Any] | None,
+    missing: MissingPolicy,
+    name: str,
+) -> Vector:
+    """Return the vector at a path or URL, or, where there is no such file, of this name in the store of the matrix."""
+    remote = "://" in text
+    location = locate(text, storage_options if remote else None)
+    if remote or location.version() is not None:
+        known = format_of(location)
+        if known is None:
+            return open_zarr_vector(location, missing)
+        return known.open_vector(location, n_rows, name)
+    vector = _vector_beside(text, matrix_address, storage_options, missing)
+    if vector is None:
+        beside = f"; nor is there such an array in the store of {matrix_address}" if matrix_address else ""
+        raise SourceError(f"{name}: {location.not_found()}{beside}")
+    return vector
+
+
+def _vector_beside(
+    text: str, matrix_address: str | None, storage_options: Mapping[str, Any] | None, missing: MissingPolicy
+) -> Vector | None:
+    if matrix_address is None:
+        return None
+    try:
+        matrix = locate(matrix_address, storage_options if "://" in matrix_address else None)
+    except SourceError:
+        return None  # the matrix is no file, its address only a description
+    if format_of(matrix) is PARQUET:
+        return parquet_column(matrix, text)
+    return vector_beside(matrix, text, missing)
 
 
 def _zarr_location(source: Any) -> Location:
@@ -156,6 +224,6 @@ def _zarr_location(source: Any) -> Location:
     store = getattr(source, "store", None)
     if not isinstance(store, LocalStore):
         raise SourceError(f"{type(store).__name__}: give the path or URL of the store instead of the open Zarr object")
-    place = locate(str(store.root))
+    location = locate(str(store.root))
     path = getattr(source, "path", "")
-    return place.join(path) if path else place
+    return location.join(path) if path else location

@@ -1,16 +1,16 @@
-"""How rows are cut into partitions: runs of whole chunks, sized in bytes."""
+"""Partitions of the rows of a matrix: runs of whole chunks, sized in bytes."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 DEFAULT_PARTITION_BYTES = 32 << 20
-"""Size of a partition where none is asked for, counted as rows x columns x 8 bytes."""
+"""Default size of a partition, counted as rows x columns x 8 bytes."""
 
 MAX_READ_AMPLIFICATION = 4.0
 """Bytes decoded per byte used, beyond which a run is refused."""
@@ -37,7 +37,7 @@ def row_partitions(
     matrix : Matrix
         The source.
     partition_bytes : int or str, default 32 MiB
-        Counted as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
+        Size, as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
     sparse : bool
         Whether blocks stay sparse; only for a matrix with `entry_offsets`.
     dense_columns : int
@@ -51,14 +51,13 @@ def row_partitions(
     Raises
     ------
     BadParameter
-        If more than four times the bytes used would be decoded; the message has the command that mends it.
+        If more than four times the bytes used would be decoded; the message has a command for better chunks.
     """
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     n_rows, n_columns = matrix.shape
     if sparse and matrix.entry_offsets is not None:
-        return Partitions(
-            _greedy(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
-        )
+        runs = entry_runs(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
+        return Partitions((0, *(stop for _, stop in runs)))
     fitting = max(1, size // (8 * max(1, n_columns)))
     partitions = (
         _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
@@ -69,7 +68,7 @@ def row_partitions(
         raise BadParameter(
             f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
             f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
-            f"{partitions.read_amplification:.1f} times; {_mend(matrix, fitting, size)}, or set partition_bytes to "
+            f"{partitions.read_amplification:.1f} times; {_advice(matrix, fitting, size)}, or set partition_bytes to "
             f"{format_bytes(needed)}"
         )
     return partitions
@@ -91,19 +90,8 @@ def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_col
     return Partitions((*range(0, n_rows, step), n_rows))
 
 
-def _greedy(offsets: NDArray[np.int64], entries: int, rows: int) -> tuple[int, ...]:
-    """Return edges of runs of at most so many entries and rows; a row that is longer than that is a run of its own."""
-    n_rows = offsets.shape[0] - 1
-    edges = [0]
-    while edges[-1] < n_rows:
-        first = edges[-1]
-        stop = int(np.searchsorted(offsets, offsets[first] + entries, side="right")) - 1
-        edges.append(min(max(stop, first + 1), first + rows, n_rows))
-    return tuple(edges)
-
-
-def _mend(matrix: Matrix, fitting: int, size: int) -> str:
-    """Return what gives chunks that serve; of columns such that bands of rows can still be read from them."""
+def _advice(matrix: Matrix, fitting: int, size: int) -> str:
+    """Return the call or command that makes fitting chunks; of columns such that runs of rows can be read too."""
     n_rows, n_columns = matrix.shape
     by_row = matrix.axes[0] == "row"
     if matrix.describe().get("format") == "dask":
@@ -130,7 +118,7 @@ def _regular(n_rows: int, chunk_rows: int, fitting: int) -> Partitions:
 
 
 def _amplification(n_rows: int, chunk_rows: int, step: int) -> float:
-    """Return rows decoded per row used when bands of `step` rows are read from chunks of `chunk_rows`."""
+    """Return rows decoded per row used when runs of `step` rows are read from chunks of `chunk_rows`."""
     if step % chunk_rows == 0:
         return 1.0
     decoded = 0

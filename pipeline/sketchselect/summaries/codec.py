@@ -16,20 +16,18 @@ The digest is checked before anything else is looked at. A digest detects damage
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import location_of
 from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.containers.bundle import Bundle, BundleRecord
 from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
@@ -214,42 +212,8 @@ def _fits(found: Any, wanted: Any) -> bool:
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, raw: bytes, *, durable: bool = True) -> None:
-    """Write a file so that, whatever happens, either the old or the whole new content is under its name.
-
-    Where it need not be `durable` that holds for all but a machine that fails.
-    """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(raw)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        if isinstance(error, OSError):
-            # A full disk names no file at all, and nobody knows the temporary name.
-            error.filename = str(path)
-        raise
-    if not durable:
-        return
-    # The rename itself is only durable once the folder is on disk.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _is_url(path: str | os.PathLike[str]) -> bool:
-    return isinstance(path, str) and "://" in path
-
-
 def save(summary: Summary[Any], path: str | os.PathLike[str]) -> None:
-    """Write a summary to one file, atomically; `path` may be an fsspec URL.
+    """Write a summary to one file, atomically; `path` may be a URL.
 
     Examples
     --------
@@ -260,18 +224,11 @@ def save(summary: Summary[Any], path: str | os.PathLike[str]) -> None:
     ...     sks.load(folder + "/m.sks") == s
     True
     """
-    raw = encode(summary)
-    if _is_url(path):
-        import fsspec
-
-        # Object stores publish an object whole when the upload ends.
-        with fsspec.open(str(path), "wb") as file:
-            file.write(raw)
-        return
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise SourceError(f"{path}: the folder {target.parent} does not exist; make it first")
-    write_atomically(target, raw)
+    location = location_of(path)
+    parent = location.parent()
+    if location.is_local and parent is not None and not os.path.isdir(parent.url):
+        raise SourceError(f"{path}: the folder {parent.address} does not exist; make it first")
+    location.write(encode(summary))
 
 
 def load(path: str | os.PathLike[str]) -> Summary[Any]:
@@ -284,16 +241,10 @@ def load(path: str | os.PathLike[str]) -> Summary[Any]:
     DamagedFile
         If a single bit is not as it was written.
     """
-    try:
-        if _is_url(path):
-            import fsspec
-
-            with fsspec.open(str(path), "rb") as file:
-                raw = file.read()
-        else:
-            raw = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise SourceError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise SourceError(f"{path}: a folder, not a summary file") from None
+    location = location_of(path)
+    raw = location.read()
+    if raw is None:
+        if location.is_local and os.path.isdir(location.url):
+            raise SourceError(f"{path}: a folder, not a summary file")
+        raise location.not_found()
     return decode(raw, str(path))

@@ -1,4 +1,4 @@
-"""What every reader promises, as a suite: one call tests a matrix against the array that it should hand out."""
+"""Conformance suite of readers: one call tests a matrix against the array that it should hand out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MatrixConformance:
     matrix : Matrix
         The reader to test.
     expected : array of shape (n_rows, n_features)
-        What it holds, in the type as stored.
+        The values, in the type as stored.
     feature_names : tuple of str or None
         The names it should have.
 
@@ -63,25 +63,25 @@ class MatrixConformance:
     def rows(self, matrix: Matrix, start: int, stop: int) -> None:
         """A run of rows has the values of the data in the canonical layout, and the same bits when read again."""
         block = matrix.read_rows(start, stop)
-        wanted = as_block(self.expected[start:stop])
+        expected = as_block(self.expected[start:stop])
         if matrix.is_sparse:
             self.sparse_rows(matrix, block, start, stop)
             return
         assert type(block) is np.ndarray, "a block is a plain array"
         assert block.flags.c_contiguous and block.flags.aligned and block.dtype.isnative, "layout"
-        assert block.dtype == wanted.dtype, "the reader must not change the type"
-        assert np.array_equal(block, wanted, equal_nan=True), f"values of rows {start} to {stop}"
+        assert block.dtype == expected.dtype, "the reader must not change the type"
+        assert np.array_equal(block, expected, equal_nan=True), f"values of rows {start} to {stop}"
         assert matrix.read_rows(start, stop).tobytes() == block.tobytes(), "the same rows twice"
 
     def sparse_rows(self, matrix: Matrix, block: Any, start: int, stop: int) -> None:
         """A run of sparse rows is canonical CSR, with the values of the data, and as long as the offsets say."""
-        wanted = as_block(self.expected[start:stop])
+        expected = as_block(self.expected[start:stop])
         assert isinstance(block, csr_array), "a sparse block is a csr_array"
         again = as_csr(block)
-        assert block.dtype == wanted.dtype, "the reader must not change the type"
-        assert np.array_equal(block.toarray(), wanted, equal_nan=True), f"values of rows {start} to {stop}"
-        for found in (again, as_csr(matrix.read_rows(start, stop))):
-            for mine, other in zip(arrays_of(block), arrays_of(found), strict=True):
+        assert block.dtype == expected.dtype, "the reader must not change the type"
+        assert np.array_equal(block.toarray(), expected, equal_nan=True), f"values of rows {start} to {stop}"
+        for copy in (again, as_csr(matrix.read_rows(start, stop))):
+            for mine, other in zip(arrays_of(block), arrays_of(copy), strict=True):
                 assert mine.dtype == other.dtype and np.array_equal(mine, other), "not canonical, or not the same twice"
         offsets = self.matrix.entry_offsets
         assert offsets is not None and offsets.dtype == np.int64, "a sparse matrix says how long its rows are"
@@ -99,17 +99,17 @@ class MatrixConformance:
             raise AssertionError(f"rows {start} to {stop} do not exist and were not refused")
 
     def partitions(self) -> None:
-        """Row bands cover every row once, whatever their size."""
+        """Partitions cover every row once, whatever their size."""
         row_bytes = 8 * self.expected.shape[1]
         for size in (self.matrix.chunk_rows * row_bytes, 3 * self.matrix.chunk_rows * row_bytes + 1, None):
             partitions = row_partitions(self.matrix, size)
             assert partitions.edges[0] == 0 and partitions.edges[-1] == self.expected.shape[0], (
-                "bands reach from end to end"
+                "partitions reach from end to end"
             )
-            assert all(a < b for a, b in (partitions[i] for i in range(len(partitions)))), "bands are not empty"
+            assert all(a < b for a, b in (partitions[i] for i in range(len(partitions)))), "partitions are not empty"
             parts = [self.matrix.read_rows(*partitions[i]) for i in range(len(partitions))]
             whole = np.concatenate([densify(part) if is_csr(part) else part for part in parts])
-            assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "bands together are the data"
+            assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "partitions together are the data"
 
     def pickles(self) -> None:
         """A copy sent to another process reads the same; small unless the matrix is in memory."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, canonical
-from sketchselect.readers.base import Matrix
+from sketchselect.linalg.arrays import Floats, canonical
+from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.prepare.steps import with_stored
+from sketchselect.readers.base import Matrix, MatrixView
 
 
-class WeightedColumns(Matrix):
+class WeightedColumns(MatrixView):
     """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
 
     Parameters
@@ -34,16 +37,16 @@ class WeightedColumns(Matrix):
             raise BadParameter(f"{factors.shape} column weights for {matrix.shape[1]} columns")
         if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
             raise BadParameter("column weights must be finite, not negative and not all 0")
-        self.matrix, self.weights = matrix, factors
-        self.shape, self.feature_names, self.address = matrix.shape, matrix.feature_names, matrix.address
+        super().__init__(matrix)
+        self.weights = factors
         self.dtype = np.dtype(matrix.dtype if matrix.dtype.kind == "f" else np.float64)
-        self.nonfinite, self.notes = matrix.nonfinite, matrix.notes
-        self.chunk_rows, self.chunk_edges, self.in_memory = matrix.chunk_rows, matrix.chunk_edges, matrix.in_memory
 
-    def read_rows(self, start: int, stop: int) -> Array:
+    def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`, every column times its weight."""
-        rows = self.matrix.read_rows(start, stop)
-        return canonical(rows * self.weights.astype(self.dtype), self.dtype)
+        rows, weights = self.matrix.read_rows(start, stop), self.weights.astype(self.dtype)
+        if is_csr(rows):
+            return with_stored(rows, rows.data * weights[rows.indices])
+        return canonical(rows * weights, self.dtype)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the rows and the weights."""
@@ -51,6 +54,11 @@ class WeightedColumns(Matrix):
         if rows is None:
             return None
         return hashlib.sha256(rows.encode() + self.weights.tobytes()).hexdigest()
+
+    def dask_rows(self) -> Any | None:
+        """Return the rows as a Dask array, every column times its weight."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows.astype(self.dtype) * self.weights.astype(self.dtype)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return the weighted part."""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sketchselect import location
 from sketchselect.errors import DamagedFile
 from sketchselect.summaries import codec
 
@@ -29,7 +30,7 @@ def write_node(value: Any, directory: str, name: str, *, durable: bool = True) -
                 file.write(raw)
         else:
             os.makedirs(folder, exist_ok=True)
-            codec.write_atomically(Path(path), raw, durable=durable)
+            location.write_atomically(Path(path), raw, durable=durable)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         return f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"

@@ -13,8 +13,9 @@ from dask.task_spec import Task, TaskRef
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.graph.tasks import Span
 from sketchselect.execution.source import Rows, Source
-from sketchselect.readers.base import Matrix, MatrixMetadata, Partitions
+from sketchselect.readers.base import Matrix, Partitions
 from sketchselect.readers.vector import Vector
+from sketchselect.readers.views import MatrixMetadata
 
 Graph = dict[Any, Any]
 

@@ -155,6 +155,19 @@ def row_pieces(block: csr_array, n_values: int = PIECE_VALUES) -> Iterator[tuple
         yield start, min(start + step, block.shape[0])
 
 
+def entry_runs(offsets: Array, n_entries: int, n_rows: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, stop)`` of runs of at most `n_entries` entries and `n_rows` rows, greedily; at least a row each.
+
+    `offsets` are the stored entries before each row, and in all.
+    """
+    start, last = 0, offsets.shape[0] - 1
+    while start < last:
+        stop = int(np.searchsorted(offsets, offsets[start] + n_entries, side="right")) - 1
+        stop = min(max(stop, start + 1), start + (n_rows or last), last)
+        yield start, stop
+        start = stop
+
+
 def first_nonfinite_entry(block: csr_array) -> tuple[int, int, int, int] | None:
     """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity, or None: as `first_nonfinite`."""
     data = block.data

@@ -1,8 +1,7 @@
-"""Dask arrays as sources: their blocks are computed in the task that needs them, by Dask's synchronous scheduler."""
+"""Dask arrays as matrices and vectors: a task computes the blocks it needs, with Dask's synchronous scheduler."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from typing import Any
@@ -11,18 +10,22 @@ import numpy as np
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import check_range, finish, require_matrix
+from sketchselect.linalg.hashing import digest
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
+from sketchselect.readers.vector import Vector
 
 
 def is_dask(source: Any) -> bool:
-    """Whether this is a Dask array, of dask.array or of a package that follows its protocol."""
-    return hasattr(source, "__dask_graph__") and hasattr(source, "map_blocks") and hasattr(source, "chunks")
+    """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
+    # Asked of the class: a Delayed has every attribute.
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
 
 
-def unwrapped(source: Any) -> Any:
-    """Return the array inside an xarray object, lazy as it is; anything else unchanged."""
-    return source.data if type(source).__module__.partition(".")[0] == "xarray" else source
+def require_known_chunks(array: Any, name: str) -> None:
+    """Raise `SourceError` if the sizes of some chunks are not known."""
+    if any(math.isnan(size) for size in itertools.chain(*array.chunks)):
+        raise SourceError(f"{name}: the sizes of its chunks are unknown; call x.compute_chunk_sizes() first")
 
 
 class DaskMatrix(Matrix):
@@ -33,14 +36,13 @@ class DaskMatrix(Matrix):
     array : dask array of shape (n_rows, n_features)
         Any number of column chunks.
     source_id : str or None
-        The user's name for the content; without it the rows cannot be told from others and nothing is checkpointed.
+        The user's name for the content; without it the rows have no identity and nothing is checkpointed.
     nonfinite : {"error", "drop_rows", "missing"}
         Policy for NaN and infinity.
     """
 
     def __init__(self, array: Any, source_id: str | None = None, nonfinite: Nonfinite = "error") -> None:
-        if any(math.isnan(size) for size in itertools.chain(*array.chunks)):
-            raise SourceError("Dask array: the sizes of its chunks are unknown; call x.compute_chunk_sizes() first")
+        require_known_chunks(array, "Dask array")
         require_matrix(array.shape, np.dtype(array.dtype), "Dask array")
         heights = [int(rows) for rows in array.chunks[0] if rows]
         self.array = array
@@ -65,13 +67,17 @@ class DaskMatrix(Matrix):
         except Exception as error:
             raise ChunkReadError(
                 f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
-                f"({type(error).__name__}); see the error of your own graph above this one, or x.persist() it first"
+                f"({type(error).__name__}); see the error of your graph above, or call x.persist() first"
             ) from error
-        return finish(block.toarray() if hasattr(block, "toarray") else block, self.address)
+        return finish(_dense(block), self.address)
 
-    def dask_rows(self) -> Any:
-        """Temporary"""
-        return self.array
+    def dask_rows(self) -> Any | None:
+        """Return the array, with sparse blocks made dense; None for a part of it."""
+        if self.array.shape != self.shape:
+            return None
+        if not hasattr(self.array._meta, "toarray"):
+            return self.array
+        return self.array.map_blocks(_dense, dtype=self.dtype, meta=np.empty((0, 0), self.dtype))
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`."""
@@ -80,7 +86,7 @@ class DaskMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return the matrix of the transposed graph."""
         out = DaskMatrix(self.array.T, self.source_id, self.nonfinite)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -88,8 +94,7 @@ class DaskMatrix(Matrix):
         if self.source_id is None:
             return None
         by = "" if self.axes[0] == "row" else " by column"
-        text = f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest(f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}")
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix whose graph makes these rows only."""
@@ -102,5 +107,43 @@ class DaskMatrix(Matrix):
         return out
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "dask", "source_id": self.source_id}
+
+
+def _dense(block: Any) -> Any:
+    return block.toarray() if hasattr(block, "toarray") else block
+
+
+class DaskVector(Vector):
+    """Entries of a Dask array with known chunks, computed in the task that needs them."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self._first = 0
+        self.shape = tuple(array.shape)
+        self.dtype = np.dtype(array.dtype)
+        self.address = "Dask array"
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        rows = self.array[start - self._first : stop - self._first]
+        return as_entries(rows.compute(scheduler="synchronous"), self.address)
+
+    def identity(self) -> str | None:
+        """Return None: a graph does not say what it computes."""
+        return None
+
+    def dask_entries(self) -> Any | None:
+        """Return the array; None for a part of it."""
+        return self.array if self.array.shape == self.shape else None
+
+    def part(self, start: int, stop: int) -> Vector:
+        """Return a vector whose graph makes these entries only."""
+        import dask
+
+        (rows,) = dask.optimize(self.array[start - self._first : stop - self._first])
+        out = DaskVector.__new__(DaskVector)
+        out.__dict__.update(self.__dict__, array=rows, _first=start)
+        return out

@@ -1,8 +1,8 @@
-"""Matrices that are in memory already: arrays, data frames and SciPy sparse matrices."""
+"""Matrices and vectors in memory: arrays, data frames and SciPy sparse matrices."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,21 @@ from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock, SourceError
 from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import ALLOWED, as_names, check_range, finish, require_matrix, warn_beyond_double
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import (
+    ALLOWED,
+    Nonfinite,
+    as_names,
+    check_range,
+    finish,
+    require_matrix,
+    warn_beyond_double,
+)
+from sketchselect.readers.vector import Vector
+
+_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 
 
 class ArrayMatrix(Matrix):
@@ -27,7 +39,7 @@ class ArrayMatrix(Matrix):
     nonfinite : {"error", "drop_rows", "missing"}
         Policy for NaN and infinity.
     address : str
-        What messages call it.
+        Its name in messages.
     """
 
     in_memory = True
@@ -60,20 +72,19 @@ class ArrayMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return a view of the same memory whose rows are the columns."""
         out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the values of these rows."""
         rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
-        digest = hashlib.blake2b(f"array {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
-        digest.update(rows.data if rows.size else b"")
-        return digest.hexdigest()
+        return digest(f"array {rows.dtype.str} {rows.shape}", rows)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix that holds these rows only."""
+        rows = canonical(self._rows(start, stop))
         out = ArrayMatrix.__new__(ArrayMatrix)
-        out.__dict__.update(self.__dict__, _values=canonical(self._rows(start, stop)), _first=start, feature_names=None)
+        out.__dict__.update(self.__dict__, _values=rows, _first=start, feature_names=None, row_names=None)
         return out
 
     def _rows(self, start: int, stop: int) -> Array:
@@ -89,7 +100,7 @@ class SparseMatrix(Matrix):
     Parameters
     ----------
     values : scipy sparse matrix or array of shape (n_rows, n_features)
-        In any format; kept as canonical CSR, sharing memory where it is that already.
+        In any format; stored as canonical CSR, sharing memory where it is that already.
     feature_names, nonfinite, address
         As for `ArrayMatrix`.
 
@@ -138,23 +149,22 @@ class SparseMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return a copy, in CSR again, whose rows are the columns."""
         out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
-        out.axes = (self.axes[1], self.axes[0])
+        out.axes = self.axes[::-1]
         return out
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a digest of the stored entries of these rows."""
         rows = self.read_rows(start, stop)
-        digest = hashlib.blake2b(f"csr {rows.dtype.str} {rows.shape}".encode(), digest_size=16)
-        for part in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), canonical(rows.data)):
-            digest.update(part.data if part.size else b"")
-        return digest.hexdigest()
+        places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+        return digest(f"csr {rows.dtype.str} {rows.shape}", *places, rows.data)
 
     def part(self, start: int, stop: int) -> Matrix:
         """Return a matrix that holds these rows only."""
         rows = self.read_rows(start, stop)
         out = SparseMatrix.__new__(SparseMatrix)
         # Row ends travel with the rows; those of all rows stay behind.
-        out.__dict__.update(self.__dict__, _rows=rows, _first=start, feature_names=None, entry_offsets=None)
+        names = {"feature_names": None, "row_names": None}
+        out.__dict__.update(self.__dict__, _rows=rows, _first=start, entry_offsets=None, **names)
         return out
 
     def stored_nbytes(self, start: int, stop: int) -> int:
@@ -162,6 +172,36 @@ class SparseMatrix(Matrix):
         ends = self._rows.indptr
         n_entries = int(ends[stop - self._first]) - int(ends[start - self._first])
         return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
+
+
+class ArrayVector(Vector):
+    """Entries in memory."""
+
+    in_memory = True
+
+    def __init__(self, values: Array, address: str = "array") -> None:
+        self._values = values
+        self._first = 0
+        self.shape = values.shape
+        self.dtype = values.dtype
+        self.address = address
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        first = self._first
+        check_range(start - first, stop - first, self._values.shape[0], self.address)
+        return self._values[start - first : stop - first]
+
+    def identity(self) -> str | None:
+        """Return a digest of the values."""
+        return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
+
+    def part(self, start: int, stop: int) -> Vector:
+        """Return a vector that holds these entries only."""
+        out = ArrayVector.__new__(ArrayVector)
+        out.__dict__.update(self.__dict__, _values=self.read(start, stop), _first=start)
+        return out
 
 
 def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
@@ -179,24 +219,31 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
         raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
 
 
-def array_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
-    """Return the matrix of a NumPy array or anything that `numpy.asarray` turns into one."""
+def as_array(source: Any, name: str = "array") -> Array:
+    """Return an object with an array protocol, or a sequence of numbers, as a NumPy array.
+
+    Raises
+    ------
+    SourceError
+        For every other object, before NumPy sees it: of some, NumPy would ask for one entry after the other for ever.
+    """
+    kind = type(source)
     if isinstance(source, np.ma.MaskedArray):
-        raise SourceError("array: masked arrays are not read; fill the masked entries first, e.g. with NaN")
-    try:
-        values = np.asarray(source)
-    except (ValueError, TypeError) as error:
-        raise SourceError(f"{type(source).__name__}: cannot be read as a matrix; give rows of equal length") from error
-    if values.dtype == object and values.ndim == 0:
+        raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
+    if not (any(hasattr(kind, protocol) for protocol in _PROTOCOLS) or isinstance(source, Sequence)):
+        full_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         raise SourceError(
-            f"an object of type {type(source).__name__} is not a source; give a path, URL, array, data frame, "
-            "SciPy sparse matrix or Dask array"
+            f"{name}: an object of type {full_name} is not a source; give a path, a URL, an array, a data frame, a "
+            "SciPy sparse matrix, or an AnnData, xarray or Dask array"
         )
-    return ArrayMatrix(values, None, nonfinite)
+    try:
+        return np.asarray(source)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
 
 
 def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
-    """Return the matrix of a pandas data frame: all columns numeric, missing values as NaN, names kept."""
+    """Return the matrix of a pandas data frame with its names: all columns numeric, missing values as NaN."""
     dtypes = []
     extension = False
     for name, dtype in zip(source.columns, source.dtypes, strict=True):

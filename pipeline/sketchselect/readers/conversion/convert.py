@@ -1,4 +1,4 @@
-"""Files that are not Zarr, or badly chunked Zarr, into a store that is good to read: `convert`."""
+"""Conversion of files that are not Zarr, and of badly chunked Zarr, to a store that is quick to read: `convert`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.location import locate
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
-from sketchselect.readers.conversion.writing import create_array, put_in_place
+from sketchselect.readers.conversion.writing import aligned, create_array, put_in_place
 from sketchselect.readers.files.csv import CsvRows
-from sketchselect.readers.location import locate
+from sketchselect.readers.formats import TEXT, format_of
 from sketchselect.readers.opening import open_matrix
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 from sketchselect.readers.zarr.names import ATTRIBUTE
@@ -27,11 +28,10 @@ from sketchselect.readers.zarr.names import ATTRIBUTE
 CHUNK_VALUES = 2 << 20
 """Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""
 
-BAND_BYTES = 64 << 20
-"""Decoded bytes that are held at a time, at most, unless one chunk row is larger."""
+BLOCK_BYTES = 64 << 20
+"""Decoded bytes in memory at a time, at most, unless one chunk row is larger."""
 
 _CHUNKS = re.compile(r"\s*(\d+)\s*[xX,]\s*(\d+)\s*")
-_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 Progress = Callable[[int, int], None]
 
@@ -50,15 +50,15 @@ def convert(
 
     Sparse matrices stay sparse: they become a group in the layout of AnnData, unless `chunks` asks for a dense array.
 
-    Chunks are compressed with zstd and carry a checksum; the type is kept (in native byte order; text becomes float64).
+    Chunks are compressed with zstd and carry a checksum; the type stays (in native byte order; text becomes float64).
     The array is written beside its destination and renamed when complete, so an interrupted run leaves nothing under
     the final name. Needs memory for a few chunk rows; archives and Matrix Market files are read whole.
 
     Parameters
     ----------
-    source : path, URL, or whatever `open_matrix` takes
-        Also ``.csv`` and ``.tsv`` (a first line that is not all numbers holds the column names; ``.gz`` too), and
-        ``.mtx`` (Matrix Market). A Zarr array is written anew in other chunks; pass
+    source : path, URL or object
+        A source of `open_matrix`; also ``.csv`` and ``.tsv`` (a first line that is not all numbers holds the column
+        names; ``.gz`` too). A Zarr array is written again in other chunks; pass
         ``open_matrix(path, missing_chunks="fill")`` where chunks of zeros were left out.
     destination : path
         Local folder; a store that `convert` wrote before is replaced, anything else is left alone.
@@ -100,10 +100,10 @@ def convert(
             raise BadParameter(f"feature_names must be {n_columns} texts, one per column")
     sparse = chunks is None and isinstance(rows, MatrixRows) and rows.matrix.is_sparse
     shape = _chunk_shape(chunks, n_rows, n_columns, dtype)
-    where = getattr(rows, "folder", None)
-    if where is not None and target.resolve() in (where.resolve(), *where.resolve().parents):
+    folder = getattr(rows, "folder", None)
+    if folder is not None and target.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise BadParameter(f"{target}: source and destination must be different folders")
-    step = _band_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
+    step = _block_rows(shape[0], n_columns * max(dtype.itemsize, 4), rows.chunk_rows)
     attributes = {} if names is None else {ATTRIBUTE: list(names)}
     with put_in_place(target) as temporary:
         if sparse:
@@ -111,7 +111,7 @@ def convert(
             return target
         array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
         done = 0
-        for block in _aligned(rows.partitions(step), step):
+        for (block,) in aligned(((block,) for block in rows.partitions(step)), step):
             array[done : done + block.shape[0]] = block.astype(dtype, copy=False)
             done += block.shape[0]
             if progress is not None:
@@ -122,7 +122,7 @@ def convert(
 
 
 class MatrixRows:
-    """The rows of a matrix, band by band."""
+    """The rows of a matrix, block by block."""
 
     def __init__(self, matrix: Matrix, folder: Path | None) -> None:
         self.n_rows, self.n_columns = matrix.shape
@@ -143,10 +143,8 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
     if not isinstance(source, (str, os.PathLike)):
         return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), None)
     place = locate(source, storage_options)
-    name = place.url.lower()
-    if name.endswith(_TEXT) and key is not None:
-        raise BadParameter(f"{place.address}: this file holds one matrix, so key names nothing; leave key out")
-    if name.endswith(_TEXT):
+    if format_of(place) is TEXT:
+        TEXT.require_no_key(place, key)
         return CsvRows(place)
     folder = Path(place.url) if place.is_local else None
     return MatrixRows(open_matrix(source, key=key, storage_options=storage_options), folder)
@@ -183,26 +181,9 @@ def _chunk_shape(
     return shape
 
 
-def _band_rows(written: int, row_bytes: int, read: int) -> int:
-    """Return how many rows to hold at a time: whole chunk rows as written, and of the source's where that fits."""
-    fitting = max(1, BAND_BYTES // row_bytes)
-    wanted = min(max(read, written), fitting)
-    if fitting >= 2 * wanted:
-        wanted = fitting // wanted * wanted
-    return max(1, wanted // written) * written
-
-
-def _aligned(blocks: Iterator[Array], step: int) -> Iterator[Array]:
-    """Yield the same rows in blocks of exactly `step` rows but for the last, so that no chunk is written twice."""
-    held: list[Array] = []
-    n_held = 0
-    for block in blocks:
-        held.append(block)
-        n_held += block.shape[0]
-        while n_held >= step:
-            whole = held[0] if len(held) == 1 else np.concatenate(held)
-            yield whole[:step]
-            held = [whole[step:]] if n_held > step else []
-            n_held -= step
-    if n_held:
-        yield held[0] if len(held) == 1 else np.concatenate(held)
+def _block_rows(written: int, row_bytes: int, read: int) -> int:
+    """Return the rows of a block: whole chunk rows as written, and of the source's where that fits."""
+    fitting = max(1, BLOCK_BYTES // row_bytes)
+    n_rows = min(max(read, written), fitting)
+    n_rows *= fitting // n_rows
+    return max(1, n_rows // written) * written

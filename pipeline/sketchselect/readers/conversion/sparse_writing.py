@@ -1,4 +1,4 @@
-"""CSR groups as we write them: the layout of AnnData, checksummed, and put in place as a whole."""
+"""Writing of CSR groups: the layout of AnnData, with checksums, put in place as a whole."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.conversion.writing import create_array
+from sketchselect.readers.conversion.writing import aligned, create_array
 from sketchselect.readers.zarr.names import ATTRIBUTE
 from sketchselect.readers.zarr.scan import MARKER
 
 CHUNK_ENTRIES = 1 << 20
 """Entries in a chunk: 8 MiB of float64 values, 4 MiB of indices."""
 
-_BAND_ENTRIES = 4 << 20
+_BLOCK_ENTRIES = 4 << 20
 
 
 def write_csr(
@@ -41,13 +42,13 @@ def write_csr(
         attributes[ATTRIBUTE] = list(names)
     zarr.create_group(LocalStore(folder), attributes=attributes)
     index = np.dtype(np.int32 if n_columns <= np.iinfo(np.int32).max else np.int64)
-    most = max(int(offsets[-1]), 1)
-    chunk = (min(CHUNK_ENTRIES, most),)
-    data = create_array(folder / "data", (most,), chunk, dtype)
-    indices = create_array(folder / "indices", (most,), chunk, index)
+    n_entries = max(int(offsets[-1]), 1)
+    chunk = (min(CHUNK_ENTRIES, n_entries),)
+    data = create_array(folder / "data", (n_entries,), chunk, dtype)
+    indices = create_array(folder / "indices", (n_entries,), chunk, index)
     ends = np.zeros(n_rows + 1, np.int64)
     done = 0
-    for values, columns in _in_chunks(_blocks(matrix, ends, progress), chunk[0]):
+    for values, columns in aligned(_blocks(matrix, ends, progress), max(1, _BLOCK_ENTRIES // chunk[0]) * chunk[0]):
         data[done : done + values.size] = values.astype(dtype, copy=False)
         indices[done : done + values.size] = columns.astype(index, copy=False)
         done += values.size
@@ -59,32 +60,10 @@ def write_csr(
 
 
 def _blocks(matrix: Matrix, ends: Array, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Array, Array]]:
-    offsets, start = matrix.entry_offsets, 0
-    assert offsets is not None
-    while start < matrix.shape[0]:
-        stop = int(np.searchsorted(offsets, offsets[start] + _BAND_ENTRIES, side="right")) - 1
-        stop = min(max(stop, start + 1), matrix.shape[0])
+    assert matrix.entry_offsets is not None
+    for start, stop in entry_runs(matrix.entry_offsets, _BLOCK_ENTRIES):
         block = matrix.read_rows(start, stop)
         ends[start + 1 : stop + 1] = ends[start] + block.indptr[1:]
         yield block.data, block.indices
-        start = stop
         if progress is not None:
             progress(stop, matrix.shape[0])
-
-
-def _in_chunks(blocks: Iterator[tuple[Array, Array]], step: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the same entries in runs of whole chunks but for the last, so that no chunk is written twice."""
-    held: list[tuple[Array, Array]] = []
-    n_held = 0
-    for block in blocks:
-        held.append(block)
-        n_held += block[0].size
-        if n_held >= step:
-            values, columns = (np.concatenate([pair[i] for pair in held]) for i in (0, 1))
-            whole = n_held // step * step
-            yield values[:whole], columns[:whole]
-            held = [(values[whole:], columns[whole:])]
-            n_held -= whole
-    if n_held:
-        values, columns = (np.concatenate([pair[i] for pair in held]) for i in (0, 1))
-        yield values, columns

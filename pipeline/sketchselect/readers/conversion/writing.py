@@ -1,4 +1,4 @@
-"""Zarr arrays as we write them: checksummed, every chunk written, marked as ours, and put in place as a whole."""
+"""Writing of Zarr arrays: with checksums, every chunk, our marker, and put in place as a whole."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import NotOurFolder, SketchSelectError
-from sketchselect.readers.location import Location
-from sketchselect.readers.zarr.array import read_document
+from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
+from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.scan import MARKER
 
 ZSTD_LEVEL = 1
@@ -57,6 +58,29 @@ def create_array(
         attributes=marker | dict(attributes or {}),
         config={"write_empty_chunks": True},
     )
+
+
+def aligned(blocks: Iterable[tuple[Array, ...]], step: int) -> Iterator[tuple[Array, ...]]:
+    """Yield the same entries in blocks of exactly `step` but for the last, so that no chunk is written twice.
+
+    A block is one or several arrays of the same length.
+    """
+    buffer: list[tuple[Array, ...]] = []
+    n_entries = 0
+    for block in blocks:
+        buffer.append(block)
+        n_entries += block[0].shape[0]
+        while n_entries >= step:
+            whole = _joined(buffer)
+            yield tuple(array[:step] for array in whole)
+            buffer = [tuple(array[step:] for array in whole)]
+            n_entries -= step
+    if n_entries:
+        yield _joined(buffer)
+
+
+def _joined(blocks: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return blocks[0] if len(blocks) == 1 else tuple(map(np.concatenate, zip(*blocks, strict=True)))
 
 
 @contextlib.contextmanager
@@ -103,11 +127,11 @@ def require_ours(destination: Path) -> None:
     """Raise `NotOurFolder` unless the path is free or holds a store with our marker."""
     if not os.path.lexists(destination):
         return
-    found = None
+    node = None
     if destination.is_dir() and not destination.is_symlink():
         with contextlib.suppress(SketchSelectError):
-            found = read_document(Location(str(destination)))
-    if found is None or MARKER not in (found[1].get("attributes") or {}):
+            node = read_node(Location(str(destination)))
+    if node is None or MARKER not in node.attributes:
         raise NotOurFolder(
             f"{destination}: exists and was not written by sketchselect, so it is not overwritten; choose another name"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchselect.errors import EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 
 _DELIMITERS = ",;\t"
 _COUNTED = 1 << 22
@@ -25,8 +25,8 @@ class CsvRows:
     Parameters
     ----------
     location : Location
-        A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab, whichever the
-        first line has most of.
+        A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab, whichever is
+        most frequent in the first line.
 
     Attributes
     ----------
@@ -44,8 +44,7 @@ class CsvRows:
     def __init__(self, location: Location) -> None:
         if not location.is_local:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
-        if location.version() is None:
-            raise location.not_found()
+        location.existing_version()
         self.address = location.address
         self._path = Path(location.url)
         with self._open() as file:
@@ -108,12 +107,12 @@ class CsvRows:
                 lines, self.dtype, comments=None, delimiter=self._delimiter, quotechar='"', ndmin=2
             )
         except ValueError as error:
-            raise self._where(lines, first_line) from error
+            raise self._fault(lines, first_line) from error
         if block.shape[1] != self.n_columns:
-            raise self._where(lines, first_line)
+            raise self._fault(lines, first_line)
         return block
 
-    def _where(self, lines: list[str], first_line: int) -> SourceError:
+    def _fault(self, lines: list[str], first_line: int) -> SourceError:
         """Return the error for the first line that is wrong, without its content."""
         for number, line in enumerate(lines, start=first_line):
             if not line.strip():
@@ -122,18 +121,18 @@ class CsvRows:
             if len(fields) != self.n_columns:
                 return SourceError(
                     f"{self.address}: line {number} has {len(fields)} fields, the first line has {self.n_columns}; "
-                    "mend the line"
+                    "correct the line"
                 )
             for column, field in enumerate(fields):
                 if not _is_number(field):
                     name = f" ({self.names[column]!r:.80})" if self.names is not None else ""
-                    what = "is not a number" if field.strip() else "is empty"
+                    fault = "is not a number" if field.strip() else "is empty"
                     return SourceError(
-                        f"{self.address}: line {number}, column {column + 1}{name} {what}; "
+                        f"{self.address}: line {number}, column {column + 1}{name} {fault}; "
                         "write missing values as nan, and leave text columns out"
                     )
         last_line = first_line + len(lines) - 1
-        return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; mend them")
+        return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; correct them")
 
 
 def _is_number(field: str) -> bool:

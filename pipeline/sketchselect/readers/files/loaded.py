@@ -1,4 +1,4 @@
-"""What matrices share whose files can only be loaded whole: once in each process that reads them."""
+"""Base class of matrices in files that can only be loaded whole: once in each process that reads them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.base import Matrix
 from sketchselect.readers.cache import MATRICES
+from sketchselect.readers.views import copy_metadata
 
 
 class LoadedMatrix(Matrix):
     """Base of dataclasses that pickle as an address and load the matrix behind it when it is asked for."""
 
-    policy: Nonfinite
-
     def __post_init__(self) -> None:
-        loaded = self._load()
-        self.shape, self.dtype, self.address = loaded.shape, loaded.dtype, loaded.address
-        self.is_sparse = loaded.is_sparse
-        self.feature_names = loaded.feature_names
-        self.nonfinite = self.policy
+        copy_metadata(self._load(), self)
 
     @abstractmethod
-    def _where(self) -> tuple[Any, ...]:
-        """Return the name of the content: another one when the file is another."""
+    def _key(self) -> tuple[Any, ...]:
+        """Return a name of the content: another one when the file is another."""
 
     @abstractmethod
     def _read(self) -> Matrix:
@@ -47,4 +42,4 @@ class LoadedMatrix(Matrix):
         return self._load().read_columns(start, stop)
 
     def _load(self) -> Matrix:
-        return MATRICES.get((type(self).__name__, *self._where()), self._read)
+        return MATRICES.get((type(self).__name__, *self._key()), self._read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix
-from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.files.loaded import LoadedMatrix
-from sketchselect.readers.location import Location
-
-ENDINGS = (".mtx", ".mtx.gz")
 
 
 @dataclass(eq=False)
@@ -24,41 +23,37 @@ class MarketMatrix(LoadedMatrix):
 
     path: str
     version: str
-    policy: Nonfinite
+    nonfinite: Nonfinite
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
-        text = f"mtx {self.path} {Location(self.path).version()}"
-        return f"{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}:{start}:{stop}"
+        return f"{digest(f'mtx {self.path} {Location(self.path).version()}')}:{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "Matrix Market"}
 
-    def _where(self) -> tuple[Any, ...]:
-        return self.path, self.version, self.policy
+    def _key(self) -> tuple[Any, ...]:
+        return self.path, self.version, self.nonfinite
 
     def _read(self) -> Matrix:
         import scipy.io
 
         Location(self.path).require_version(self.version)
         try:
-            # Releases that know the choice warn about its default; either kind of result is welcome here.
-            known = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
-            values = scipy.io.mmread(self.path, **({"spmatrix": False} if known else {}))
+            # Releases that have the parameter warn about its default; either kind of result will do.
+            has_parameter = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
+            values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
         except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
-            why = " ".join(str(error).split())[:120] or type(error).__name__
-            raise SourceError(f"{self.path}: not a Matrix Market file, or damaged ({why}); write it again") from error
+            reason = " ".join(str(error).split())[:120] or type(error).__name__
+            raise SourceError(
+                f"{self.path}: not a Matrix Market file, or damaged ({reason}); write it again"
+            ) from error
         if isinstance(values, np.ndarray):
-            return ArrayMatrix(values, None, self.policy, self.path)
-        return SparseMatrix(values, None, self.policy, self.path)
+            return ArrayMatrix(values, None, self.nonfinite, self.path)
+        return SparseMatrix(values, None, self.nonfinite, self.path)
 
 
-def open_market_matrix(location: Location, nonfinite: Nonfinite) -> MarketMatrix:
-    """Open the file at `location`, which must be on a local disk."""
-    if not location.is_local:
-        raise SourceError(f"{location.address}: Matrix Market files are read from local disks only; copy it first")
-    version = location.version()
-    if version is None:
-        raise location.not_found()
-    return MarketMatrix(location.url, version, nonfinite)
+def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:
+    """Open the local file at `location`; there is no `key`, it holds one matrix."""
+    return MarketMatrix(location.url, location.existing_version(), nonfinite)

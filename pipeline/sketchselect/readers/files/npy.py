@@ -1,27 +1,27 @@
-"""Matrices in NumPy files (``.npy``): read band by band, never as a whole, never unpickled."""
+"""Matrices and vectors in NumPy files (``.npy``): read in runs of rows, never as a whole, never unpickled."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import check_range, finish, require_matrix
-from sketchselect.readers.location import Location
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
+from sketchselect.readers.vector import Vector
 
 _PAGE_NBYTES = 4096
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the first bytes of an ``.npy`` file say: the array's shape, type and order, and where the values begin."""
+    """The header of an ``.npy`` file: the array's shape, type and order, and the place of the first value."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -61,10 +61,7 @@ class NpyArray:
     @classmethod
     def open(cls, location: Location) -> NpyArray:
         """Read the header, and check that the file is as long as it says."""
-        address = location.address
-        version = location.version()
-        if version is None:
-            raise location.not_found()
+        address, version = location.address, location.existing_version()
         try:
             with open(location.url, "rb") as file:
                 header = read_header(file, address)
@@ -73,8 +70,7 @@ class NpyArray:
         size = int(version.partition(":")[0])
         if header.dtype.kind not in "OV" and size < header.offset + header.nbytes:
             raise SourceError(
-                f"{address}: the file is cut off: {size} bytes, its header announces "
-                f"{header.offset + header.nbytes}; copy it again"
+                f"{address}: the file is cut off: it has {size} bytes of {header.offset + header.nbytes}; copy it again"
             )
         return cls(location.url, header, version)
 
@@ -85,27 +81,20 @@ class NpyArray:
         if header.fortran_order and len(header.shape) > 1:
             mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
             return np.array(mapped[start:stop], order="C")
-        out: Array = np.empty((stop - start, *header.shape[1:]), header.dtype)
-        row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+        width = math.prod(header.shape[1:])
+        n_values = (stop - start) * width
         # Read, not mapped: mapped pages count as memory of the worker, and a file cut off under a map kills it.
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(header.offset + start * row_bytes)
-            view = memoryview(out.reshape(-1).view(np.uint8).data) if out.size else memoryview(b"")
-            done = 0
-            while done < len(view):
-                count = file.readinto(view[done:])
-                if not count:
-                    raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
-                done += count
-        return out
+        offset = header.offset + start * width * header.dtype.itemsize
+        values: Array = np.fromfile(self.path, header.dtype, n_values, offset=offset)
+        if values.size < n_values:
+            raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
+        return values.reshape(stop - start, *header.shape[1:])
 
     def identity(self) -> str:
         """Return a fingerprint of the file: address, size, modification time, and header."""
         header = self.header
-        text = (
-            f"npy {self.path} {Location(self.path).version()} {header.shape} {header.dtype.str} {header.fortran_order}"
-        )
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        layout = f"{header.shape} {header.dtype.str} {header.fortran_order}"
+        return digest(f"npy {self.path} {Location(self.path).version()} {layout}")
 
 
 @dataclass(eq=False)
@@ -113,7 +102,7 @@ class NpyMatrix(Matrix):
     """A matrix in an ``.npy`` file. Made by `open_matrix`; pickles as an address."""
 
     source: NpyArray
-    policy: Nonfinite
+    nonfinite: Nonfinite
     axes: tuple[str, str] = ("row", "column")
 
     def __post_init__(self) -> None:
@@ -122,7 +111,6 @@ class NpyMatrix(Matrix):
         self.shape = (header.shape[0], header.shape[1])
         self.dtype = header.dtype
         self.address = self.source.path
-        self.nonfinite = self.policy
         if self.axes[0] == "column" and header.fortran_order:
             # The values of a column lie apart in the file, and the system reads whole pages.
             self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
@@ -145,24 +133,42 @@ class NpyMatrix(Matrix):
     def transposed(self) -> Matrix:
         """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
         header = self.source.header
-        turned = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
-        return NpyMatrix(replace(self.source, header=turned), self.policy, (self.axes[1], self.axes[0]))
+        transposed = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
+        return NpyMatrix(replace(self.source, header=transposed), self.nonfinite, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
         return f"{self.source.identity()}:{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "npy"}
 
 
-def open_npy_matrix(location: Location, nonfinite: Nonfinite) -> NpyMatrix:
-    """Open the ``.npy`` file at `location`."""
-    if not location.is_local:
-        raise SourceError(
-            f"{location.address}: NumPy files are read from local disks only; copy it, or convert it to Zarr"
-        )
-    if Path(location.url).is_dir():
-        raise SourceError(f"{location.address}: this is a folder, not a NumPy file")
+@dataclass(eq=False)
+class NpyVector(Vector):
+    """Entries in an ``.npy`` file."""
+
+    source: NpyArray
+
+    def __post_init__(self) -> None:
+        self.shape, self.dtype, self.address = self.source.header.shape, self.source.header.dtype, self.source.path
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        return as_entries(self.source.read(start, stop), self.address)
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the file."""
+        return self.source.identity()
+
+
+def open_npy_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpyMatrix:
+    """Open the local file at `location`; there is no `key`, it holds one array."""
     return NpyMatrix(NpyArray.open(location), nonfinite)
+
+
+def open_npy_vector(location: Location, n_rows: int | None, name: str) -> NpyVector:
+    """Open the local file at `location`."""
+    return NpyVector(NpyArray.open(location))

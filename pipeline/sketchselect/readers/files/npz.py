@@ -1,8 +1,7 @@
-"""Matrices in NumPy archives (``.npz``), dense or SciPy CSR: loaded once per process that reads them."""
+"""Matrices (dense or SciPy CSR) and vectors in NumPy archives (``.npz``): loaded once per process that reads them."""
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +10,16 @@ import numpy as np
 
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix, require_valid_csr
-from sketchselect.readers.base import Matrix, Nonfinite
+from sketchselect.readers.base import Matrix
 from sketchselect.readers.byte_sizes import format_bytes
-from sketchselect.readers.checks import as_names
+from sketchselect.readers.cache import PARTS
+from sketchselect.readers.checks import Nonfinite, as_entries, as_names, check_range
 from sketchselect.readers.files.loaded import LoadedMatrix
 from sketchselect.readers.files.npy import NpyHeader, read_header
-from sketchselect.readers.location import Location
+from sketchselect.readers.vector import Vector
 
 MAX_BYTES = 4 << 30
 """Largest array that is loaded out of an archive."""
@@ -36,14 +38,7 @@ class Archive:
     @classmethod
     def open(cls, location: Location) -> Archive:
         """Read the headers of all arrays in the archive."""
-        address = location.address
-        if not location.is_local:
-            raise SourceError(
-                f"{address}: NumPy archives are read from local disks only; copy it, or convert it to Zarr"
-            )
-        version = location.version()
-        if version is None:
-            raise location.not_found()
+        address, version = location.address, location.existing_version()
         headers = {}
         try:
             with zipfile.ZipFile(location.url) as archive:
@@ -89,8 +84,7 @@ class Archive:
 
     def identity(self, name: str) -> str:
         """Return a fingerprint of one array: address, size and modification time of the file, and the name."""
-        text = f"npz {self.path} {Location(self.path).version()} {name}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest(f"npz {self.path} {Location(self.path).version()} {name}")
 
     def listed(self) -> str:
         """Return the arrays and their shapes, for messages."""
@@ -105,12 +99,12 @@ class NpzMatrix(LoadedMatrix):
 
     archive: Archive
     key: str | None
-    policy: Nonfinite
+    nonfinite: Nonfinite
     axes: tuple[str, str] = ("row", "column")
 
     def transposed(self) -> Matrix:
-        """Return the same archive, turned over when it is loaded."""
-        return NpzMatrix(self.archive, self.key, self.policy, (self.axes[1], self.axes[0]))
+        """Return the same archive, transposed when it is loaded."""
+        return NpzMatrix(self.archive, self.key, self.nonfinite, self.axes[::-1])
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of the file; a file that is rewritten longer is another one."""
@@ -118,15 +112,54 @@ class NpzMatrix(LoadedMatrix):
         return f"{self.archive.identity(self.key or 'csr')}:{by}{start}:{stop}"
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
+        """Return the description of this source in the manifest."""
         return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
 
-    def _where(self) -> tuple[Any, ...]:
-        return self.archive.path, self.archive.version, self.key, self.policy, self.axes
+    def _key(self) -> tuple[Any, ...]:
+        return self.archive.path, self.archive.version, self.key, self.nonfinite, self.axes
 
     def _read(self) -> Matrix:
-        matrix = _read(self.archive, self.key, self.policy)
+        matrix = _read(self.archive, self.key, self.nonfinite)
         return matrix if self.axes[0] == "row" else matrix.transposed()
+
+
+@dataclass(eq=False)
+class NpzVector(Vector):
+    """Entries in an ``.npz`` archive, loaded once per process."""
+
+    archive: Archive
+    key: str
+
+    def __post_init__(self) -> None:
+        header = self.archive.headers[self.key]
+        self.shape, self.dtype, self.address = header.shape, header.dtype, f"{self.archive.path}: array {self.key!r}"
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        content = ("archive", self.archive.path, self.archive.version, self.key)
+        return PARTS.get(content, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the file and the name of the array."""
+        return self.archive.identity(self.key)
+
+
+def open_npz_vector(location: Location, n_rows: int | None, name: str) -> NpzVector:
+    """Open the archive at `location`: its array `name`, else ``y``, else the only one of `n_rows` entries."""
+    archive = Archive.open(location)
+    for key in (name, "y"):
+        if key in archive.headers:
+            return NpzVector(archive, key)
+    shapes = {key: header.shape for key, header in archive.headers.items()}
+    fitting = [key for key, shape in shapes.items() if len(shape) == 1 and n_rows in (None, shape[0])]
+    if len(fitting) != 1:
+        entries = "one-dimensional" if n_rows is None else f"of {n_rows} entries"
+        raise SourceError(
+            f"{name}: {archive.path} has no array {name!r} or 'y', and not exactly one {entries}; "
+            f"there are: {archive.listed()}"
+        )
+    return NpzVector(archive, fitting[0])
 
 
 def open_npz_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpzMatrix:

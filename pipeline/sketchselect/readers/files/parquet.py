@@ -1,68 +1,23 @@
-"""Columns of Parquet files, a row group at a time: one file, or a folder of them in the order of their names."""
+"""Matrices and vectors in Parquet files: numeric columns, or one column, a row group at a time."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.base import Matrix, Nonfinite
-from sketchselect.readers.checks import ALLOWED, check_range, finish
-from sketchselect.readers.location import Location, locate
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import ALLOWED, Nonfinite, as_entries, check_range, finish
+from sketchselect.readers.files.parquet_files import Footers, RowGroups, read_footers
 from sketchselect.readers.vector import Vector
 
-ENDINGS = (".parquet", ".pq")
-
 _SHOWN = 5
-
-
-@dataclass(frozen=True)
-class ParquetFile:
-    """One file, and what its footer said when it was opened.
-
-    Parameters
-    ----------
-    location : Location
-        Where it is.
-    version : str
-        Size and time of the file.
-    groups : tuple of int
-        Rows of each row group.
-    """
-
-    location: Location
-    version: str
-    groups: tuple[int, ...]
-
-    def read(self, group: int, columns: tuple[str, ...]) -> Any:
-        """Return some columns of a row group as an Arrow table.
-
-        Raises
-        ------
-        SourceChanged
-            If the file was rewritten since it was opened.
-        ChunkReadError
-            If the row group cannot be decoded; file and row group are named.
-        """
-        self.location.require_version(self.version)
-        try:
-            with _opened(self.location) as file:
-                return file.read_row_group(group, columns=list(columns), use_threads=False)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise ChunkReadError(
-                f"{self.location.address}: row group {group} cannot be read ({type(error).__name__}: it is cut off or "
-                "damaged); restore it or write it again"
-            ) from error
 
 
 @dataclass(eq=False)
@@ -71,108 +26,103 @@ class ParquetMatrix(Matrix):
 
     Parameters
     ----------
-    location : Location
-        The file or folder.
-    files : tuple of ParquetFile
-        In the order of their rows.
-    names : tuple of str
+    groups : RowGroups
+        Where the rows are.
+    dtype : numpy.dtype
+        The type that holds all of the columns; float64 where some entry may be null.
+    feature_names : tuple of str
         The columns.
-    kind : numpy.dtype
-        The type that holds all of them; float64 where some entry may be null.
-    policy : {"error", "drop_rows", "missing"}
-        For NaN (nulls are) and infinity.
+    nonfinite : {"error", "drop_rows", "missing"}
+        Policy for NaN (nulls are) and infinity.
     """
 
-    location: Location
-    files: tuple[ParquetFile, ...]
-    names: tuple[str, ...]
-    kind: np.dtype[Any]
-    policy: Nonfinite
+    groups: RowGroups
+    dtype: np.dtype[Any]
+    feature_names: tuple[str, ...]
+    nonfinite: Nonfinite
 
     def __post_init__(self) -> None:
-        heights = [rows for file in self.files for rows in file.groups]
-        self.shape = (sum(heights), len(self.names))
-        self.dtype = self.kind
-        self.address = self.location.address
-        self.feature_names = self.names
-        self.nonfinite = self.policy
-        self.chunk_rows = max(heights)
+        heights = self.groups.heights
+        self.shape = (sum(heights), len(self.feature_names))
+        self.address = self.groups.location.address
+        self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; nulls are NaN."""
         check_range(start, stop, self.shape[0], self.address)
-        out = np.empty((stop - start, self.shape[1]), self.kind)
-        for file, group, first, rows in _groups(self.files, start, stop):
-            table = file.read(group, self.names)
+        out = np.empty((stop - start, self.shape[1]), self.dtype)
+        for file, group, first, rows in self.groups.below(start, stop):
+            table = file.read(group, self.feature_names)
             low, high = max(start, first), min(stop, first + rows)
             for j, column in enumerate(table.columns):
                 values = column.slice(low - first, high - low)
-                if values.null_count and self.kind.kind != "f":
+                if values.null_count and self.dtype.kind != "f":
                     raise ChunkReadError(
-                        f"{file.location.address}: column {self.names[j]!r:.80} has nulls in row group {group}, and "
-                        "the footer says that it has none; write the file again"
+                        f"{file.location.address}: column {self.feature_names[j]!r:.80} has nulls in row group "
+                        f"{group}, but none by the footer; write the file again"
                     )
                 out[low - start : high - start, j] = values.to_numpy()
         return finish(out, self.address)
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
-        digest = hashlib.blake2b(f"parquet {self.names} {self.kind.str}".encode(), digest_size=16)
-        for file, group, first, rows in _groups(self.files, start, stop):
-            version = file.location.version()
-            digest.update(f"\n{file.location.address} {version} {group} {start - first} {stop - first} {rows}".encode())
-        return digest.hexdigest()
+        groups = (
+            f"\n{file.location.address} {file.location.version()} {group} {start - first} {stop - first} {rows}"
+            for file, group, first, rows in self.groups.below(start, stop)
+        )
+        return digest(f"parquet {self.feature_names} {self.dtype.str}", *groups)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of this source."""
-        n_groups = sum(len(file.groups) for file in self.files)
-        return super().describe() | {"format": "parquet", "files": len(self.files), "row_groups": n_groups}
+        """Return the description of this source in the manifest."""
+        sizes = {"files": len(self.groups.files), "row_groups": len(self.groups.heights)}
+        return super().describe() | {"format": "parquet"} | sizes
 
 
 @dataclass(eq=False)
 class ParquetVector(Vector):
-    """One column of Parquet files: targets, labels or weights.
+    """One column of Parquet files: targets, labels, weights or names of rows.
 
     Parameters
     ----------
-    location : Location
-        The file or folder.
-    files : tuple of ParquetFile
-        In the order of their rows.
+    groups : RowGroups
+        Where the rows are.
     column : str
         Its name.
+    dtype : numpy.dtype
+        Type of the entries.
     """
 
-    location: Location
-    files: tuple[ParquetFile, ...]
+    groups: RowGroups
     column: str
+    dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        self.shape = (sum(sum(file.groups) for file in self.files),)
-        self.address = f"{self.location.address}: column {self.column!r}"
-        self.dtype = self.read(0, min(1, self.shape[0])).dtype
+        self.shape = (sum(self.groups.heights),)
+        self.address = f"{self.groups.location.address}: column {self.column!r}"
 
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
-        from sketchselect.readers.vectors import as_entries
-
         check_range(start, stop, self.n_rows, self.address)
-        parts = [np.empty(0)] if start == stop else []
-        for file, group, first, rows in _groups(self.files, start, stop):
+        parts = [np.empty(0, self.dtype)] if start == stop else []
+        for file, group, first, rows in self.groups.below(start, stop):
             column = file.read(group, (self.column,)).column(0)
-            values = column.slice(max(start, first) - first, min(stop, first + rows) - max(start, first))
-            parts.append(as_entries(np.asarray(values.to_pylist()), self.address))
+            entries = column.slice(max(start, first) - first, min(stop, first + rows) - max(start, first))
+            numbers = self.dtype.kind in "fiub" and not entries.null_count
+            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
         return np.concatenate(parts)
 
     def identity(self) -> str | None:
         """Return a fingerprint of the files and the name of the column."""
-        versions = [f"{file.location.address} {file.location.version()}" for file in self.files]
-        return hashlib.blake2b(f"parquet {self.column} {versions}".encode(), digest_size=16).hexdigest()
+        versions = [f"{file.location.address} {file.location.version()}" for file in self.groups.files]
+        return digest(f"parquet {self.column} {versions}")
 
 
 def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:
     """Open the file or folder at `location`.
+
+    A row index that pandas stored is no feature, unless `key` names it; where it is one column of text or whole numbers
+    it gives the rows their names.
 
     Parameters
     ----------
@@ -187,143 +137,75 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
     Raises
     ------
     SourceError
-        If a file is no Parquet, a column is not there or not numeric, or the files differ in their columns.
+        If a file is not Parquet, a column is not there or not numeric, or the files differ in their columns.
     """
-    files, schema, nulls = _open_files(location)
-    there = [field.name for field in schema]
-    names = _chosen(there, key, location)
+    footers = read_footers(location)
+    names = _chosen(footers, key, location)
     types = []
     for name in names:
-        kind = _numpy_type(schema.field(name).type)
-        if kind is None:
+        kind = _numpy_type(footers.schema.field(name).type)
+        if kind is None or kind.kind not in "fiub":
             raise SourceError(
-                f"{location.address}: column {name!r:.80} is of type {schema.field(name).type}; allowed are {ALLOWED}: "
-                f'leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
+                f"{location.address}: column {name!r:.80} is of type {footers.schema.field(name).type}; allowed are "
+                f'{ALLOWED}: leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
             )
-        types.append(np.dtype(np.float64) if nulls(name) and kind.kind != "f" else kind)
-    matrix = ParquetMatrix(location, files, tuple(names), np.result_type(*types), nonfinite)
+        types.append(np.dtype(np.float64) if name in footers.nullable and kind.kind != "f" else kind)
+    matrix = ParquetMatrix(footers.groups, np.result_type(*types), tuple(names), nonfinite)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
+    if len(footers.index) == 1:
+        kind = _entry_type(footers, footers.index[0])
+        if kind is not None and kind.kind in "iuU":
+            matrix.row_names = ParquetVector(footers.groups, footers.index[0], kind)
     return matrix
 
 
-def open_parquet_vector(location: Location, column: str | None, name: str) -> ParquetVector:
-    """Open one column (the only one, where no name is given) of the file or folder at `location`."""
-    files, schema, _ = _open_files(location)
-    there = [field.name for field in schema]
-    column = name if column is None and name in there else column
-    if column is None and len(there) == 1:
-        column = there[0]
-    if column is None or column not in there:
+def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> ParquetVector:
+    """Open the column `name`, or the only column, of the file or folder at `location`."""
+    footers = read_footers(location)
+    columns = footers.schema.names
+    if name not in columns and len(columns) != 1:
+        raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
+    return _vector(footers, name if name in columns else columns[0])
+
+
+def parquet_column(location: Location, column: str) -> ParquetVector | None:
+    """Return a column of the file or folder at `location`, or None if there is none of this name."""
+    footers = read_footers(location)
+    return _vector(footers, column) if column in footers.schema.names else None
+
+
+def _vector(footers: Footers, column: str) -> ParquetVector:
+    kind = _entry_type(footers, column)
+    if kind is None:
         raise SourceError(
-            f"{name}: {location.address} has no column {column or name!r:.80}; there are {_listed(there)}"
+            f"{footers.groups.location.address}: column {column!r:.80} is of type {footers.schema.field(column).type}, "
+            "neither numbers nor text; convert it first"
         )
-    return ParquetVector(location, files, column)
+    return ParquetVector(footers.groups, column, kind)
 
 
-def is_parquet(location: Location) -> bool:
-    """Return whether a location is a Parquet file, or a local folder with such files in it."""
-    if location.url.lower().rstrip("/").endswith(ENDINGS):
-        return True
-    folder = Path(location.url)
-    return location.is_local and folder.is_dir() and bool(_inside(folder))
+def _entry_type(footers: Footers, column: str) -> np.dtype[Any] | None:
+    """Return the type of the entries of a column, of a dictionary those it stands for; None if not numbers or text."""
+    import pyarrow.types as types
+
+    kind = footers.schema.field(column).type
+    return _numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
 
 
-def has_column(location: Location, column: str) -> bool:
-    """Return whether a Parquet source has a column of this name."""
-    return column in _open_files(location)[1].names
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.lower().endswith(ENDINGS) and path.is_file())
-
-
-def _open_files(location: Location) -> tuple[tuple[ParquetFile, ...], Any, Any]:
-    """Return the files, their common schema, and a function that says whether a column may have nulls."""
-    places = [location]
-    if location.is_local and Path(location.url).is_dir():
-        places = [locate(str(path)) for path in _inside(Path(location.url))]
-    files, schema, nullable = [], None, set()
-    for place in places:
-        version = place.version()
-        if version is None:
-            raise place.not_found()
-        try:
-            with _opened(place) as file:
-                footer, found = file.metadata, file.schema_arrow
-        except SourceError:
-            raise
-        except Exception as error:
-            raise SourceError(
-                f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
-            ) from error
-        if schema is not None and (found.names, found.types) != (schema.names, schema.types):
-            at = next(
-                (
-                    i
-                    for i, (a, b) in enumerate(zip(found, schema, strict=False))
-                    if (a.name, a.type) != (b.name, b.type)
-                ),
-                -1,
-            )
-            raise SourceError(
-                f"{place.address}: its columns are not those of {places[0].name}, the first to differ is column "
-                f"{at if at >= 0 else min(len(found), len(schema))}; files of one folder must have the same columns"
-            )
-        schema = found
-        for group in range(footer.num_row_groups):
-            for j in range(footer.num_columns):
-                part = footer.row_group(group).column(j)
-                told = part.statistics.null_count if part.is_stats_set and part.statistics.has_null_count else None
-                if told != 0:
-                    nullable.add(part.path_in_schema)
-        files.append(
-            ParquetFile(place, version, tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)))
-        )
-    return tuple(files), schema, nullable.__contains__
-
-
-@contextlib.contextmanager
-def _opened(location: Location) -> Iterator[Any]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise SourceError(
-            f'{location.address}: reading Parquet needs pyarrow; install it with: pip install "sketchselect[parquet]"'
-        ) from error
-    if location.is_local:
-        with pq.ParquetFile(location.url, memory_map=False) as file:
-            yield file
-        return
-    system, path = location.filesystem()
-    with system.open(path, "rb") as raw, pq.ParquetFile(raw) as file:
-        yield file
-
-
-def _groups(files: tuple[ParquetFile, ...], start: int, stop: int) -> Iterator[tuple[ParquetFile, int, int, int]]:
-    """Yield (file, row group, its first row, its rows) for every row group under rows `start` to `stop`."""
-    first = 0
-    for file in files:
-        for group, rows in enumerate(file.groups):
-            if first < stop and first + rows > start:
-                yield file, group, first, rows
-            first += rows
-
-
-def _chosen(there: list[str], key: str | None, location: Location) -> list[str]:
-    if len(set(there)) != len(there):
+def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
+    columns = footers.schema.names
+    if len(set(columns)) != len(columns):
         raise SourceError(f"{location.address}: two columns have the same name; rename one")
-    if key is None:
-        return there
-    without = key.startswith("-")
-    words = [word.strip() for word in key.removeprefix("-").split(",") if word.strip()]
+    words = [word.strip() for word in (key or "").removeprefix("-").split(",") if word.strip()]
+    without = key is None or key.startswith("-")
     if without:
         # The sign may stand before each name too.
-        words = [word if word in there else word.removeprefix("-") for word in words]
-    unknown = [word for word in words if word not in there]
+        words = [word if word in columns else word.removeprefix("-") for word in words]
+    unknown = [word for word in words if word not in columns]
     if unknown:
-        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(there)}")
-    names = [name for name in there if name not in words] if without else words
+        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
+    names = [name for name in columns if name not in (*words, *footers.index)] if without else words
     if not names or len(set(names)) != len(names):
         raise BadParameter(f"{location.address}: key must name at least one column, and none twice")
     return names
@@ -334,9 +216,12 @@ def _listed(names: list[str]) -> str:
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the NumPy type of a column of numbers or text; None for all else."""
     import pyarrow.types as types
 
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        out: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-        return out
+        numeric: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return numeric
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.dtype("U")
     return None

@@ -1,1 +1,1 @@
-"""Matrices in Zarr stores: dense arrays and the CSR groups of AnnData."""
+"""Matrices and vectors in Zarr stores: dense arrays, and the groups of AnnData."""

@@ -2,93 +2,110 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from sketchselect.errors import BadParameter, ChunkReadError, MissingChunks, SourceChanged, SourceError
+import numpy as np
+
+from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
-from sketchselect.readers.location import Location
-from sketchselect.readers.zarr.metadata import ArrayMetadata, load_document, parse_metadata
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.cache import LRUCache
+from sketchselect.readers.checks import MissingPolicy
+from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata
+from sketchselect.readers.zarr.node import Node, read_node
+from sketchselect.readers.zarr.packing import Packing, packing_of
 
-MissingPolicy = Literal["error", "fill"]
-
-_KEPT_OPEN = 64
 _RETRY_PAUSES = (0.2, 1.0)
 
-_open_arrays: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-_listings: OrderedDict[tuple[Any, ...], dict[str, str]] = OrderedDict()
-_lock = threading.Lock()
+OPEN_ARRAYS = LRUCache(64)
+"""Arrays that zarr has open."""
+
+LISTINGS = LRUCache(64)
+"""Versions of the files of remote arrays."""
 
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """Where an array is, and what its metadata said when it was opened. Small and picklable.
+    """The address of an array, and its metadata when it was opened. Small and picklable.
 
     Parameters
     ----------
     location : Location
         The folder that holds ``zarr.json`` or ``.zarray``.
     metadata : ArrayMetadata
-        Every process that opens the array anew compares what it finds with this.
+        Every process that opens the array compares its metadata with these.
     missing_chunks : {"error", "fill"}
         Whether a chunk without a file is an error or holds the fill value.
+    packing : Packing or None
+        How stored values become numbers, where they are packed.
     """
 
     location: Location
     metadata: ArrayMetadata
     missing_chunks: MissingPolicy = "error"
+    packing: Packing | None = None
+
+    @classmethod
+    def of(cls, node: Node, missing_chunks: MissingPolicy) -> ZarrArray:
+        """Return the array of a node."""
+        metadata = parse_metadata(node.document, node.location.address)
+        return cls(node.location, metadata, missing_chunks, packing_of(node, metadata.dtype))
 
     @property
     def address(self) -> str:
         """Path or URL for messages."""
         return self.location.address
 
-    def open(self) -> Any:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.metadata.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values that are read; that of text where it is no plain type of NumPy."""
+        if self.packing is not None:
+            return np.dtype(self.packing.dtype)
+        return self.metadata.dtype if self.metadata.dtype is not None else np.dtype("U")
+
+    def open(self, known: ArrayMetadata | None = None) -> Any:
         """Return the `zarr.Array`, one per process.
+
+        Parameters
+        ----------
+        known : ArrayMetadata or None
+            The metadata as they are now, where they were just read.
 
         Raises
         ------
         SourceChanged
-            If the metadata are no longer those that were found first, or rows went away.
+            If the metadata are no longer those of the opened array, or rows went away.
         SourceError
             If zarr cannot open it.
         """
-        key = (
-            os.getpid(),
-            self.location.url,
-            repr(sorted(self.location.options.items())),
-            self.metadata,
-            self.missing_chunks,
-        )
-        with _lock:
-            if key in _open_arrays:
-                _open_arrays.move_to_end(key)
-                return _open_arrays[key]
-        array = self._open()
-        with _lock:
-            _open_arrays[key] = array
-            while len(_open_arrays) > _KEPT_OPEN:
-                _open_arrays.popitem(last=False)
-        return array
+        options = repr(sorted(self.location.options.items()))
+        key = (self.location.url, options, self.metadata, self.missing_chunks)
+        return OPEN_ARRAYS.get(key, lambda: self._open(known))
 
-    def _open(self) -> Any:
+    def _open(self, now: ArrayMetadata | None) -> Any:
         import zarr
 
         from sketchselect.readers.zarr.store import make_store
 
-        now = read_metadata(self.location)
         if now is None:
-            raise self.location.not_found()
+            node = read_node(self.location)
+            if node is None or node.kind != "array":
+                raise self.location.not_found()
+            now = parse_metadata(node.document, self.address)
         if now.fingerprint != self.metadata.fingerprint or now.shape[0] < self.metadata.shape[0]:
             raise SourceChanged(
-                f"{self.address}: the array was rewritten after it was opened; start again on a store at rest"
+                f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
             )
         try:
             array = zarr.open_array(make_store(self.location), mode="r", zarr_format=self.metadata.zarr_format)
@@ -117,6 +134,10 @@ class ZarrArray:
         MissingChunks
             If a chunk file went away and the policy is "error".
         """
+        if start == stop:
+            shape = list(self.shape)
+            shape[axis] = 0
+            return np.empty(shape, self.dtype.newbyteorder("="))
         array = self.open()
         pauses = () if self.location.is_local else _RETRY_PAUSES
         for pause in (*pauses, None):
@@ -129,7 +150,7 @@ class ZarrArray:
                 if pause is None:
                     raise self._diagnose(array, start, stop, error, axis) from error
                 time.sleep(pause)
-        return out
+        return out if self.packing is None else self.packing.decode(out)
 
     def cells(self, start: int, stop: int, axis: int = 0) -> Iterator[tuple[int, ...]]:
         """Yield the chunk files that rows (or columns) `start` to `stop` come from."""
@@ -145,24 +166,22 @@ class ZarrArray:
 
         Of columns (`axis` 1): metadata without the column count, and the versions of the chunks below them.
 
-        Local chunk files are looked at every time. Of a remote store one listing per process is kept; opening it and
-        asking for all rows take a new one. None where the remote store tells neither ETag nor time.
+        Local chunk files are checked every time. Of a remote store one listing per process is cached; opening it and
+        asking for all rows take a new one. None where the remote store has neither ETag nor time.
         """
+        metadata = self.metadata
+        cells = (metadata.key(cell) for cell in self.cells(start, stop, axis))
         versions: list[str | None]
         if self.location.is_local:
-            versions = [
-                _version(f"{self.location.url}/{self.metadata.key(cell)}") for cell in self.cells(start, stop, axis)
-            ]
+            versions = [_version(f"{self.location.url}/{key}") for key in cells]
         else:
-            listing = self._listing(renew=start == 0 and stop >= self.metadata.shape[axis])
-            versions = [listing.get(self.metadata.key(cell)) for cell in self.cells(start, stop, axis)]
+            listing = self._listing(renew=start == 0 and stop >= metadata.shape[axis])
+            versions = [listing.get(key) for key in cells]
             if any(version is not None and version.endswith(":") for version in versions):
                 return None
-        told = self.metadata.fingerprint if axis == 0 else f"columns {self.metadata.shape[0]} {self.metadata.layout}"
-        digest = hashlib.blake2b(f"zarr {self.address} {told}".encode(), digest_size=16)
-        for version in versions:
-            digest.update(f"\n{version or 'absent'}".encode())
-        return digest.hexdigest()
+        layout = metadata.fingerprint if axis == 0 else f"columns {metadata.shape[0]} {metadata.layout}"
+        packed = "" if self.packing is None else f" {self.packing}"
+        return digest(f"zarr {self.address} {layout}{packed}", *(f"\n{version or 'absent'}" for version in versions))
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield ``(key, size)`` of every file of the array as it is now."""
@@ -172,27 +191,21 @@ class ZarrArray:
             yield from ((name, int(version.partition(":")[0])) for name, version in self._listing(renew=True).items())
 
     def _listing(self, renew: bool) -> dict[str, str]:
-        key = (os.getpid(), self.location.url)
-        with _lock:
-            known = _listings.get(key)
-        if known is None or renew:
-            known = {name: f"{size}:{version}" for name, size, version in self.location.files()}
-            with _lock:
-                _listings[key] = known
-                while len(_listings) > _KEPT_OPEN:
-                    _listings.popitem(last=False)
-        return known
+        def load() -> dict[str, str]:
+            return {name: f"{size}:{version}" for name, size, version in self.location.files()}
+
+        return LISTINGS.get((self.location.url,), load, renew=renew)
 
     def _diagnose(self, array: Any, start: int, stop: int, error: Exception, axis: int) -> SourceError:
         """Return the error that names the first chunk under these rows (or columns) that fails on its own."""
         for cell in self.cells(start, stop, axis):
-            where = tuple(slice(i * step, (i + 1) * step) for i, step in zip(cell, self.metadata.grid, strict=True))
+            region = tuple(slice(i * step, (i + 1) * step) for i, step in zip(cell, self.metadata.grid, strict=True))
             try:
-                array[where]
-            except Exception as found:
-                if type(found).__name__ == "ChunkNotFoundError":
+                array[region]
+            except Exception as failure:
+                if type(failure).__name__ == "ChunkNotFoundError":
                     return self._missing(cell)
-                return self._undecodable(cell, found)
+                return self._undecodable(cell, failure)
         return ChunkReadError(
             f"{self.address}: {('rows', 'columns')[axis]} {start} to {stop - 1} could not be read "
             f"({_short(error)}); try again"
@@ -214,42 +227,18 @@ class ZarrArray:
             )
         version = self.location.version(self.metadata.key(cell))
         size = version.partition(":")[0] if version else "?"
-        what = "fails its checksum" if "checksum" in str(error).lower() else "cannot be decoded (cut off or damaged)"
-        return ChunkReadError(f"{self._chunk(cell)}, {size} bytes, {what}: restore it or write it again")
+        fault = "fails its checksum" if "checksum" in str(error).lower() else "cannot be decoded (cut off or damaged)"
+        return ChunkReadError(f"{self._chunk(cell)}, {size} bytes, {fault}: restore it or write it again")
 
 
-def read_metadata(location: Location) -> ArrayMetadata | None:
-    """Return the metadata of the array at `location`, or None if there is no array."""
-    found = read_document(location)
-    if found is None or found[0] != "array":
-        return None
-    return parse_metadata(found[1], location.address)
-
-
-def read_document(location: Location) -> tuple[Literal["array", "group"], dict[str, Any]] | None:
-    """Return ``(node type, document)`` of what is at `location`, attributes included; None if it is no Zarr node."""
-    content = location.read("zarr.json")
-    if content is not None:
-        document = load_document(content, f"{location.address}/zarr.json")
-        kind = document.get("node_type")
-        if kind not in ("array", "group"):
-            raise SourceError(f"{location.address}/zarr.json: the metadata names no node type; restore it")
-        return kind, document
-    for name, kind in ((".zarray", "array"), (".zgroup", "group")):
-        content = location.read(name)
-        if content is not None:
-            document = load_document(content, f"{location.address}/{name}")
-            attributes = location.read(".zattrs")
-            document["attributes"] = load_document(attributes, f"{location.address}/.zattrs") if attributes else {}
-            return kind, document  # type: ignore[return-value]
-    return None
-
-
-def require_missing_policy(missing_chunks: str) -> MissingPolicy:
-    """Return the policy for missing chunks, or raise `BadParameter`."""
-    if missing_chunks not in ("error", "fill"):
-        raise BadParameter(f'missing_chunks must be "error" or "fill", got {missing_chunks!r:.40}')
-    return missing_chunks  # type: ignore[return-value]
+def checksum_notes(address: str, *arrays: ZarrArray) -> tuple[str, ...]:
+    """Return the note that not all of the arrays have checksums, or none."""
+    if all(array.metadata.has_checksum for array in arrays):
+        return ()
+    return (
+        f"{address} has no checksum codec: a flipped bit in a chunk would go unnoticed (sketchselect convert writes "
+        "stores that have one)",
+    )
 
 
 def _version(path: str) -> str | None:

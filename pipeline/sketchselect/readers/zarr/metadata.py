@@ -1,8 +1,7 @@
-"""What a Zarr array says of itself: its metadata document, checked before the zarr library sees it."""
+"""Metadata of Zarr arrays, parsed and checked before the zarr library sees them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import SourceError
+from sketchselect.linalg.hashing import digest
 from sketchselect.readers.byte_sizes import format_bytes
 
 MAX_CHUNK_BYTES = 4 << 30
@@ -41,7 +41,7 @@ class ArrayMetadata:
     shape, chunks, grid : tuple of int
         Shape of the array, of what is decoded at a time, and of what is one file (a shard, where there are shards).
     dtype : numpy.dtype or None
-        None where the type is not a plain NumPy number or text type; `type_name` says what it is.
+        None where the type is not a plain NumPy number type; `type_name` is its name.
     key_prefix, key_separator : str
         How the file of chunk (i, j) is named.
     has_checksum : bool
@@ -104,19 +104,6 @@ class ArrayMetadata:
             )
 
 
-def load_document(content: bytes, address: str) -> dict[str, Any]:
-    """Return a metadata document, or raise `SourceError` if it is damaged."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{address}: the metadata is damaged or cut off ({len(content)} bytes); restore it"
-        ) from error
-    if not isinstance(document, dict):
-        raise SourceError(f"{address}: the metadata is not a JSON object; restore it")
-    return document
-
-
 def parse_metadata(document: dict[str, Any], address: str) -> ArrayMetadata:
     """Return the metadata of a Zarr v2 or v3 array from its document (``.zarray`` or ``zarr.json``).
 
@@ -146,8 +133,7 @@ def _v3(document: dict[str, Any], address: str) -> ArrayMetadata:
     codecs = [_named(codec) for codec in document["codecs"]]
     grid = _sizes(document["chunk_grid"]["configuration"]["chunk_shape"], 1, address)
     chunks = grid
-    everything = list(_flatten(codecs))
-    _allow((name for name, _ in everything), address)
+    _allow((name for name, _ in _flatten(codecs)), address)
     sharded = bool(codecs) and codecs[0][0] == "sharding_indexed"
     if sharded:
         chunks = _sizes(codecs[0][1]["chunk_shape"], 1, address)
@@ -205,9 +191,9 @@ def _v2(document: dict[str, Any], address: str) -> ArrayMetadata:
 
 def _digest(document: dict[str, Any], fields: tuple[str, ...], columns: bool) -> str:
     # Without the shape's first entry, so that appended rows keep the fingerprint of the rows before them.
-    told = {"format": document["zarr_format"]} | ({"columns": document["shape"][1:]} if columns else {})
-    told |= {f: document.get(f) for f in fields}
-    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+    layout = {"format": document["zarr_format"]} | ({"columns": document["shape"][1:]} if columns else {})
+    layout |= {field: document.get(field) for field in fields}
+    return digest(json.dumps(layout, sort_keys=True))
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -231,7 +217,7 @@ def _allow(names: Iterator[str], address: str) -> None:
     for name in names:
         if name.removeprefix("numcodecs.") not in _CODECS:
             raise SourceError(
-                f"{address}: the codec {name!r:.40} is not on the list of those that are run; convert the array"
+                f"{address}: the codec {name!r:.40} is not one of those that are run; write the array with another"
             )
 
 

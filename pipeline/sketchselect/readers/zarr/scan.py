@@ -1,4 +1,4 @@
-"""Preflight of a Zarr array: every chunk file is looked for, and the first bytes of local ones are checked."""
+"""Scan of a Zarr array before it is read: the presence of every chunk file, and the first bytes of local ones."""
 
 from __future__ import annotations
 
@@ -66,24 +66,19 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     if n_beyond:
         shape = " x ".join(map(str, metadata.shape))
         notes.append(
-            f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; was it longer "
-            "once?"
+            f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; the array "
+            "may have been longer once"
         )
     return tuple(notes)
 
 
-def writes_empty_chunks(attributes: dict[str, object]) -> bool:
-    """Whether the store says that every chunk has its file."""
-    marker = attributes.get(MARKER)
-    return isinstance(marker, dict) and marker.get("empty_chunks") == "written"
-
-
 def _reading(attributes: dict[str, object]) -> str:
-    if writes_empty_chunks(attributes):
+    marker = attributes.get(MARKER)
+    if isinstance(marker, dict) and marker.get("empty_chunks") == "written":
         return "this store was written with every chunk, so they were lost; restore them, or read the fill value with"
     return (
-        "either they were lost, or they hold only the fill value and Zarr left them out; if you know it is the latter, "
-        "read them so with"
+        "either they were lost, or they hold only the fill value and Zarr left them out; if you know the latter, read "
+        "the fill value with"
     )
 
 

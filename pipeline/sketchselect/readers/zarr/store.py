@@ -1,4 +1,4 @@
-"""Stores as zarr wants them, and one that says when a chunk is not there."""
+"""Stores of the zarr library, and one that raises where a chunk has no file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
-from sketchselect.readers.location import Location
+from sketchselect.location import Location
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -16,7 +16,7 @@ class ChunkNotFoundError(Exception):
 
 
 class StrictStore(WrapperStore):  # type: ignore[misc,unused-ignore]
-    """A store in which every chunk must exist, for releases of zarr that cannot be told so."""
+    """A store in which every chunk must exist, for releases of zarr without a setting for that."""
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Return the content of `key`; raise `ChunkNotFoundError` where a chunk has none."""

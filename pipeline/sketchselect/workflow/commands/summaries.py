@@ -234,8 +234,8 @@ def select_from_file(
 ) -> str:
     """Select columns from a summary file, and write the fitted model where one is wanted."""
     from sketchselect import selectors
+    from sketchselect.location import write_atomically
     from sketchselect.summaries import load
-    from sketchselect.summaries.codec import write_atomically
     from sketchselect.workflow.commands.inspection import columns_in
     from sketchselect.workflow.output.tables import selection_json
     from sketchselect.workflow.stages.method import n_choices

@@ -1,9 +1,11 @@
-"""Addresses: a local path or a remote URL, what is allowed, what is hidden, and the few file operations needed."""
+"""Locations of files and folders, local paths and remote URLs: the file operations of the package, and its errors."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -77,18 +79,18 @@ class Location:
             scheme = self.url.partition(":")[0]
             raise SourceError(
                 f"{self.address}: {scheme}:// needs a package that is not installed ({error.name or error}); "
-                "install it, e.g. the extra sketchselect[remote] for s3"
+                "install it, for s3 with: pip install sketchselect[remote]"
             ) from error
         except Exception as error:
             raise self.failure(error) from error
         return fs, path
 
-    def failure(self, error: BaseException) -> SourceError:
-        """Return the error for a file system that refused, with every option value blanked out."""
+    def failure(self, error: BaseException, action: str = "read") -> SourceError:
+        """Return the error for a file system that refused an action, with every option value blanked out."""
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
-        return SourceError(f"{self.address}: cannot be read ({text:.300}); check the address and the credentials")
+        return SourceError(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
 
     def read(self, key: str | None = None) -> bytes | None:
         """Return the content of a file (of `key` below this location), or None if there is none."""
@@ -101,24 +103,61 @@ class Location:
             return content
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
-        except OSError as error:
+        except (SourceError, MemoryError):
+            raise
+        except Exception as error:
             raise target.failure(error) from error
 
+    def write(self, content: bytes, *, durable: bool = True) -> None:
+        """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
+
+        Raises
+        ------
+        OSError
+            If the disk refuses.
+        SourceError
+            If the remote file system refuses.
+        """
+        if self.is_local:
+            write_atomically(Path(self.url), content, durable=durable)
+            return
+        import fsspec
+
+        self.filesystem()  # its errors name what is missing
+        try:
+            # Object stores publish an object as a whole when the upload ends.
+            with fsspec.open(self.url, "wb", **self.options) as file:
+                file.write(content)
+        except OSError:
+            raise
+        except Exception as error:
+            raise self.failure(error, "written") from error
+
+    def remove(self) -> None:
+        """Remove a file; raise `FileNotFoundError` if there is none."""
+        if self.is_local:
+            os.unlink(self.url)
+            return
+        fs, path = self.filesystem()
+        if not fs.exists(path):
+            raise FileNotFoundError(self.address)
+        fs.rm_file(path)
+
     def files(self) -> Iterator[tuple[str, int, str]]:
-        """Yield ``(key, size, version)`` of every file below; the version is "" where the store tells none."""
+        """Yield ``(key, size, version)`` of every file below; the version is "" where the store has none."""
         if self.is_local:
             yield from _walk(Path(self.url), "")
             return
         fs, path = self.filesystem()
         try:
             fs.invalidate_cache()
-            found = fs.find(path, detail=True)
+            listing = fs.find(path, detail=True)
         except FileNotFoundError:
             return
         except Exception as error:
             raise self.failure(error) from error
         cut = len(path.strip("/")) + 1
-        for name, info in found.items():
+        for name, info in listing.items():
             key = name.lstrip("/")[cut:]
             if key:
                 yield key, int(info.get("size") or 0), _version(info)
@@ -142,11 +181,18 @@ class Location:
             raise target.failure(error) from error
         return f"{info.get('size')}:{_version(info)}"
 
+    def existing_version(self) -> str:
+        """Return the version of this file, or raise `SourceError` if there is none."""
+        version = self.version()
+        if version is None:
+            raise self.not_found()
+        return version
+
     def require_version(self, opened: str) -> None:
         """Raise `SourceChanged` unless the file is still the version that was opened."""
         if self.version() != opened:
             raise SourceChanged(
-                f"{self.address}: the file was rewritten after it was opened; start again on a file at rest"
+                f"{self.address}: the file was rewritten after it was opened; start again when nothing writes to it"
             )
 
     def not_found(self) -> SourceError:
@@ -162,15 +208,21 @@ class Location:
         return SourceError(f"{self.address}: no such file or folder{hint}")
 
 
+def location_of(path: str | os.PathLike[str]) -> Location:
+    """Return the location of a path or URL of our own files: any scheme that fsspec knows, credentials from outside."""
+    text = os.fspath(path)
+    return Location(text if _SCHEME.match(text) else os.path.abspath(text))
+
+
 def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Return the location of a path or URL.
+    """Return the location of a source that a user names; see `SCHEMES`.
 
     Raises
     ------
     SourceError
         For a scheme that is not allowed, chained URLs (``::``), control characters, or credentials in the URL.
     BadParameter
-        If `storage_options` are given for a local path.
+        If there are `storage_options` for a local path.
     """
     text = os.fspath(source)
     if not isinstance(text, str) or not text or _CONTROL.search(text):
@@ -204,8 +256,7 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
 
 def _hide(url: str) -> str:
     """Return a URL with everything that may be a credential cut out."""
-    shown = re.sub(r"(://)[^/]*@", r"\1", url)
-    return f"{shown.partition('?')[0]:.200}"
+    return re.sub(r"(://)[^/]*@", r"\1", url).partition("?")[0][:200]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -224,6 +275,36 @@ def _version(info: Mapping[str, Any]) -> str:
         if info.get(name) is not None:
             return str(info[name])
     return ""
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a local file so that, whatever happens, either the old or the whole new content is under its name.
+
+    Where it need not be `durable` that holds for all but a machine that fails.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        if isinstance(error, OSError):
+            # A full disk names no file at all, and nobody knows the temporary name.
+            error.filename = str(path)
+        raise
+    if not durable:
+        return
+    # The rename itself is only durable once the folder is on disk.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int, str]]:

@@ -1,0 +1,114 @@
+"""File formats by the endings of their names: the readers of matrices and vectors in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sketchselect.errors import BadParameter, SourceError
+from sketchselect.location import Location
+from sketchselect.readers.base import Matrix
+from sketchselect.readers.checks import Nonfinite
+from sketchselect.readers.files.matrix_market import open_market_matrix
+from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
+from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
+from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector
+from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.files.parquet_files import holds_parquet
+from sketchselect.readers.vector import Vector
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A file format, and what opens it.
+
+    Parameters
+    ----------
+    name : str
+        What messages call such files.
+    endings : tuple of str
+        Endings of their names, in lower case.
+    matrix : callable or None
+        ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`.
+    vector : callable or None
+        ``vector(location, n_rows, name)`` opens a vector.
+    takes_key : bool
+        Whether one file can hold several matrices.
+    remote : bool
+        Whether it is read from URLs too.
+    cure : str
+        What to do with a file that is not read in place; ``{name}`` is the name of the file.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    matrix: Callable[[Location, str | None, Nonfinite], Matrix] | None = None
+    vector: Callable[[Location, int | None, str], Vector] | None = None
+    takes_key: bool = False
+    remote: bool = False
+    cure: str = ""
+
+    def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
+        """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
+        self.require_no_key(location, key)
+        self._require_readable(location)
+        assert self.matrix is not None
+        return self.matrix(location, key, nonfinite)
+
+    def open_vector(self, location: Location, n_rows: int | None, name: str) -> Vector:
+        """Open the vector in a file, or raise `SourceError` naming what to do instead."""
+        self._require_readable(location)
+        if self.vector is None:
+            raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; use a .npy file")
+        return self.vector(location, n_rows, name)
+
+    def require_no_key(self, location: Location, key: str | None) -> None:
+        """Raise `BadParameter` for a key into a file that holds one matrix."""
+        if key is not None and not self.takes_key:
+            raise BadParameter(f"{location.address}: {self.name} hold one matrix, which has no key; leave key out")
+
+    def _require_readable(self, location: Location) -> None:
+        if location.is_local:
+            location.existing_version()
+        if self.matrix is None:
+            raise SourceError(
+                f"{location.address}: {self.name} are not read in place; {self.cure.format(name=location.name)}"
+            )
+        if not (location.is_local or self.remote):
+            raise SourceError(
+                f"{location.address}: {self.name} are read from local disks only; copy it, or convert it to Zarr"
+            )
+
+
+PARQUET = FileFormat(
+    "Parquet files", PARQUET_ENDINGS, open_parquet_matrix, open_parquet_vector, takes_key=True, remote=True
+)
+TEXT = FileFormat(
+    "text files",
+    (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"),
+    cure="first: sketchselect convert {name} OUT.zarr",
+)
+
+FORMATS = (
+    FileFormat("NumPy files", (".npy",), open_npy_matrix, open_npy_vector),
+    FileFormat("NumPy archives", (".npz",), open_npz_matrix, open_npz_vector, takes_key=True),
+    FileFormat("Matrix Market files", (".mtx", ".mtx.gz"), open_market_matrix),
+    PARQUET,
+    TEXT,
+    FileFormat(
+        "HDF5 files",
+        (".h5ad", ".h5", ".hdf5"),
+        takes_key=True,
+        cure='AnnData writes them as Zarr: anndata.read_h5ad("{name}").write_zarr("OUT.zarr")',
+    ),
+)
+"""All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
+
+
+def format_of(location: Location) -> FileFormat | None:
+    """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
+    name = location.url.lower().rstrip("/")
+    if location.is_local and Path(location.url).is_dir():
+        return PARQUET if name.endswith(PARQUET.endings) or holds_parquet(location) else None
+    return next((known for known in FORMATS if name.endswith(known.endings)), None)

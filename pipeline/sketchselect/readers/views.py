@@ -1,0 +1,144 @@
+"""Views of a matrix: its columns as rows, in double precision, its first rows, its metadata alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers.base import Matrix, MatrixView
+from sketchselect.readers.checks import check_range
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    """Return the matrix whose rows are the columns of `matrix`: row i is column i, all rows of it.
+
+    Partitions, engines, checkpoints and summaries work on it as on any matrix; a block then holds a run of columns, and
+    its `start` is the index of the first one. A run of columns has an identity of its own, so that columns appended
+    behind whole chunks leave the checkpoints of the others valid. Messages then speak of columns.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        From `open_matrix`. Zarr stores are read chunk by chunk in any chunking; partitions narrower than the chunks
+        decode some values more than once, and `row_partitions` refuses more than four times.
+
+    Raises
+    ------
+    BadParameter
+        If the matrix drops rows that are not finite: which rows those are is not known from a few columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sketchselect.readers import open_matrix
+    >>> columns = transposed(open_matrix(np.arange(6.0).reshape(2, 3)))
+    >>> columns.shape, columns.read_rows(1, 3).tolist()
+    ((3, 2), [[1.0, 4.0], [2.0, 5.0]])
+    """
+    if matrix.nonfinite == "drop_rows":
+        raise BadParameter(
+            f'{matrix.address}: nonfinite = "drop_rows" needs whole rows, and columns are read here; clean the data, '
+            "or use a method that reads rows"
+        )
+    return matrix.transposed()
+
+
+def in_double(matrix: Matrix) -> Matrix:
+    """Return the matrix with float32 values handed out as float64, so that nothing is summed in float32."""
+    return InDouble(matrix) if matrix.dtype.kind == "f" and matrix.dtype.itemsize == 4 else matrix
+
+
+class InDouble(MatrixView):
+    """A matrix read as float64; its `dtype` is still the type as stored, by which bytes read are counted."""
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return these rows as float64."""
+        return self.matrix.read_rows(start, stop).astype(np.float64)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return these columns as float64."""
+        return self.matrix.read_columns(start, stop).astype(np.float64)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the fingerprint of these rows; another than that of the values as they are stored."""
+        stored = self.matrix.identity(start, stop)
+        return None if stored is None else f"{stored}:float64"
+
+    def dask_rows(self) -> Any | None:
+        """Return the rows as a Dask array of float64."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows.astype(np.float64)
+
+    def transposed(self) -> Matrix:
+        """Return the columns as rows, read as float64."""
+        return InDouble(self.matrix.transposed())
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the same without what a task does not need."""
+        return InDouble(self.matrix.part(start, stop))
+
+
+class FirstRows(MatrixView):
+    """The first rows of a matrix, as a matrix of its own.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        The whole.
+    n_rows : int
+        How many rows; at least 1, at most all.
+    """
+
+    def __init__(self, matrix: Matrix, n_rows: int) -> None:
+        super().__init__(matrix)
+        check_range(1, n_rows, matrix.shape[0], matrix.address, matrix.axes[0])
+        self.shape = (n_rows, matrix.shape[1])
+        if matrix.entry_offsets is not None:
+            self.entry_offsets = matrix.entry_offsets[: n_rows + 1]
+        if matrix.chunk_edges is not None:
+            self.chunk_edges = (*(edge for edge in matrix.chunk_edges if edge < n_rows), n_rows)
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return the same rows of the whole matrix."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return self.matrix.read_rows(start, stop)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the identity of these rows in the whole matrix."""
+        return self.matrix.identity(start, stop)
+
+    def dask_rows(self) -> Any | None:
+        """Return the first rows of the Dask array."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows[: self.shape[0]]
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Return the same without what a task does not need."""
+        return FirstRows(self.matrix.part(start, stop), self.shape[0])
+
+
+class MatrixMetadata(Matrix):
+    """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
+
+    All attributes but `entry_offsets` and `row_names`, which are as long as the matrix.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        copy_metadata(matrix, self)
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Raise `LookupError`."""
+        raise LookupError(f"{self.axes[0]}s {start} to {stop - 1} of {self.address} were not sent to this task")
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return None: there are no rows to know."""
+        return None
+
+
+def copy_metadata(matrix: Matrix, target: Matrix) -> None:
+    """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
+    for name in Matrix.__annotations__.keys() - {"entry_offsets", "row_names", "in_memory"}:
+        setattr(target, name, getattr(matrix, name))

@@ -1,0 +1,73 @@
+"""Files at paths and URLs: written as a whole, read back, removed; refusals that name the address and no secret."""
+
+from __future__ import annotations
+
+import os
+
+import fsspec
+import pytest
+
+from sketchselect import location as module
+from sketchselect.errors import SourceError
+from sketchselect.location import Location, location_of
+
+
+@pytest.fixture(params=["path", "file URL", "memory URL"])
+def folder(request, tmp_path):
+    yield {"path": str(tmp_path), "file URL": f"file://{tmp_path}", "memory URL": f"memory://{tmp_path.name}"}[
+        request.param
+    ]
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_a_file_is_written_read_listed_and_removed(folder):
+    place = location_of(folder).join("a.sks")
+    assert place.read() is None
+    for content in (b"first", b"second and longer"):
+        place.write(content)
+        assert place.read() == content
+        assert location_of(folder).read("a.sks") == content
+    assert [(key, size) for key, size, _ in location_of(folder).files()] == [("a.sks", 17)]
+    place.remove()
+    assert place.read() is None
+    with pytest.raises(FileNotFoundError, match=r"a\.sks"):
+        place.remove()
+
+
+def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert location_of("a.sks") == Location(f"{tmp_path}/a.sks")
+    assert location_of("s3://bucket/a.sks") == Location("s3://bucket/a.sks")
+
+
+def test_the_old_content_stays_when_the_new_cannot_be_written(tmp_path, monkeypatch):
+    place = location_of(tmp_path / "a.sks")
+    place.write(b"old")
+
+    def refuse(handle):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(module.os, "fsync", refuse)
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.sks'"):
+        place.write(b"new")
+    assert place.read() == b"old"
+    assert os.listdir(tmp_path) == ["a.sks"]
+    place.write(b"new", durable=False)
+    assert place.read() == b"new"
+
+
+@pytest.mark.parametrize(("action", "method"), [("read", "cat_file"), ("written", "_open")])
+def test_what_a_remote_file_system_raises_is_one_line_without_secrets(monkeypatch, action, method):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def refuse(self, *args, **kwargs):
+        raise RuntimeError("no credentials\nfor secret hushhush")
+
+    monkeypatch.setattr(MemoryFileSystem, method, refuse)
+    place = Location("memory://box/a.sks", {"token": "hushhush"})
+    with pytest.raises(
+        SourceError, match=rf"memory://box/a\.sks: cannot be {action} \(RuntimeError: no cred"
+    ) as caught:
+        place.read() if action == "read" else place.write(b"x")
+    assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
