@@ -20,37 +20,27 @@ from tests.structure import (
 
 LONGEST = 400
 
-RANKS = {
-    "_text": 0,
-    "_version": 0,
-    "errors": 0,
-    "_memory": 0,
-    "_progress": 0,
-    "linalg": 1,
-    "location": 1,
-    "solvers": 2,
-    "summaries": 2,
-    "readers": 2,
-    "prepare": 2,
-    "execution": 3,
-    "selectors": 4,
-    "cluster": 4,
-    "report": 5,
-    "job": 6,
-    "workflow": 7,
-    "cli": 8,
-    "integrations": 8,
-    "airflow": 9,
-    "prefect": 9,
-    # Outside the order: the package itself (lazy names only), `python -m`, and the suites shipped for users' own tests.
-    "__init__": 9,
-    "__main__": 9,
-    "testing": 9,
-}
+ORDER = [
+    # The ground floor: what every layer may use.
+    {"_text", "_version", "errors", "_memory"},
+    {"_byte_sizes"},
+    {"_progress"},
+    {"linalg", "location"},
+    {"solvers", "summaries", "readers", "prepare"},
+    {"execution"},
+    {"selectors", "cluster"},
+    {"report"},
+    {"job"},
+    {"workflow"},
+    {"cli", "integrations"},
+    # Outside the order: public names, the package itself (lazy names only), `python -m`, suites for users.
+    {"airflow", "prefect", "__init__", "__main__", "testing"},
+]
+RANKS = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}
 DASK = {"dask", "distributed"}
 # Readers that a user may hand a Dask array to; sizes, which are read and written as Dask does.
-MAY_MEET_DASK = {"readers.arrays.dask", "readers.byte_sizes"}
+MAY_MEET_DASK = {"readers.arrays.dask", "_byte_sizes"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 # What Dask itself does between client and workers, once per pass instead of once per task; no file is read.

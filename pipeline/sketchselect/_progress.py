@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.errors import BadParameter
-from sketchselect.readers.byte_sizes import format_bytes
 
 LINE_SECONDS = 5.0
 """Least time between two lines in a log."""

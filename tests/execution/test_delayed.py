@@ -26,6 +26,9 @@ def X():
     return np.random.default_rng(0).normal(size=(300, 90)) * np.linspace(1, 9, 90)
 
 
+QUIET = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+
+
 def options(X):
     return {"partition_bytes": 8 * X.shape[1] * 20, "prepare": ["l2", "standardise"]}
 
@@ -137,7 +140,7 @@ def test_the_surrounding_client_is_taken_for_what_is_not_in_this_process(X, tmp_
     assert surrounding_client() is None
     assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == kind_for(X) == "threads"
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster,
         Client(cluster) as client,
     ):
         assert kind_for(lazy) == kind_for(tmp_path / "x.npy") == "dask"
@@ -156,7 +159,7 @@ def test_persisted_arrays_are_computed_where_they_are(X, tmp_path):
 
     file = str(tmp_path / "scheduler.json")
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         expected = summarize(X, DESCRIPTION, **options(X))

@@ -195,7 +195,6 @@ def test_weighted_columns_are_a_matrix(store: Path, rows: np.ndarray) -> None:
     assert weighted.dtype == np.float32
     assert weighted.identity(0, 300) != matrix.identity(0, 300) != WeightedColumns(matrix, weights + 1).identity(0, 300)
     assert weighted.identity(0, 300) == WeightedColumns(matrix, weights.copy()).identity(0, 300)
-    assert weighted.part(20, 60).read_rows(20, 60) == pytest.approx(rows[20:60] * weights, rel=1e-6)
     assert Source(weighted).block(0, 20).values.shape == (20, 12)
     for bad in (np.ones(11), -np.ones(12), np.zeros(12), np.full(12, np.nan)):
         with pytest.raises(BadParameter, match="column weights"):

@@ -218,7 +218,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
     assert [(one["op"], one["path"]) for one in printed] == [(one["op"], one["path"]) for one in written]
     assert printed[0]["value"] == 5
-    limit = sketchselect.readers.byte_sizes.parse_bytes(printed[1]["value"])
+    limit = sketchselect._byte_sizes.parse_bytes(printed[1]["value"])
     container = printed[2]["value"]["limits"]["memory"]
     assert printed[2]["value"] == {"requests": {"cpu": "1", "memory": container}, "limits": {"memory": container}}
     mebibytes = int(container.removesuffix("Mi"))

@@ -259,7 +259,7 @@ def test_a_model_of_prepared_rows_predicts_new_ones_with_their_statistics(counts
     model = sks.ThresholdedOLS(5).fit_summary(sks.summarize(counts, sks.Moments(), y=y, prepare=fit.steps))
     with pytest.raises(BadParameter, match=r"prepared by 'standardise#[0-9a-f]+', whose statistics .* set_prepare"):
         model.predict(counts)
-    with pytest.raises(Incompatible, match=r"prepared by \['log1p', 'standardise#.*the steps given are \['log1p'\]"):
+    with pytest.raises(Incompatible, match=r"prepared by \['log1p', 'standardise#.*these steps are \['log1p'\]"):
         model.set_prepare(["log1p"])
     wanted = sks.ThresholdedOLS(5).fit(apply_steps(fit.steps, counts), y).predict(apply_steps(fit.steps, counts[:7]))
     np.testing.assert_allclose(model.set_prepare(fit.steps).predict(counts[:7]), wanted, rtol=1e-9)

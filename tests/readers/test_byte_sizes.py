@@ -5,9 +5,9 @@ from __future__ import annotations
 import dask.utils
 import pytest
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter
 from sketchselect.readers import parse_bytes
-from sketchselect.readers.byte_sizes import format_bytes
 
 
 @pytest.mark.parametrize(

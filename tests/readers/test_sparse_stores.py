@@ -69,7 +69,6 @@ def test_objects_with_names(counts):
     assert matrix.feature_names[39] == "g39"
     found.obs_names = [f"c{i}" for i in range(211)]
     assert open_matrix(found).row_names.read(4, 6).tolist() == ["c4", "c5"]
-    assert open_matrix(found).part(3, 9).row_names is None
     assert np.array_equal(open_matrix(found, key="layers/twice").read_rows(0, 211), counts * 2.0)
     with pytest.raises(SourceError, match=r"no layer 'thrice'; there are: twice"):
         open_matrix(found, key="thrice")

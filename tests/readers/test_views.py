@@ -80,7 +80,6 @@ def test_a_view_of_other_rows_derives_all_it_does_not_make_itself():
     assert view.transposed().read_rows(1, 3).tolist() == (2 * X[:, 1:].T).tolist()
     assert view.dask_rows() is None
     assert view.column_identity(0, 1) == "doubled:columns:0:1"
-    assert view.part(0, 2) is view
 
 
 def test_a_view_of_other_rows_must_have_another_identity():
@@ -135,8 +134,6 @@ def test_every_way_of_reading_a_view_gives_the_same_values(name, kind):
     assert whole.dtype == expected.dtype
     assert np.array_equal(whole.toarray() if view.is_sparse else whole, expected)
     assert np.array_equal(view.read_columns(1, n_columns - 1), expected[:, 1:-1])
-    part = view.part(2, 4).read_rows(2, 4)
-    assert np.array_equal(part.toarray() if view.is_sparse else part, expected[2:4])
     other = view.transposed().read_rows(1, 2)
     assert np.array_equal(np.asarray(other.toarray() if sp.issparse(other) else other), expected.T[1:2])
     for a, b in ((-1, 1), (0, n_rows + 1)):

@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.report import Agreement, StageRecord, render
 
 from .certificates import certificate as proof

@@ -12,8 +12,8 @@ import zlib
 import numpy as np
 import pytest
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report import Agreement, RunRecord, StageRecord, render
 
 from .certificates import certificate

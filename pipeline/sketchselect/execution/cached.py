@@ -9,7 +9,7 @@ from typing import Any, Self
 from sketchselect.execution.source import Block, Source, aligned
 from sketchselect.linalg.arrays import canonical
 from sketchselect.linalg.sparse.csr import is_csr
-from sketchselect.readers.views import MatrixMetadata
+from sketchselect.readers.base import MatrixView
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,20 @@ class CachedBlock(Block):
         return replace(self, values=values, weight=weight)
 
 
+class CachedMatrix(MatrixView):
+    """The matrix of a cached source: planned by like the one inside, and never read again."""
+
+    in_memory = True
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Refuse: tasks are handed the blocks."""
+        raise NotImplementedError("cached blocks are not read from their matrix")
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return None: what is cached is not saved."""
+        return None
+
+
 @dataclass(frozen=True)
 class CachedSource(Source):
     """A source whose blocks have been read, screened and prepared.
@@ -70,7 +84,7 @@ class CachedSource(Source):
     def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any]) -> Self:
         """Return the source with the blocks of its partitions."""
         return cls(
-            MatrixMetadata(source.matrix),
+            CachedMatrix(source.matrix),
             None,
             source.weight,
             source.prepare,

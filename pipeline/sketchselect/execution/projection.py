@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from sketchselect import prepare
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import WillNotFit
 from sketchselect.execution.graph.tree import MergeTree
 from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.partitions import ENTRY_NBYTES
 
 READ_FACTOR = 2.5

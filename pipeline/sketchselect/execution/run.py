@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
@@ -17,7 +18,6 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import projection, require_fit
 from sketchselect.execution.source import Block, Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
-from sketchselect.readers.byte_sizes import parse_bytes
 
 T = TypeVar("T")
 

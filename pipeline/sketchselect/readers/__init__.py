@@ -1,7 +1,7 @@
 """Readers of matrices and vectors: arrays in memory, files, Zarr stores and Dask arrays, all read in runs of rows."""
 
+from sketchselect._byte_sizes import parse_bytes
 from sketchselect.readers.base import Matrix, MatrixView, Partitions
-from sketchselect.readers.byte_sizes import parse_bytes
 from sketchselect.readers.conversion.convert import convert
 from sketchselect.readers.opening import open_matrix, open_vector
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions

@@ -133,13 +133,6 @@ class Matrix(ABC):
         """Return the matrix whose rows are the columns of this one."""
         return ColumnsAsRows(self)
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the smallest matrix that can still read rows `start` to `stop` under their own numbers.
-
-        This is what a task in another process is sent: data in memory is cut to these rows, a graph to their tasks.
-        """
-        return self
-
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows as stored: values, and the column indices of sparse ones."""
         if self.entry_offsets is not None:
@@ -234,7 +227,3 @@ class ColumnsAsRows(MatrixView):
     def transposed(self) -> Matrix:
         """Return the matrix inside."""
         return self.matrix
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same without what a task does not need."""
-        return ColumnsAsRows(self.matrix.part(0, self.shape[1]))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix, Partitions
-from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 DEFAULT_PARTITION_BYTES = 32 << 20
 """Default size of a partition, counted as rows x columns x 8 bytes."""

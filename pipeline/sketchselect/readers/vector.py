@@ -46,7 +46,3 @@ class Vector(ABC):
     def dask_entries(self) -> Any | None:
         """Return all entries as a Dask array where they come from a Dask graph."""
         return None
-
-    def part(self, start: int, stop: int) -> Vector:
-        """Return the smallest vector that can still read entries `start` to `stop` under their own numbers."""
-        return self

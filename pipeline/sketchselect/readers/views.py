@@ -76,10 +76,6 @@ class InDouble(MatrixView):
         """Return the columns as rows, read as float64."""
         return InDouble(self.matrix.transposed())
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same without what a task does not need."""
-        return InDouble(self.matrix.part(start, stop))
-
 
 class FirstRows(MatrixView):
     """The first rows of a matrix, as a matrix of its own.
@@ -114,10 +110,6 @@ class FirstRows(MatrixView):
         """Return the first rows of the Dask array."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows[: self.shape[0]]
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same without what a task does not need."""
-        return FirstRows(self.matrix.part(start, stop), self.shape[0])
 
 
 class MatrixMetadata(Matrix):

@@ -12,8 +12,8 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report import drawing
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.headline import headline, summary_sentence

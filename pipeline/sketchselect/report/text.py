@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.linalg.arrays import Floats
-from sketchselect.readers.byte_sizes import format_bytes
 
 NAME_LENGTH = 60
 NOTE_LENGTH = 600

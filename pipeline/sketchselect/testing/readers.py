@@ -45,7 +45,6 @@ class MatrixConformance:
         self.description()
         for start, stop in self._ranges(np.random.default_rng(seed)):
             self.rows(self.matrix, start, stop)
-            self.rows(self.matrix.part(start, stop), start, stop)
         self.outside()
         self.partitions()
         self.pickles()

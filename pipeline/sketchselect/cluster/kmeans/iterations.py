@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 from typing import Any
 
 from sketchselect._progress import Progress
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
-from sketchselect.execution.checkpoints.files import is_url, list_nodes, read_node, write_node
+from sketchselect.execution.checkpoints.files import list_nodes, read_node, write_node
 from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
 from sketchselect.execution.source import Source
+from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
 
 KEEP_SECONDS = 1.0
@@ -97,14 +97,4 @@ class Iterations:
         before, self._kept = self._kept, list_nodes(f"{self._directory}/{name[:2]}").get(name)
         if before is not None and before != self._kept:
             with contextlib.suppress(OSError):
-                _remove(before)
-
-
-def _remove(path: str) -> None:
-    if is_url(path):
-        import fsspec
-
-        filesystem, inside = fsspec.core.url_to_fs(path)
-        filesystem.rm_file(inside)
-    else:
-        Path(path).unlink()
+                location_of(before).remove()

@@ -59,7 +59,3 @@ class WeightedColumns(MatrixView):
         """Return the rows as a Dask array, every column times its weight."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows.astype(self.dtype) * self.weights.astype(self.dtype)
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the weighted part."""
-        return WeightedColumns(self.matrix.part(start, stop), self.weights)

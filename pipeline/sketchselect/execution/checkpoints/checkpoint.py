@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.files import is_url
+from sketchselect.location import location_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Checkpoint:
         if min_bytes < 0 or state_ratio < 0 or min_seconds < 0:
             raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
         # Workers may stand in another folder than we do.
-        object.__setattr__(self, "directory", text.rstrip("/") if is_url(text) else str(Path(text).absolute()))
+        object.__setattr__(self, "directory", location_of(text.rstrip("/")).url)
         object.__setattr__(self, "min_bytes", int(min_bytes))
         object.__setattr__(self, "state_ratio", float(state_ratio))
         object.__setattr__(self, "min_seconds", float(min_seconds))

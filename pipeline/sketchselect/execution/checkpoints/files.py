@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
-from sketchselect import location
-from sketchselect.errors import DamagedFile
+from sketchselect.errors import DamagedFile, SourceError
+from sketchselect.location import location_of
 from sketchselect.summaries import codec
 
 SUFFIX = ".sks"
 
 
-def write_node(value: Any, directory: str, name: str, *, durable: bool = True) -> str | None:
+def write_node(value: Any, directory: str, name: str) -> str | None:
     """Write a node atomically as ``<directory>/<2 hex>/<name>.<digest>.sks``; return what went wrong, or None.
 
-    The digest in the name tells a file that another node's file was copied over from the node's own. Files that no
-    later run will look for need not be `durable`.
+    The digest in the name tells a file that another node's file was copied over from the node's own.
     """
     raw = codec.encode(value)
-    folder = f"{directory}/{name[:2]}"
-    path = f"{folder}/{name}.{_ending(raw)}{SUFFIX}"
+    place = location_of(f"{directory}/{name[:2]}/{name}.{_ending(raw)}{SUFFIX}")
     try:
-        if is_url(directory):
-            import fsspec
-
-            with fsspec.open(path, "wb") as file:
-                file.write(raw)
-        else:
-            os.makedirs(folder, exist_ok=True)
-            location.write_atomically(Path(path), raw, durable=durable)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        if place.is_local:
+            os.makedirs(os.path.dirname(place.url), exist_ok=True)
+        place.write(raw)
+    except (OSError, SourceError) as error:
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else type(error).__name__
         return f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"
     return None
 
@@ -45,13 +38,9 @@ def read_node(path: str) -> Any:
     DamagedFile
         If a bit is not as it was written, or the content is another node's.
     """
-    if is_url(path):
-        import fsspec
-
-        with fsspec.open(path, "rb") as file:
-            raw = file.read()
-    else:
-        raw = Path(path).read_bytes()
+    raw = location_of(path).read()
+    if raw is None:
+        raise FileNotFoundError(path)
     if _ending(raw) != path.removesuffix(SUFFIX).rsplit(".", 1)[-1]:
         raise DamagedFile(f"{path}: the content is not what the name promises")
     return codec.decode(raw, path)
@@ -59,27 +48,12 @@ def read_node(path: str) -> Any:
 
 def list_nodes(directory: str) -> dict[str, str]:
     """Return name -> path of every node in a checkpoint folder; empty where there is none."""
-    paths: list[str] = []
-    if is_url(directory):
-        import fsspec
-
-        filesystem, root = fsspec.core.url_to_fs(directory)
-        if filesystem.exists(root):
-            paths = [filesystem.unstrip_protocol(path) for path in filesystem.find(root)]
-    else:
-        for folder, _, files in os.walk(directory):
-            paths += [f"{folder}/{file}" for file in files if not file.startswith(".")]
-    found = {}
-    for path in sorted(paths):
+    nodes = {}
+    for path in sorted(path for path, _, _ in location_of(directory).files()):
         name, dot, _ = path.rsplit("/", 1)[-1].removesuffix(SUFFIX).partition(".")
-        if dot and path.endswith(SUFFIX):
-            found[name] = path
-    return found
-
-
-def is_url(path: str) -> bool:
-    """Return whether a path goes through fsspec."""
-    return "://" in path
+        if name and dot and path.endswith(SUFFIX):
+            nodes[name] = f"{directory}/{path}"
+    return nodes
 
 
 def _ending(raw: bytes) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dask.task_spec import Task
-
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
 from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
-from sketchselect.execution.graph.tasks import Part, SavedName, SaveRequest, load_part
+from sketchselect.execution.graph.tasks import Part, SavedName, SaveRequest, loading_task
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.source import Source
 from sketchselect.readers.base import Partitions
@@ -99,7 +97,7 @@ class NodeIndex:
                 continue
             covered, dropped = self.covered(node), self.dropped(node, value)
             if by_tasks and node != self._tree.root:
-                ready[node] = Task(None, load_part, listing[name.name], covered, dropped)
+                ready[node] = loading_task(listing[name.name], covered, dropped)
             else:
                 ready[node] = Part(value, dropped=dropped, covered=covered)
         return ready

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import os
 from collections import Counter
@@ -10,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster
-from sketchselect.execution.checkpoints.files import is_url
 from sketchselect.execution.checkpoints.fingerprint import local_build
+from sketchselect.location import location_of
 
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
 """Packages that must have the same version everywhere."""
@@ -104,44 +105,24 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
 
 def probe_folder(client: Any, directory: str) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
+    place = location_of(directory)
     token = f".probe-{uuid4().hex}"
 
     def write(dask_worker: Any) -> str:
-        import hashlib
-
-        path = f"{directory}/{token}-{hashlib.sha1(dask_worker.address.encode()).hexdigest()}"
-        if "://" in directory:
-            import fsspec
-
-            with fsspec.open(path, "wb") as file:
-                file.write(b"probe")
-        else:
-            with open(path, "xb") as file:
-                file.write(b"probe")
-        return path
+        name = f"{token}-{hashlib.sha1(dask_worker.address.encode()).hexdigest()}"
+        place.join(name).write(b"probe", durable=False)
+        return name
 
     try:
-        if not is_url(directory):
-            os.makedirs(directory, exist_ok=True)
+        if place.is_local:
+            os.makedirs(place.url, exist_ok=True)
         answers = client.run(write, on_error="return")
     except Exception:
         return False
     seen = 0
-    for path in answers.values():
-        if isinstance(path, str):
+    for name in answers.values():
+        if isinstance(name, str):
             with contextlib.suppress(Exception):
-                _remove(path)
+                place.join(name).remove()
                 seen += 1
     return seen == len(answers)
-
-
-def _remove(path: str) -> None:
-    if is_url(path):
-        import fsspec
-
-        filesystem, place = fsspec.core.url_to_fs(path)
-        if not filesystem.exists(place):
-            raise FileNotFoundError(path)
-        filesystem.rm(place)
-    else:
-        os.unlink(path)

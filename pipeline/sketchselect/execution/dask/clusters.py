@@ -18,11 +18,11 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
 from sketchselect.execution.engine import available_cores
-from sketchselect.readers.byte_sizes import format_bytes, parse_bytes
 
 IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
 from sketchselect.errors import BadCluster, BadParameter, NoWorkers
-from sketchselect.execution.checkpoints.files import is_url
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
@@ -105,7 +103,7 @@ class DaskEngine(Engine):
 
     def can_write(self, directory: str) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
-        return probe_folder(self.client, directory if is_url(directory) else os.path.abspath(directory))
+        return probe_folder(self.client, directory)
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""

@@ -8,9 +8,9 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.errors import ClusterLost, NoWorkers, PartitionCrash, Stalled
-from sketchselect.readers.byte_sizes import format_bytes
 
 TOPIC = "sketchselect"
 """Where tasks report partitions."""

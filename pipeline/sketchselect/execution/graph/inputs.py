@@ -41,7 +41,9 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
     """
     if isinstance(source, CachedSource):
         blocks = source.blocks
-        stripped = Source(source.matrix, None, None, source.prepare, source.columns, takes_sparse=source.takes_sparse)
+        stripped = Source(
+            MatrixMetadata(source.matrix), None, None, source.prepare, source.columns, takes_sparse=source.takes_sparse
+        )
         return Inputs(stripped, lambda span: blocks[span.start, span.stop])
     graph: Graph = {}
     columns = [

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from dask.task_spec import Task
+
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.cached import CachedBlock
 from sketchselect.execution.checkpoints.files import read_node, write_node
@@ -146,8 +148,12 @@ def cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedB
         return CachedBlock.of(_block(spec, span, rows))
 
 
-def load_part(path: str, covered: int, dropped: int) -> Part[Any]:
-    """Return a node that a checkpoint holds."""
+def loading_task(path: str, covered: int, dropped: int = 0) -> Task:
+    """Return a task that loads a node from a checkpoint."""
+    return Task(None, _load, path, covered, dropped)
+
+
+def _load(path: str, covered: int, dropped: int) -> Part[Any]:
     return Part(read_node(path), dropped=dropped, covered=covered)
 
 

@@ -47,7 +47,6 @@ class DaskMatrix(Matrix):
         heights = [int(rows) for rows in array.chunks[0] if rows]
         self.array = array
         self.source_id = source_id
-        self._first = 0
         self.shape = (int(array.shape[0]), int(array.shape[1]))
         self.dtype = np.dtype(array.dtype)
         self.address = "Dask array" if source_id is None else f"Dask array {source_id!r:.80}"
@@ -59,7 +58,7 @@ class DaskMatrix(Matrix):
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        rows = self.array[start - self._first : stop - self._first]
+        rows = self.array[start:stop]
         try:
             block = rows.compute(scheduler="synchronous")
         except MemoryError:
@@ -96,16 +95,6 @@ class DaskMatrix(Matrix):
         by = "" if self.axes[0] == "row" else " by column"
         return digest(f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}")
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return a matrix whose graph makes these rows only."""
-        import dask
-
-        check_range(start, stop, self.shape[0], self.address)
-        (rows,) = dask.optimize(self.array[start - self._first : stop - self._first])
-        out = DaskMatrix.__new__(DaskMatrix)
-        out.__dict__.update(self.__dict__, array=rows, _first=start, chunk_edges=None)
-        return out
-
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "dask", "source_id": self.source_id}
@@ -120,7 +109,6 @@ class DaskVector(Vector):
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self._first = 0
         self.shape = tuple(array.shape)
         self.dtype = np.dtype(array.dtype)
         self.address = "Dask array"
@@ -128,7 +116,7 @@ class DaskVector(Vector):
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
-        rows = self.array[start - self._first : stop - self._first]
+        rows = self.array[start:stop]
         return as_entries(rows.compute(scheduler="synchronous"), self.address)
 
     def identity(self) -> str | None:
@@ -138,12 +126,3 @@ class DaskVector(Vector):
     def dask_entries(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
-
-    def part(self, start: int, stop: int) -> Vector:
-        """Return a vector whose graph makes these entries only."""
-        import dask
-
-        (rows,) = dask.optimize(self.array[start - self._first : stop - self._first])
-        out = DaskVector.__new__(DaskVector)
-        out.__dict__.update(self.__dict__, array=rows, _first=start)
-        return out

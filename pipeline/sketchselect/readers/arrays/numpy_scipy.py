@@ -53,7 +53,6 @@ class ArrayMatrix(Matrix):
     ) -> None:
         require_matrix(values.shape, values.dtype, address)
         self._values = values
-        self._first = 0
         self.shape = (values.shape[0], values.shape[1])
         self.dtype = values.dtype
         self.feature_names = feature_names
@@ -80,18 +79,9 @@ class ArrayMatrix(Matrix):
         rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
         return digest(f"array {rows.dtype.str} {rows.shape}", rows)
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return a matrix that holds these rows only."""
-        rows = canonical(self._rows(start, stop))
-        out = ArrayMatrix.__new__(ArrayMatrix)
-        out.__dict__.update(self.__dict__, _values=rows, _first=start, feature_names=None, row_names=None)
-        return out
-
     def _rows(self, start: int, stop: int) -> Array:
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        first = self._first
-        check_range(start - first, stop - first, self._values.shape[0], self.address)
-        return self._values[start - first : stop - first]
+        return self._values[start:stop]
 
 
 class SparseMatrix(Matrix):
@@ -127,7 +117,6 @@ class SparseMatrix(Matrix):
             raise SourceError(f"{error}; write it again") from error
         warn_beyond_double(rows.data, address)
         self._rows = rows
-        self._first = 0
         self.entry_offsets = rows.indptr.astype(np.int64)
         self.shape = (int(rows.shape[0]), int(rows.shape[1]))
         self.dtype = np.dtype(values.dtype)
@@ -138,8 +127,7 @@ class SparseMatrix(Matrix):
     def read_rows(self, start: int, stop: int) -> csr_array:
         """Return rows `start` to `stop`."""
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        check_range(start - self._first, stop - self._first, self._rows.shape[0], self.address)
-        return take_rows(self._rows, start - self._first, stop - self._first)
+        return take_rows(self._rows, start, stop)
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`, dense."""
@@ -158,19 +146,10 @@ class SparseMatrix(Matrix):
         places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
         return digest(f"csr {rows.dtype.str} {rows.shape}", *places, rows.data)
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return a matrix that holds these rows only."""
-        rows = self.read_rows(start, stop)
-        out = SparseMatrix.__new__(SparseMatrix)
-        # Row ends travel with the rows; those of all rows stay behind.
-        names = {"feature_names": None, "row_names": None}
-        out.__dict__.update(self.__dict__, _rows=rows, _first=start, entry_offsets=None, **names)
-        return out
-
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows: values and column indices."""
         ends = self._rows.indptr
-        n_entries = int(ends[stop - self._first]) - int(ends[start - self._first])
+        n_entries = int(ends[stop]) - int(ends[start])
         return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
 
 
@@ -181,7 +160,6 @@ class ArrayVector(Vector):
 
     def __init__(self, values: Array, address: str = "array") -> None:
         self._values = values
-        self._first = 0
         self.shape = values.shape
         self.dtype = values.dtype
         self.address = address
@@ -189,19 +167,11 @@ class ArrayVector(Vector):
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
-        first = self._first
-        check_range(start - first, stop - first, self._values.shape[0], self.address)
-        return self._values[start - first : stop - first]
+        return self._values[start:stop]
 
     def identity(self) -> str | None:
         """Return a digest of the values."""
         return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
-
-    def part(self, start: int, stop: int) -> Vector:
-        """Return a vector that holds these entries only."""
-        out = ArrayVector.__new__(ArrayVector)
-        out.__dict__.update(self.__dict__, _values=self.read(start, stop), _first=start)
-        return out
 
 
 def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, SparseMatrix, require_valid_csr
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.cache import PARTS
 from sketchselect.readers.checks import Nonfinite, as_entries, as_names, check_range
 from sketchselect.readers.files.loaded import LoadedMatrix

@@ -67,10 +67,6 @@ class ZarrMatrix(Matrix):
         """Return a fingerprint of these columns; columns appended behind their chunks leave it as it is."""
         return self.source.identity(start, stop, axis=1)
 
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same matrix without the names of its columns, which a task does not need."""
-        return ZarrMatrix(self.source, None, self.nonfinite)
-
     def stored_nbytes(self, start: int, stop: int) -> int:
         """Return the bytes of these rows as stored, packed where they are."""
         return (stop - start) * self.shape[1] * np.dtype(self.source.metadata.type_name).itemsize

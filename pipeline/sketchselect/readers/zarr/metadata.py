@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import SourceError
 from sketchselect.linalg.hashing import digest
-from sketchselect.readers.byte_sizes import format_bytes
 
 MAX_CHUNK_BYTES = 4 << 30
 """Largest chunk (or shard) that is opened, decoded."""

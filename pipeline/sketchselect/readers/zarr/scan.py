@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, MissingChunks
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.readers.zarr.array import ZarrArray
 
 MARKER = "sketchselect"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,10 +95,6 @@ class ZarrSparseMatrix(Matrix):
         if None in parts:
             return None
         return digest(f"csr {self.address} {self.shape[1]} {parts}", ends)
-
-    def part(self, start: int, stop: int) -> Matrix:
-        """Return the same matrix without names, which a task does not need."""
-        return replace(self, feature_names=None, row_names=None)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.report.records.record import Agreement, RunRecord
 from sketchselect.report.sections.scores import Ranking
 from sketchselect.report.text import clean, count, number, percent

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._memory import available_nbytes
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import Vector
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.clipped_variances import MoreValuesNeeded, combined_order, normalized_variances
 from sketchselect.selectors.selection import Selection

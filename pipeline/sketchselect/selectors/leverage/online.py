@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
 from sketchselect.execution.options import PassOptions
@@ -16,7 +17,6 @@ from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.leverage.column_streams import (
     column_source,

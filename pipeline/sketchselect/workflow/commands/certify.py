@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate, certify, certify_labels
 from sketchselect.cluster.certificates.block import BlockOptions
@@ -21,7 +22,6 @@ from sketchselect.execution import Source, make_progress
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.byte_sizes import format_bytes
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.output.folder import MARKER, PUBLISHED
 from sketchselect.workflow.output.pages import publish_report, record_of

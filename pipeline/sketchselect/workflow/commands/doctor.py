@@ -47,7 +47,7 @@ def _threads() -> str:
 def _memory() -> str:
     import psutil
 
-    from sketchselect.readers.byte_sizes import format_bytes
+    from sketchselect._byte_sizes import format_bytes
 
     memory = psutil.virtual_memory()
     if memory.available < 1 << 30:

@@ -34,7 +34,7 @@ def inspect_target(target: str, key: str | None = None) -> str:
 
 
 def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
-    from sketchselect.readers.byte_sizes import format_bytes
+    from sketchselect._byte_sizes import format_bytes
     from sketchselect.summaries import Bundle, FrequentDirections
 
     if isinstance(summary, Bundle):
@@ -134,8 +134,8 @@ def _folder_lines(path: Path) -> Iterator[str]:
 
 
 def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
+    from sketchselect._byte_sizes import format_bytes
     from sketchselect.readers import open_matrix, row_partitions
-    from sketchselect.readers.byte_sizes import format_bytes
 
     matrix = open_matrix(target, key=key)
     nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize

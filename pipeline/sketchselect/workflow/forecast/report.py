@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.execution.projection import PROCESS_NBYTES
-from sketchselect.readers.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
     from sketchselect.workflow.forecast.dry_run import DryPass, DryRun

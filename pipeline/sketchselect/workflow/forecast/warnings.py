@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sketchselect.readers.byte_sizes import format_bytes
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.workflow.forecast.report import JobPlan, PlannedPass
 
 PARTITIONS_PER_SLOT = 4
