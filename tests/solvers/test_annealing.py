@@ -6,7 +6,7 @@ import pytest
 from sketchselect.errors import BadParameter
 from sketchselect.solvers import anneal
 from sketchselect.solvers.annealing import schedule
-from sketchselect.solvers.shrinking import ShrinkingBlock, follow, leading
+from sketchselect.solvers.submatrix import ShrinkingBlock, follow, leading
 
 
 def test_schedule_is_the_formula_of_the_source():

@@ -107,7 +107,7 @@ def anneal(
 
 
 def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats]:
-    from sketchselect.solvers.shrinking import ShrinkingBlock, follow, leading
+    from sketchselect.solvers.submatrix import ShrinkingBlock, follow, leading
 
     right, unit = _scaled_targets(problem)
     # One row per target: the product takes rows.

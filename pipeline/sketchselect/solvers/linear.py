@@ -197,7 +197,7 @@ def shifted_solve(
     """
     from scipy.linalg.lapack import dpotrf, dpotrs
 
-    from sketchselect.solvers.shrinking import gather
+    from sketchselect.solvers.submatrix import gather
 
     m = columns.size
     matrix = (np.empty(m * m) if memory is None else memory[: m * m]).reshape(m, m)

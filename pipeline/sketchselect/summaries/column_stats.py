@@ -13,8 +13,8 @@ from sketchselect.errors import BadBlock
 from sketchselect.linalg.arrays import Array, Floats, pieces
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.sparse.entry_range import entry_range
 from sketchselect.linalg.sparse.split import columns_dense, split_columns, without_columns
-from sketchselect.linalg.sparse.sweep import entry_range
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 

@@ -10,8 +10,8 @@ import numpy as np
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.summaries.base import require_positive
 from sketchselect.summaries.decay import check_decay, decay_factors, row_weights
-from sketchselect.summaries.frequent_directions import DirectionsRecord, FrequentDirections
 from sketchselect.summaries.registry import register
+from sketchselect.summaries.sketch.frequent_directions import DirectionsRecord, FrequentDirections
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Ridge leverage of rows: a weighted sample of them, and exact scores."""

@@ -1,0 +1,1 @@
+"""Sketches of the rows: Frequent Directions, plain and with decaying weights."""
