@@ -11,8 +11,9 @@ from scipy import sparse
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, require_finite
+from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
 from sketchselect.summaries.base import Summary, require_positive
@@ -155,13 +156,9 @@ class RowSample(Summary[RowSampleRecord]):
             require_finite(densify(take_rows(block, found[0], found[0] + 1)), int(index[found[0]]))
         given = np.ones(n_rows) if weights is None else weights
         rates = given * self._pulls(block, start)
-        keys = np.full(n_rows, np.inf)
-        heavy = rates > 0
-        # Exponential race: of any rows, the smallest key is row i's with a probability in proportion to its rate.
-        with np.errstate(over="ignore"):
-            keys[heavy] = -np.log(uniforms(derive_seed(self.seed, "row-sample"), index[heavy])) / rates[heavy]
+        keys = exponential_keys(derive_seed(self.seed, "row-sample"), index, rates)
         items = index.astype(np.int64)
-        kept = self._smallest(keys, items)
+        kept = smallest_keys(keys, items, self.size + 1)
         return _record(n_rows, keys[kept], items[kept], rates[kept], given[kept], block[kept].astype(np.float64))
 
     def _pulls(self, block: Any, start: int | Array) -> Floats:
@@ -178,16 +175,9 @@ class RowSample(Summary[RowSampleRecord]):
             check_squares(squares[a:b], dense, start[a:b] if isinstance(start, np.ndarray) else start + a)
         return 1.0 + squares / self.spread
 
-    def _smallest(self, keys: Floats, items: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return where the `size` + 1 smallest keys are, in their order; ties by row; rows of weight 0 never."""
-        found = np.flatnonzero(keys < np.inf)
-        if found.size > self.size + 1:
-            found = found[keys[found] <= np.partition(keys[found], self.size)[self.size]]
-        return found[np.lexsort((items[found], keys[found]))][: self.size + 1]
-
     def _combine(self, left: RowSampleRecord, right: RowSampleRecord) -> RowSampleRecord:
         keys, items = np.concatenate([left.keys, right.keys]), np.concatenate([left.items, right.items])
-        kept = self._smallest(keys, items)
+        kept = smallest_keys(keys, items, self.size + 1)
         if left.is_sparse or right.is_sparse:
             rows = sparse.vstack([sparse.csr_array(left.rows), sparse.csr_array(right.rows)], format="csr")
         else:
