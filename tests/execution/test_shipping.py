@@ -12,7 +12,7 @@ from sketchselect.execution.shipping import RowsElsewhere, carries_data, lives_o
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import FrequentDirections, Moments
-from sketchselect.summaries.base import record_arrays
+from sketchselect.summaries.records import record_arrays
 
 
 def unaligned(array):

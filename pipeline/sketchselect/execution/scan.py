@@ -27,10 +27,10 @@ from sketchselect.execution.run import PassStats, source_identities, source_part
 from sketchselect.execution.scan_nodes import NodeStore, node_store
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, summary_key
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
 from sketchselect.summaries import Summary
-from sketchselect.summaries.base import require_positive
 
 T = TypeVar("T")
 

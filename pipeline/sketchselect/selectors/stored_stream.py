@@ -10,9 +10,9 @@ from scipy import sparse
 from sklearn.utils.validation import check_array
 
 from sketchselect.errors import BadParameter, NoData
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import rank
-from sketchselect.summaries.base import require_positive
 
 
 class StoredStream:

@@ -1,4 +1,4 @@
-"""Mergeable summaries: the contract, the kinds, and their file format."""
+"""Mergeable summaries: base class, kinds, and file format."""
 
 from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.codec import decode, encode, load, save

@@ -1,7 +1,7 @@
 """Centred second moments of a block, and the pairwise (Chan) update that merges those of two sets of rows.
 
 Sums of raw squares cancel once the mean is large against the spread (relative error 2e-3 at mean/sd = 1e6), so only
-centred quantities are ever kept. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
+centred quantities are stored. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def centered_gram(
 def joint_mean(
     block: Array, targets: Floats | None, weights: Floats | None, start: int | Array
 ) -> tuple[float, Floats]:
-    """Return the total weight and the means of the columns of a block and of its targets, screened for bad values."""
+    """Return the total weight and the means of the columns of a block and its targets, as `block_mean`."""
     weight, shift = block_mean(block, weights, start)
     if targets is None:
         return weight, shift
@@ -64,11 +64,11 @@ def remove_residual(
     The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
     """
     if weight > 0:
-        rest = sums / weight
-        shift = shift + rest
-        for a in range(0, rest.shape[0], 256):
-            gram[a : a + 256] -= np.outer(weight * rest[a : a + 256], rest)
-        squares = np.maximum(squares - weight * rest * rest, 0.0)
+        residual = sums / weight
+        shift = shift + residual
+        for a in range(0, residual.shape[0], 256):
+            gram[a : a + 256] -= np.outer(weight * residual[a : a + 256], residual)
+        squares = np.maximum(squares - weight * residual * residual, 0.0)
     np.fill_diagonal(gram, squares)
     return shift, gram, squares
 
@@ -90,7 +90,7 @@ def merge_means(
 
 
 def unmerge_means(weight: float, mean: Floats, weight_b: float, mean_b: Floats) -> tuple[float, Floats, Floats, float]:
-    """Return ``(W_a, mean_a, difference, factor)`` of the rows that are in the total but not in part b."""
+    """Return ``(W_a, mean_a, difference, factor)`` of the rows of the total that are not in part b."""
     weight_a = weight - weight_b
     if weight_a <= 0:
         return 0.0, np.zeros_like(mean), np.zeros_like(mean), 0.0

@@ -1,4 +1,4 @@
-"""Centred triangular factors: R with R'R = the scatter, merged by stacking, for problems too ill-conditioned for R'R.
+"""Centred triangular factors R with R'R = the scatter, for problems too ill-conditioned for R'R; merged by stacking.
 
 A scatter matrix squares the condition number; its factor does not. Source: TSQR, Demmel, Grigori, Hoemmen and Langou
 2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq. 2.1, in factored form.
@@ -31,20 +31,20 @@ def centered_factor(
     weight, mean = joint_mean(block, targets, weights, start)
     d = mean.shape[0]
     w = np.ones(n) if weights is None else weights
-    # The mean in two parts: what its rounding leaves is subtracted from the centred rows, not lost.
+    # The mean in two parts: its rounding error is subtracted from the centred rows, not lost.
     sums, squares = np.zeros(d), np.zeros(d)
     buffer = np.empty((min(n, 2048), d))
     for a, b in pieces(block):
         _center(block, targets, mean, w, buffer, sums, squares, a, b)
         check_squares(squares[:p], block, start)
         check_squares(squares[p:], targets, start, "target")
-    rest = sums / weight if weight > 0 else np.zeros(d)
+    residual = sums / weight if weight > 0 else np.zeros(d)
     factor = np.zeros((0, d))
     for a, b in pieces(block):
         rows = _center(block, targets, mean, w, buffer, sums, squares, a, b)
-        rows -= np.sqrt(w[a:b])[:, None] * rest
+        rows -= np.sqrt(w[a:b])[:, None] * residual
         factor = triangular_factor(np.vstack([factor, rows]))
-    return weight, mean + rest, factor
+    return weight, mean + residual, factor
 
 
 def _center(
@@ -94,13 +94,11 @@ def factor_least_squares(factor: Floats, n_features: int, columns: Array | None 
     k = chosen.shape[0]
     both = np.hstack([factor[:, chosen], factor[:, n_features:]])
     norms = np.linalg.norm(both, axis=0)
-    # Scaled first: otherwise what counts as dependent would depend on the units.
+    # Scaled first, so that the test for dependence does not depend on the units.
     scale = np.where(norms > 0, norms, 1.0)
     r = triangular_factor(both / scale)
     if r.shape[0] < k:
-        raise BadParameter(
-            f"least squares of {k} columns needs more than {k} rows of data, there are too few; choose fewer columns"
-        )
+        raise BadParameter(f"least squares of {k} columns needs more than {k} rows of data; choose fewer columns")
     diagonal = r.diagonal()[:k]
     dependent = np.flatnonzero(diagonal <= k * np.finfo(float).eps)
     if dependent.size:

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Engine, PassStats, Source
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.summaries import Summary
-from sketchselect.summaries.base import require_positive
 from sketchselect.summaries.window import SlidingWindow
 
 

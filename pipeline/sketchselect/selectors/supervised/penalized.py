@@ -10,11 +10,11 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
 from sketchselect.solvers.ranking import row_norms
-from sketchselect.summaries.base import require_positive
 
 _ZOOMS = 3
 _ZOOM_POINTS = 13

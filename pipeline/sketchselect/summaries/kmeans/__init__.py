@@ -1,1 +1,1 @@
-"""Summaries of clusters: sums, a lower bound of the k-means objective, contingency tables."""
+"""Summaries for k-means: cluster sums, a lower bound of the objective, contingency tables."""

@@ -1,1 +1,1 @@
-"""Ridge leverage of rows: a weighted sample of them, and exact scores."""
+"""Ridge leverage of rows: weighted samples and exact scores."""

@@ -1,1 +1,1 @@
-"""Sketches of the rows: Frequent Directions, plain and with decaying weights."""
+"""Frequent Directions sketches, with constant and with decaying row weights."""
