@@ -119,6 +119,15 @@ def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
     return array
 
 
+def as_labels(labels: ArrayLike, n_rows: int) -> Array:
+    """Return the labels of the rows of a block as an array of shape (n_rows,), from that shape or (n_rows, 1)."""
+    array = np.asarray(labels)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.shape != (n_rows,):
+        raise BadBlock(f"the labels have shape {array.shape}, the block has {n_rows} rows")
+    return array
+
+
 def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
     """Return targets as a float64 array of shape (n_rows, n_targets); None gives no targets."""
     if targets is None:

@@ -70,6 +70,15 @@ def block_mean(
     return weight, mean
 
 
+def centered_moments(weight: float, shift: Floats, sums: Floats, squares: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ``(mean, residual, squares about the mean)`` from sums about `shift`, the rounded mean.
+
+    The rounding of the mean leaves the residual, a small sum, in the centred rows.
+    """
+    residual = sums / weight if weight > 0 else np.zeros_like(sums)
+    return shift + residual, residual, np.maximum(squares - weight * residual * residual, 0.0)
+
+
 def check_squares(squares: Floats, block: Array, start: int | Array = 0, name: str = "column") -> None:
     """Raise `NotFinite` or `BadBlock` if the column sums of squares show values that float64 cannot square."""
     if not (squares < LARGEST**2).all():

@@ -96,7 +96,7 @@ class WorkingSet:
         self._extend(new)
 
     def _without_copies(self, new: Ints, levels: Floats) -> Ints:
-        """Return these columns; a copy of a lower column (of no larger penalty) is replaced by it and barred for good."""
+        """Return these columns; a copy of a lower column of no larger penalty is replaced by it and barred for good."""
         alike = (np.abs(self._gram[new]) >= 1.0 - _EQUAL) & self.allowed
         first = alike.argmax(axis=1)
         for at in np.flatnonzero(first < new):

@@ -144,6 +144,11 @@ class Summary(ABC, Generic[R]):
         return int(cast(Any, self.record).n_rows)
 
     @property
+    def weight(self) -> Any:
+        """Total weight of the rows; their number for kinds that do not sum weights."""
+        return float(self.n_rows)
+
+    @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the columns, or None."""
         return self.context.feature_names
@@ -265,9 +270,14 @@ class Summary(ABC, Generic[R]):
         """
         if not self.has_data:
             return self.from_block(X, y, start=0 if start is None else start, sample_weight=sample_weight)
-        start = self._next_start() if start is None else start
+        context = Context(tuple(prepare), column_names(X))
+        return self._appended(X, y, self._next_start() if start is None else start, sample_weight, context)
+
+    def _appended(
+        self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
+    ) -> Self:
         block = self.from_block(X, y, start=start, sample_weight=sample_weight)
-        return self.merge(block.with_context(prepare=tuple(prepare), feature_names=column_names(X)))
+        return self.merge(block._with(block._record, context))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""

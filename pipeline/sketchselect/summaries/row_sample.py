@@ -190,11 +190,6 @@ class RowSample(Summary[RowSampleRecord]):
     # --- answers -----------------------------------------------------------------------------------------------
 
     @property
-    def weight(self) -> float:
-        """Number of rows summarised, for callers that need a weight of any summary."""
-        return float(self.record.n_rows)
-
-    @property
     def is_sparse(self) -> bool:
         """Whether the rows are a `scipy.sparse.csr_array`."""
         return self.record.is_sparse

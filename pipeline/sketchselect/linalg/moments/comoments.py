@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
 
 def centered_gram(
@@ -59,18 +59,12 @@ def joint_mean(
 def remove_residual(
     weight: float, shift: Floats, sums: Floats, gram: Floats, squares: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place.
-
-    The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
-    """
-    if weight > 0:
-        residual = sums / weight
-        shift = shift + residual
-        for a in range(0, residual.shape[0], 256):
-            gram[a : a + 256] -= np.outer(weight * residual[a : a + 256], residual)
-        squares = np.maximum(squares - weight * residual * residual, 0.0)
+    """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place."""
+    mean, residual, squares = centered_moments(weight, shift, sums, squares)
+    for a in range(0, residual.shape[0], 256):
+        gram[a : a + 256] -= np.outer(weight * residual[a : a + 256], residual)
     np.fill_diagonal(gram, squares)
-    return shift, gram, squares
+    return mean, gram, squares
 
 
 def merge_means(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.centering import centered_moments, check_squares
 from sketchselect.linalg.moments.comoments import joint_mean
 
 PIECE_NBYTES = 128 * 2**20
@@ -74,11 +74,7 @@ def comoment_panel(
             np.matmul(left, centred, out=product)
             panel += product
     assert panel is not None
-    if weight > 0:
-        # The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
-        residual = sums / weight
-        mean[first:] += residual
-        panel -= np.outer(weight * residual[:height], residual)
-        squares = np.maximum(squares - weight * residual * residual, 0.0)
+    mean[first:], residual, squares = centered_moments(weight, mean[first:], sums, squares)
+    panel -= np.outer(weight * residual[:height], residual)
     np.fill_diagonal(panel, squares[:height])
     return weight, mean, panel

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 from sketchselect.linalg.sparse.products import add_transposed_times, scatter_rows
 from sketchselect.linalg.sparse.split import by_column, split_columns
 
@@ -83,5 +83,5 @@ def _centered_targets(targets: Floats, weights: Floats, start: int | Array) -> t
     sums, squares = np.zeros(targets.shape[1]), np.zeros(targets.shape[1])
     center_into(targets, shift, weights, rows, sums, squares)
     check_squares(squares, targets, start, "target")
-    residual = sums / weight if weight > 0 else np.zeros_like(sums)
-    return rows, shift + residual, np.maximum(squares - weight * residual * residual, 0.0)
+    mean, _, squares = centered_moments(weight, shift, sums, squares)
+    return rows, mean, squares

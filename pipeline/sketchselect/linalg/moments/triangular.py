@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import center_into, check_squares
+from sketchselect.linalg.centering import center_into, centered_moments, check_squares
 from sketchselect.linalg.moments.comoments import joint_mean
 
 
@@ -28,29 +28,29 @@ def centered_factor(
     Cost: 2 n d^2 multiply-adds for d = p + q, twice that of the scatter; 2 (2 d + 2048) d numbers.
     """
     n, p = block.shape
-    weight, mean = joint_mean(block, targets, weights, start)
-    d = mean.shape[0]
+    weight, shift = joint_mean(block, targets, weights, start)
+    d = shift.shape[0]
     w = np.ones(n) if weights is None else weights
     # The mean in two parts: its rounding error is subtracted from the centred rows, not lost.
     sums, squares = np.zeros(d), np.zeros(d)
     buffer = np.empty((min(n, 2048), d))
     for a, b in pieces(block):
-        _center(block, targets, mean, w, buffer, sums, squares, a, b)
+        _center(block, targets, shift, w, buffer, sums, squares, a, b)
         check_squares(squares[:p], block, start)
         check_squares(squares[p:], targets, start, "target")
-    residual = sums / weight if weight > 0 else np.zeros(d)
+    mean, residual, _ = centered_moments(weight, shift, sums, squares)
     factor = np.zeros((0, d))
     for a, b in pieces(block):
-        rows = _center(block, targets, mean, w, buffer, sums, squares, a, b)
+        rows = _center(block, targets, shift, w, buffer, sums, squares, a, b)
         rows -= np.sqrt(w[a:b])[:, None] * residual
         factor = triangular_factor(np.vstack([factor, rows]))
-    return weight, mean + residual, factor
+    return weight, mean, factor
 
 
 def _center(
     block: Array,
     targets: Floats,
-    mean: Floats,
+    shift: Floats,
     weights: Floats,
     buffer: Floats,
     sums: Floats,
@@ -60,8 +60,8 @@ def _center(
 ) -> Floats:
     p = block.shape[1]
     rows = buffer[: b - a]
-    center_into(block[a:b], mean[:p], weights[a:b], rows, sums[:p], squares[:p])
-    center_into(targets[a:b], mean[p:], weights[a:b], rows, sums[p:], squares[p:], offset=p)
+    center_into(block[a:b], shift[:p], weights[a:b], rows, sums[:p], squares[:p])
+    center_into(targets[a:b], shift[p:], weights[a:b], rows, sums[p:], squares[p:], offset=p)
     return rows
 
 

@@ -31,11 +31,6 @@ def add_row_gram(values: Floats, columns: ByColumn, out: Floats) -> None:
         out += slab @ slab.T
 
 
-def complete(out: Floats, first: int, t: Floats, v: Floats) -> None:
-    """Subtract ``t v' + v t'`` from a symmetric matrix from row and column `first` on; mirror the lower triangle."""
-    _complete(out, first, t, v)
-
-
 def times_dense(values: Floats, columns: ByColumn, n_rows: int, matrix: Floats) -> Floats:
     """Return ``S M``, shape (n_rows, r), for M of shape (n_columns, r)."""
     out = np.zeros((n_rows, matrix.shape[1]))
@@ -70,7 +65,8 @@ def _pair_rows(values, ends, rows, skip, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _complete(out, first, t, v):  # type: ignore[no-untyped-def]
+def complete(out, first, t, v):  # type: ignore[no-untyped-def]
+    """Subtract ``t v' + v t'`` from a symmetric matrix from row and column `first` on; mirror the lower triangle."""
     n = out.shape[0]
     for i in range(first, n):
         line, a, b = out[i, first:], t[i - first], v[i - first]

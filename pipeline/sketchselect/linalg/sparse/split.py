@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, nonfinite_error
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 from sketchselect.linalg.sparse.csr import arrays_of, density, first_nonfinite_entry, row_of
 
 FULL_SHARE = 0.25
@@ -61,10 +61,7 @@ class SplitBlock:
             sums, about = np.zeros(full.size), np.zeros(full.size)
             center_into(self.dense, shift, weights, rows, sums, about)
             check_squares(about, self.dense, start)
-            # The rounding of the mean leaves a small sum behind; it belongs to the mean.
-            residual = sums / self.weight
-            mean[full] = shift + residual
-            squares[full] = np.maximum(about - self.weight * residual * residual, 0.0)
+            mean[full], _, squares[full] = centered_moments(self.weight, shift, sums, about)
         return rows, mean, squares
 
 

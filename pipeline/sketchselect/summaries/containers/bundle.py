@@ -95,8 +95,8 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
 
     @property
     def weight(self) -> Any:
-        """Total weight of the rows, from the first member that has it."""
-        return next((m.weight for m in self.values() if hasattr(m, "weight")), float(self.n_rows))
+        """Total weight of the rows, from the first member."""
+        return next(iter(self.values())).weight
 
     def _empty(self, n_features: int, n_targets: int) -> MembersRecord:
         return MembersRecord(0, n_features, {k: m.empty(n_features, n_targets) for k, m in self.members.items()})

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import Array, Floats, as_labels
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.containers.base import MembersRecord
 from sketchselect.summaries.containers.partitioned import PartitionedSummary
@@ -67,10 +67,7 @@ class Groups(PartitionedSummary):
         """
         if y is None:
             raise BadBlock("groups need a label for every row; pass y")
-        row_labels = np.asarray(y)
-        row_labels = row_labels[:, 0] if row_labels.ndim == 2 and row_labels.shape[1] == 1 else row_labels
-        if row_labels.shape != (n_rows,):
-            raise BadBlock(f"the labels of the groups have shape {row_labels.shape}, the block has {n_rows} rows")
+        row_labels = as_labels(y, n_rows)
         groups = np.full(n_rows, -1, dtype=np.intp)
         for i, label in enumerate(self.labels):
             groups[row_labels == label] = i

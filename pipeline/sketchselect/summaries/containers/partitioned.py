@@ -107,4 +107,4 @@ class PartitionedSummary(Container):
     @property
     def weight(self) -> Any:
         """Total weight of the rows."""
-        return sum(part.weight for part in self)  # type: ignore[attr-defined]
+        return sum(part.weight for part in self)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, start_of_piece
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_labels, as_weights, canonical, start_of_piece
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.kmeans.bounds import RowMemory
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, farthest, merge_sums
@@ -117,11 +117,7 @@ class CentroidSums(Summary[CentroidRecord]):
             return None
         if y is None:
             raise BadBlock("CentroidSums without centers needs the label of each row as y")
-        labels = np.asarray(y)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.shape != (n_rows,):
-            raise BadBlock(f"the labels have shape {labels.shape}, the block has {n_rows} rows")
+        labels = as_labels(y, n_rows)
         if labels.dtype.kind not in "fiub" or (labels.dtype.kind == "f" and (labels != np.trunc(labels)).any()):
             raise BadBlock(f"labels must be whole numbers, got {labels.dtype}")
         if n_rows and labels.max() >= self.n_clusters:

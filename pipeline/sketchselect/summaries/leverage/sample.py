@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -14,7 +14,7 @@ from sketchselect.linalg.columns.leverage import GrowingFactor, floored, online_
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_number, require_seed
-from sketchselect.summaries.base import Summary, column_names
+from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.registry import register
 
 AUTO_RIDGE = 1e-3
@@ -83,8 +83,8 @@ class LeverageSample(Summary[SampleRecord]):
     retains row i iff its uniform number is below the minimum of 1 and its smallest ``c (1 + eps) score`` so far, so
     weights do not compound. The ridge of a merge is the larger one, or "auto" of the sum of the norms: both samples
     were drawn with smaller ridges against fewer rows, so with probabilities at least as high as needed. `update`
-    continues the online algorithm and does not sample earlier rows again. Rows of zeros are never sampled. With
-    `sample_weight` w, row a counts as sqrt(w) a.
+    continues the online algorithm: it samples fewer rows than `merge`, and earlier ones do not change. Rows of zeros
+    are never sampled. With `sample_weight` w, row a counts as sqrt(w) a.
 
     Bytes: 8 n for every row of the sample, and 16 for every row. Cost: see `sketchselect.linalg.columns.leverage`.
     Source: Wang, Shen and Li 2018, Algorithm 1; ridge form of Cohen, Musco and Pachocki 2016; merge-and-resample as in
@@ -211,32 +211,16 @@ class LeverageSample(Summary[SampleRecord]):
             scores=scores,
         )
 
-    def update(
-        self,
-        X: ArrayLike,
-        y: Any = None,
-        *,
-        start: int | Array | None = None,
-        sample_weight: ArrayLike | None = None,
-        prepare: Sequence[str] = (),
+    def _appended(
+        self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
     ) -> Self:
-        """Return the sample after the arrival of further rows: the online algorithm, continued.
-
-        Rows are scored against the sample so far, so fewer are sampled than by `merge`; the earlier rows of the sample
-        and their probabilities do not change.
-        """
-        if not self.has_data:
-            return self.from_block(X, start=0 if start is None else start, sample_weight=sample_weight)
+        # Rows are scored against the sample so far, so fewer are sampled than by `merge`.
         block = as_block(X)
         weights = as_weights(sample_weight, block.shape[0])
-        self.require_mergeable(
-            self.empty(block.shape[1]).with_context(prepare=tuple(prepare), feature_names=column_names(X))
-        )
+        self.require_mergeable(self._with(self._empty(block.shape[1], 0), context))
         if block.shape[0] == 0:
             return self
-        return self._with(
-            self._extend(self.record, block, self._next_start() if start is None else start, weights), self.context
-        )
+        return self._with(self._extend(self.record, block, start, weights), self.context)
 
     def _ridge(self, squared_norm: float, *before: float) -> float:
         ridge = AUTO_RIDGE * squared_norm if self.ridge == "auto" else float(self.ridge)
@@ -255,11 +239,6 @@ class LeverageSample(Summary[SampleRecord]):
         yield f"sample of {self.n_kept} columns, spectral error {error}"
 
     # --- answers -----------------------------------------------------------------------------------------------
-
-    @property
-    def weight(self) -> float:
-        """Number of rows summarised, for callers that need a weight of any summary."""
-        return float(self.record.n_rows)
 
     @property
     def squared_norm(self) -> float:

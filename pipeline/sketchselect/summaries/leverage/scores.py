@@ -103,11 +103,6 @@ class LeverageScores(Summary[ScoresRecord]):
         )
 
     @property
-    def weight(self) -> float:
-        """Number of rows summarised, for callers that need a weight of any summary."""
-        return float(self.record.n_rows)
-
-    @property
     def seen(self) -> NDArray[np.int64]:
         """Global indices of all rows, ascending."""
         return self.record.seen

@@ -34,13 +34,25 @@ class WeightedRecord(Protocol):
 
 
 R = TypeVar("R", bound=WeightedRecord)
+S = TypeVar("S")
 
 
-class JointMoments(Summary[R]):
-    """A summary of the mean and scatter of the rows [x, y]."""
+class ClassTargets(Summary[S]):
+    """Mixin of the summaries whose targets are numbers, or the codes of class labels."""
 
     classes: tuple[Label, ...] | None = None
     """Class labels if y are labels; the targets are then their codes."""
+
+    def _targets(self, y: Any, n_rows: int) -> Floats:
+        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
+
+    def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
+        """Return the numbers of features and of target columns, which classes determine."""
+        return n_features, n_targets if self.classes is None else n_class_targets(self.classes)
+
+
+class JointMoments(ClassTargets[R]):
+    """A summary of the mean and scatter of the rows [x, y]."""
 
     @abstractmethod
     def _joint_mean(self) -> Floats:
@@ -58,13 +70,6 @@ class JointMoments(Summary[R]):
             shown = ", ".join(f"{label!s:.40}" for label in self.classes[:5])
             kind = f"{len(self.classes)} classes ({shown}{', ...' if len(self.classes) > 5 else ''})"
         yield f"target: {kind}"
-
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
-
-    def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
-        """Return the numbers of features and of target columns, which classes determine."""
-        return n_features, n_targets if self.classes is None else n_class_targets(self.classes)
 
     @property
     def weight(self) -> float:

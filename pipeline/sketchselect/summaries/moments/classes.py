@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import Array, Floats, as_labels
 
 Label = str | bool | int | float
 
@@ -53,11 +53,7 @@ def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Float
     """
     if labels is None:
         raise BadBlock("moments with classes need a label for every row; pass y")
-    values = np.asarray(labels)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape != (n_rows,):
-        raise BadBlock(f"the labels have shape {values.shape}, the block has {n_rows} rows")
+    values = as_labels(labels, n_rows)
     if values.dtype.kind == "O":
         values = np.array(values.tolist()) if n_rows else values
     text = isinstance(classes[0], str)

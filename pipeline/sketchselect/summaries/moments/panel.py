@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_targets
+from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.moments.comoments import merge_means
 from sketchselect.linalg.moments.panel import comoment_panel, piece_rows
 from sketchselect.linalg.moments.sparse import sparse_panel
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries.base import Summary
-from sketchselect.summaries.moments.classes import as_classes, encode_labels, n_class_targets
+from sketchselect.summaries.moments.base import ClassTargets
+from sketchselect.summaries.moments.classes import as_classes
 from sketchselect.summaries.moments.forms import MomentsRecord
 from sketchselect.summaries.moments.moments import Moments
 from sketchselect.summaries.registry import register
@@ -40,7 +40,7 @@ class ComomentPanelRecord:
 
 
 @register
-class ComomentPanel(Summary[ComomentPanelRecord]):
+class ComomentPanel(ClassTargets[ComomentPanelRecord]):
     """Rows `first` to `stop` of the centred co-moment of z = [x, y], from the diagonal to the right.
 
     The state is ``C_ij = sum w (z_i - mean_i)(z_j - mean_j)`` for ``first <= i < stop`` and ``j >= first``, and all
@@ -81,30 +81,24 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
     def _rows(self, width: int) -> slice:
         return slice(min(self.first, width), min(self.stop, width))
 
-    def _width(self, n_features: int, n_targets: int) -> int:
-        return n_features + (n_targets if self.classes is None else n_class_targets(self.classes))
-
     def _shape(self, width: int) -> tuple[int, int]:
         rows = self._rows(width)
         return rows.stop - rows.start, width - rows.start
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
-        d = self._width(n_features, n_targets)
+        d = sum(self._n_joint(n_features, n_targets))
         height, length = self._shape(d)
         return 8 * (height * length + d) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`: a panel and a piece of centred rows."""
-        d = self._width(n_features, n_targets)
+        d = sum(self._n_joint(n_features, n_targets))
         height, length = self._shape(d)
         return 8 * (height * length + piece_rows(length) * length + 4 * d)
 
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
-
     def _empty(self, n_features: int, n_targets: int) -> ComomentPanelRecord:
-        d = self._width(n_features, n_targets)
+        d = sum(self._n_joint(n_features, n_targets))
         return ComomentPanelRecord(0, d - n_features, 0.0, 0.0, np.zeros(d), np.zeros(self._shape(d)))
 
     def _summarise(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import block_mean
+from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.moments.comoments import centered_gram, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
 from sketchselect.linalg.sketch.shrink import shrink, shrink_block
@@ -131,13 +131,10 @@ class FrequentDirections(Summary[DirectionsRecord]):
                 return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)))
             # Few rows are stored about their mean, which is dense.
             block = densify(block)
-        weight, mean = block_mean(block, weights, start)
+        weight, shift = block_mean(block, weights, start)
         w = np.ones(n) if weights is None else weights
-        rows, delta, sums, squares = shrink_block(block, self.size, mean, w, start)
-        if weight > 0:
-            residual = sums / weight
-            mean = mean + residual
-            squares = np.maximum(squares - weight * residual * residual, 0.0)
+        rows, delta, sums, squares = shrink_block(block, self.size, shift, w, start)
+        mean, _, squares = centered_moments(weight, shift, sums, squares)
         return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)))
 
     def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DirectionsRecord:
