@@ -57,7 +57,7 @@ def require_seed(value: Any, name: str = "seed") -> int:
 
 
 def seed_of(random_state: Any) -> int:
-    """Return the seed of a scikit-learn ``random_state``; a generator or None is asked for a number, once.
+    """Return the seed of a scikit-learn ``random_state``; a generator (or None, the global one) draws it.
 
     Raises
     ------

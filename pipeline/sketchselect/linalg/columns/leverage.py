@@ -101,7 +101,7 @@ def online_sample(
 
     Row a is scored against the rows sampled before it, ``s = a'M^-1 a``; its intensity is ``c min((1 + eps) s, 1)``,
     and if it is sampled ``a a' / min(intensity, 1)`` is added to M: exactly Algorithm 1 of Wang, Shen and Li 2018 in
-    ridge form, with one solve per block. Inside the block, rank-one updates of its inner products stand for M^-1.
+    ridge form, with one solve per block. Inside the block, its inner products are updated instead of M^-1.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def leverage_bounds(
     """Return lower and upper bounds of the ridge leverage of every column of A, from a sketch B of its rows.
 
     Rigorous for ``0 <= A'A - B'B <= Delta I``; equal up to rounding where Delta is 0. The upper bounds sum to O(k) for
-    the ridge of `tail_ridge`, whatever the number of columns.
+    the ridge of `tail_ridge`, for any number of columns.
 
     Parameters
     ----------

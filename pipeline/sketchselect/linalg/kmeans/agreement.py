@@ -45,7 +45,7 @@ def normalized_mutual_information(counts: Counts) -> float:
 def adjusted_rand_index(counts: Counts) -> float:
     """Return the Rand index corrected for chance: 1 for equal groupings, about 0 for random ones, possibly negative.
 
-    The pairs of rows are counted in integers, exactly, whatever their number.
+    The pairs of rows are counted in integers, exactly, for any number of rows.
 
     Parameters
     ----------

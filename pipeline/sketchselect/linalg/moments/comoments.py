@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats, pieces
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, pieces
 from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
 
@@ -17,7 +17,7 @@ def centered_gram(
 ) -> tuple[float, Floats, Floats, Floats]:
     """Return ``(W, mean, S, q)``: total weight, column means, ``S = sum w (z - mean)(z - mean)'`` and its diagonal.
 
-    The columns of z are those of the block, then those of the targets. All in float64, whatever the type of the block.
+    The columns of z are those of the block, then those of the targets. All in float64, for any type of block.
 
     Cost: n p^2 multiply-adds (symmetric rank-k products) and two sweeps over the block; 2 p^2 + 2048 p numbers.
     """
@@ -27,7 +27,7 @@ def centered_gram(
     w = np.ones(n) if weights is None else weights
     sums, squares = np.zeros(d), np.zeros(d)
     gram: Floats | None = None
-    buffer = np.empty((min(n, 2048), d))
+    buffer = np.empty((min(n, PIECE_ROWS), d))
     product = np.empty((d, d))
     for a, b in pieces(block):
         rows = buffer[: b - a]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import LARGEST, Array, Floats, pieces
+from sketchselect.linalg.arrays import LARGEST, PIECE_ROWS, Array, Floats, pieces
 from sketchselect.linalg.centering import block_mean, center_into, check_squares
 from sketchselect.linalg.moments.comoments import remove_residual
 
@@ -96,8 +96,8 @@ def single_gram(
     d = shift.shape[0]
     sums, squares = np.zeros(d), np.zeros(d)
     gram = np.zeros((d, d))
-    rows_buffer = np.empty((min(n, 2048), p), np.float32)
-    wide_buffer = np.empty((min(n, 2048), d - p))
+    rows_buffer = np.empty((min(n, PIECE_ROWS), p), np.float32)
+    wide_buffer = np.empty((min(n, PIECE_ROWS), d - p))
     product = np.empty((p, p), np.float32)
     cross = np.zeros((d - p, p))
     for a, b in pieces(block):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, pieces
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, pieces
 from sketchselect.linalg.centering import center_into, centered_moments, check_squares
 from sketchselect.linalg.moments.comoments import joint_mean
 
@@ -33,7 +33,7 @@ def centered_factor(
     w = np.ones(n) if weights is None else weights
     # The mean in two parts: its rounding error is subtracted from the centred rows, not lost.
     sums, squares = np.zeros(d), np.zeros(d)
-    buffer = np.empty((min(n, 2048), d))
+    buffer = np.empty((min(n, PIECE_ROWS), d))
     for a, b in pieces(block):
         _center(block, targets, shift, w, buffer, sums, squares, a, b)
         check_squares(squares[:p], block, start)

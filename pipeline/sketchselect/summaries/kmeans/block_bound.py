@@ -158,7 +158,7 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     @property
     def weight(self) -> float:
-        """Total weight of the rows (their number, if none were given)."""
+        """Total weight of the rows; their number by default."""
         return self.record.weight
 
     def lower_bound(self, confidence: float | None = None) -> float:

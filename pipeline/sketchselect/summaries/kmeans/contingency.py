@@ -34,7 +34,7 @@ class Contingency:
 
     Notes
     -----
-    Bytes: 8 n_classes n_clusters, whatever the number of rows.
+    Bytes: 8 n_classes n_clusters, for any number of rows.
 
     Examples
     --------

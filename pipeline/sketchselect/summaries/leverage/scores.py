@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, pieces, require_finite
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, canonical, global_rows, pieces, require_finite
 from sketchselect.linalg.columns.leverage import scatter_scores
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary
@@ -73,7 +73,7 @@ class LeverageScores(Summary[ScoresRecord]):
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block`."""
-        return 8 * n_features * n_features + 2 * 8 * 2048 * n_features
+        return 8 * n_features * n_features + 2 * 8 * PIECE_ROWS * n_features
 
     def _empty(self, n_features: int, n_targets: int) -> ScoresRecord:
         return ScoresRecord(0, n_features, np.zeros(0, dtype=np.int64), np.zeros(0))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.moments.comoments import centered_gram, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
@@ -100,7 +100,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
         if self.keeps_gram(n_features):
-            return 8 * (2 * n_features * n_features + 2048 * n_features)
+            return 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
         rows = 4 * self.size + 1
         # Sparse rows: three times B, and six matrices of the order of a buffer, some of them in LAPACK.
         order = (BUFFER_FACTOR + 1) * self.size
