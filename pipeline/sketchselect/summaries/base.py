@@ -49,8 +49,8 @@ class Context:
 class Summary(ABC, Generic[R]):
     """Base class of all summaries.
 
-    Laws (`sketchselect.testing.SummaryLaws` checks them): ``empty(d)`` is the identity on both sides; ``merge`` is
-    associative, exactly or within the summary's stated guarantee, for any tree; inputs are never changed.
+    Laws (tested by `sketchselect.testing.laws.SummaryLaws`): ``empty(d)`` is the identity on both sides; ``merge`` is
+    associative for any tree, exactly or within the guarantee of the summary; inputs are never changed.
     """
 
     kind: ClassVar[str]

@@ -74,7 +74,7 @@ class Groups(PartitionedSummary):
         unknown = np.flatnonzero(groups < 0)
         if unknown.size:
             raise BadBlock(
-                f"the label of row {int(unknown[0])} of the block is none of the {len(self)} labels of groups "
+                f"the label of row {int(unknown[0])} of the block is none of the {len(self)} groups "
                 f"({unknown.size} such rows); list every label that occurs"
             )
         return groups

@@ -244,7 +244,7 @@ class CentroidSums(Summary[CentroidRecord]):
         """
         about = self.centers if centers is None else np.asarray(centers, dtype=np.float64)
         if about is None:
-            raise BadParameter("inertia of a summary of labelled rows needs centers")
+            raise BadParameter("inertia needs centers, because this summary is of labels and has none")
         if about.shape != self.record.mean.shape:
             raise BadParameter(f"centers must be of shape {self.record.mean.shape}, got {about.shape}")
         steps = (self.record.mean - about) + self.record.correction
