@@ -1,34 +1,34 @@
-"""The errors of the package.
+"""Every error this package raises on purpose.
 
-A message is one line that says what is wrong, where (file, key, partition, row, column), and what to do. It never
-contains data values. All classes take the message alone, so that they can be pickled between processes.
+Each message is one line that says what was wrong, where (file, key, partition, row, column), and what to do.
+Messages never contain data values. All classes take the message alone, so they survive pickling between processes.
 """
 
 from __future__ import annotations
 
 
 class SketchSelectError(Exception):
-    """Base class of the errors of the package; ``exit_code`` is that of the command line."""
+    """Base of all our errors; ``exit_code`` is what the command line returns for it."""
 
     exit_code = 1
 
 
 class ConfigError(SketchSelectError, ValueError):
-    """An invalid job file or command line."""
+    """A job file or command line that cannot be right."""
 
     exit_code = 2
 
 
 class BadParameter(SketchSelectError, ValueError):
-    """A parameter outside its range, or parameters that contradict each other."""
+    """A parameter outside its range, or two that contradict each other."""
 
 
 class Incompatible(SketchSelectError, ValueError):
-    """Summaries that cannot be merged, or a summary unfit for its use."""
+    """Two summaries that may not be merged, or a summary that does not fit the question."""
 
 
 class NoData(SketchSelectError, ValueError):
-    """A statistic of a description, which has no data."""
+    """A description was asked for a statistic: it has seen no data yet."""
 
 
 class BadBlock(SketchSelectError, ValueError):
@@ -36,7 +36,7 @@ class BadBlock(SketchSelectError, ValueError):
 
 
 class NotFinite(BadBlock):
-    """NaN or infinity under a policy that refuses them."""
+    """NaN or infinity where the policy is to refuse them."""
 
 
 class EmptyInput(SketchSelectError, ValueError):
@@ -48,11 +48,11 @@ class SourceError(SketchSelectError, ValueError):
 
 
 class MissingChunks(SourceError):
-    """Chunks missing from a store, according to its metadata."""
+    """Chunks that the store's metadata promises are not there."""
 
 
 class ChunkReadError(SourceError):
-    """A chunk that exists but cannot be read or decoded."""
+    """A chunk is there but cannot be read or decoded."""
 
 
 class SourceChanged(SourceError):
@@ -60,11 +60,11 @@ class SourceChanged(SourceError):
 
 
 class DamagedFile(SketchSelectError, ValueError):
-    """A file of this package with a wrong digest or format."""
+    """A file of ours that fails its digest or its format."""
 
 
 class NotOurFolder(SketchSelectError):
-    """An existing output path that this package did not create; it is never overwritten."""
+    """An output path that exists and was not made by us: it is never overwritten."""
 
 
 class RunInProgress(SketchSelectError):
@@ -72,15 +72,15 @@ class RunInProgress(SketchSelectError):
 
 
 class WillNotFit(SketchSelectError, ValueError):
-    """Projected memory beyond the limit."""
+    """The projection says the run cannot fit in the memory it was given."""
 
 
 class PartitionFailed(SketchSelectError):
-    """A partition that failed in spite of retries; the message names it."""
+    """One partition failed for good; the message names it."""
 
 
 class PartitionCrash(PartitionFailed):
-    """A partition whose worker died at every attempt."""
+    """A partition whose worker died every time it was tried."""
 
 
 class Stalled(SketchSelectError):
@@ -96,20 +96,20 @@ class NoWorkers(SketchSelectError):
 
 
 class ClusterLost(SketchSelectError):
-    """Connection to the scheduler lost; running the same command again resumes."""
+    """The scheduler went away; running the same command again resumes."""
 
     exit_code = 75
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, raised in the main thread by the command line's handler, to be handled like Ctrl-C."""
+    """SIGTERM, raised in the main thread by the command line's handler, so that it takes the way of Ctrl-C."""
 
 
 class Interrupted(SketchSelectError):
-    """Ctrl-C or SIGTERM: finished checkpoints remain; ``exit_code`` is 130 or 143."""
+    """Ctrl-C or SIGTERM: finished checkpoints are kept; ``exit_code`` is 130 or 143."""
 
     exit_code = 130
 
 
 class BadCluster(SketchSelectError):
-    """A local cluster that does not start, or another cluster that cannot be used."""
+    """A cluster of our own that does not start, or a given one that cannot be used."""

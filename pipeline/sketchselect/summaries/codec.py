@@ -216,9 +216,9 @@ def _fits(value: Any, empty: Any) -> bool:
 
 
 def write_atomically(path: Path, raw: bytes, *, durable: bool = True) -> None:
-    """Replace a file atomically: at any time its name has either the old or the whole new content.
+    """Write a file so that, whatever happens, either the old or the whole new content is under its name.
 
-    Unless `durable`, this does not hold across a failure of the machine.
+    Where it need not be `durable` that holds for all but a machine that fails.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -232,7 +232,7 @@ def write_atomically(path: Path, raw: bytes, *, durable: bool = True) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         if isinstance(error, OSError):
-            # The error of a full disk names no file, and the temporary name means nothing to users.
+            # A full disk names no file at all, and nobody knows the temporary name.
             error.filename = str(path)
         raise
     if not durable:
@@ -265,13 +265,13 @@ def save(summary: Summary[Any], path: str | os.PathLike[str]) -> None:
     if _is_url(path):
         import fsspec
 
-        # Object stores publish an object as a whole when the upload ends.
+        # Object stores publish an object whole when the upload ends.
         with fsspec.open(str(path), "wb") as file:
             file.write(raw)
         return
     target = Path(path)
     if not target.parent.is_dir():
-        raise SourceError(f"{path}: the folder {target.parent} does not exist; create it first")
+        raise SourceError(f"{path}: the folder {target.parent} does not exist; make it first")
     write_atomically(target, raw)
 
 
@@ -283,7 +283,7 @@ def load(path: str | os.PathLike[str]) -> Summary[Any]:
     SourceError
         If there is no such file.
     DamagedFile
-        If any bit has changed since it was written.
+        If a single bit is not as it was written.
     """
     try:
         if _is_url(path):
@@ -296,5 +296,5 @@ def load(path: str | os.PathLike[str]) -> Summary[Any]:
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise SourceError(f"{path} is a folder, not a summary file") from None
+        raise SourceError(f"{path}: a folder, not a summary file") from None
     return decode(raw, str(path))

@@ -1,1 +1,1 @@
-"""Conformance suites for user-defined summaries and readers."""
+"""Conformance suites to test one's own summaries and readers with: laws, nasty inputs."""

@@ -1,4 +1,4 @@
-"""Conformance suite for readers: a matrix compared with the array of its values."""
+"""What every reader promises, as a suite: one call tests a matrix against the array that it should hand out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sketchselect.readers import Matrix, row_partitions
 
 
 class MatrixConformance:
-    """Tests of the contract of `Matrix`.
+    """The contract of `Matrix`.
 
     Parameters
     ----------
     matrix : Matrix
         The reader to test.
     expected : array of shape (n_rows, n_features)
-        Its values, in the stored type.
+        What it holds, in the type as stored.
     feature_names : tuple of str or None
-        Its column names.
+        The names it should have.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class MatrixConformance:
         self.feature_names = feature_names
 
     def verify(self, seed: int = 0) -> None:
-        """Run every test; raises AssertionError naming the part of the contract."""
+        """Check everything; raises AssertionError naming the promise."""
         self.description()
         for start, stop in self._ranges(np.random.default_rng(seed)):
             self.rows(self.matrix, start, stop)
@@ -52,7 +52,7 @@ class MatrixConformance:
         self.identities()
 
     def description(self) -> None:
-        """Shape, type and column names are those of the data."""
+        """Shape, type and names are those of the data."""
         matrix = self.matrix
         assert matrix.shape == self.expected.shape, "shape"
         assert matrix.dtype.newbyteorder("=") == self.expected.dtype.newbyteorder("="), "dtype"
@@ -61,30 +61,30 @@ class MatrixConformance:
         assert matrix.chunk_rows >= 1, "chunk_rows"
 
     def rows(self, matrix: Matrix, start: int, stop: int) -> None:
-        """Consecutive rows have the values of the data in the canonical layout, and the same bits when read again."""
+        """A run of rows has the values of the data in the canonical layout, and the same bits when read again."""
         block = matrix.read_rows(start, stop)
-        expected = as_block(self.expected[start:stop])
+        wanted = as_block(self.expected[start:stop])
         if matrix.is_sparse:
             self.sparse_rows(matrix, block, start, stop)
             return
         assert type(block) is np.ndarray, "a block is a plain array"
         assert block.flags.c_contiguous and block.flags.aligned and block.dtype.isnative, "layout"
-        assert block.dtype == expected.dtype, "the reader must not change the type"
-        assert np.array_equal(block, expected, equal_nan=True), f"values of rows {start} to {stop}"
+        assert block.dtype == wanted.dtype, "the reader must not change the type"
+        assert np.array_equal(block, wanted, equal_nan=True), f"values of rows {start} to {stop}"
         assert matrix.read_rows(start, stop).tobytes() == block.tobytes(), "the same rows twice"
 
     def sparse_rows(self, matrix: Matrix, block: Any, start: int, stop: int) -> None:
-        """Consecutive sparse rows are canonical CSR, with the values of the data and as many entries as the offsets."""
-        expected = as_block(self.expected[start:stop])
+        """A run of sparse rows is canonical CSR, with the values of the data, and as long as the offsets say."""
+        wanted = as_block(self.expected[start:stop])
         assert isinstance(block, csr_array), "a sparse block is a csr_array"
         again = as_csr(block)
-        assert block.dtype == expected.dtype, "the reader must not change the type"
-        assert np.array_equal(block.toarray(), expected, equal_nan=True), f"values of rows {start} to {stop}"
-        for copy in (again, as_csr(matrix.read_rows(start, stop))):
-            for mine, other in zip(arrays_of(block), arrays_of(copy), strict=True):
+        assert block.dtype == wanted.dtype, "the reader must not change the type"
+        assert np.array_equal(block.toarray(), wanted, equal_nan=True), f"values of rows {start} to {stop}"
+        for found in (again, as_csr(matrix.read_rows(start, stop))):
+            for mine, other in zip(arrays_of(block), arrays_of(found), strict=True):
                 assert mine.dtype == other.dtype and np.array_equal(mine, other), "not canonical, or not the same twice"
         offsets = self.matrix.entry_offsets
-        assert offsets is not None and offsets.dtype == np.int64, "a sparse matrix has entry offsets"
+        assert offsets is not None and offsets.dtype == np.int64, "a sparse matrix says how long its rows are"
         assert offsets.shape == (self.matrix.shape[0] + 1,), "one offset for each row, and the end"
         assert block.nnz <= offsets[stop] - offsets[start], "more entries than the offsets say"
 
@@ -99,20 +99,20 @@ class MatrixConformance:
             raise AssertionError(f"rows {start} to {stop} do not exist and were not refused")
 
     def partitions(self) -> None:
-        """Row partitions of any size cover every row once."""
+        """Row bands cover every row once, whatever their size."""
         row_bytes = 8 * self.expected.shape[1]
         for size in (self.matrix.chunk_rows * row_bytes, 3 * self.matrix.chunk_rows * row_bytes + 1, None):
             partitions = row_partitions(self.matrix, size)
             assert partitions.edges[0] == 0 and partitions.edges[-1] == self.expected.shape[0], (
-                "partitions reach from end to end"
+                "bands reach from end to end"
             )
-            assert all(a < b for a, b in (partitions[i] for i in range(len(partitions)))), "partitions are not empty"
+            assert all(a < b for a, b in (partitions[i] for i in range(len(partitions)))), "bands are not empty"
             parts = [self.matrix.read_rows(*partitions[i]) for i in range(len(partitions))]
             whole = np.concatenate([densify(part) if is_csr(part) else part for part in parts])
-            assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "partitions together are the data"
+            assert np.array_equal(whole, as_block(self.expected), equal_nan=True), "bands together are the data"
 
     def pickles(self) -> None:
-        """A pickled copy reads the same rows."""
+        """A copy sent to another process reads the same; small unless the matrix is in memory."""
         sent = pickle.dumps(self.matrix)
         copy = pickle.loads(sent)
         self.rows(copy, 0, self.expected.shape[0])
@@ -120,11 +120,11 @@ class MatrixConformance:
         assert copy.identity(0, 1) == self.matrix.identity(0, 1), "identity of a copy"
 
     def identities(self) -> None:
-        """The identity of unchanged rows is text or None, and does not change."""
+        """The identity of rows at rest does not change; other rows have another one."""
         matrix, n_rows = self.matrix, self.expected.shape[0]
         first = matrix.identity(0, n_rows)
         assert first is None or isinstance(first, str), "identity is text or None"
-        assert matrix.identity(0, n_rows) == first, "identity of unchanged rows"
+        assert matrix.identity(0, n_rows) == first, "identity at rest"
 
     def _ranges(self, rng: np.random.Generator) -> list[tuple[int, int]]:
         n_rows = self.expected.shape[0]
