@@ -13,7 +13,7 @@ from sketchselect.execution.source import Rows
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
 from sketchselect.summaries import FrequentDirections, Moments
-from sketchselect.summaries.base import record_arrays
+from sketchselect.summaries.records import record_arrays
 
 
 def unaligned(array):

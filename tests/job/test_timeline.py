@@ -186,7 +186,7 @@ def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, mo
         ({"timeline": {"points": 0}}, "timeline.points: expected a whole number of at least 1, got the number 0"),
         ({"timeline": {"window": "week"}}, "timeline.window: expected a whole number of rows"),
         ({"timeline": {"every": 3}}, "timeline.every: unknown key"),
-        ({"select": {"half_life": 0}}, "select.half_life: half_life must be a positive number of rows, got 0"),
+        ({"select": {"half_life": 0}}, "select.half_life: half_life must be a number above 0, got 0"),
         ({"select": {"half_life": -2.5}}, "select.half_life"),
         ({"select": {"half_life": "long"}}, "select.half_life: expected a number or false"),
         ({"select": {"method": "online-leverage"}}, "timeline: online-leverage reads the source in passes of its own"),
@@ -283,7 +283,7 @@ def test_days_whose_columns_differ_are_refused_in_one_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--half-life", 0], "--half-life: half_life must be a positive number of rows"),
+        (["--half-life", 0], "--half-life: half_life must be a number above 0"),
         (["--half-life", -3], "--half-life"),
         (["--after", 10], "--after: only rows that fade have an age; add --half-life"),
     ],

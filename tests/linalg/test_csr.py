@@ -73,7 +73,7 @@ def test_whole_numbers_stored_twice_do_not_wrap_around():
         ({"indptr": (1, 2, 2, 3)}, "indptr must begin with 0"),
         ({"indptr": (0, 2, 2, 9)}, "indptr ends at 9, there are 3 values and 3 indices"),
         ({"indptr": (0, 2, 3)}, "indptr has 3 entries for 3 rows"),
-        ({"indices": (0.0, 3.0, 1.0)}, "whole numbers"),
+        ({"indices": (0.0, 3.0, 1.0)}, "integer type"),
         ({"data": ("a", "b", "c")}, "real numeric type"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is remembered of rows between sweeps saves comparisons and must not show in any bit."""
+"""Bounds of rows between sweeps save comparisons and change no bit."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sketchselect.summaries import CentroidSums
 
 
 class Watched(RowMemory):
-    """Notes how many rows were compared where something was known."""
+    """Notes how many rows were compared where bounds were known."""
 
     def __init__(self, n_rows):
         super().__init__(n_rows)
         self.compared = []
 
-    def swept(self, centers, compared):
-        if self._last.known:
+    def note_sweep(self, centers, compared):
+        if self._bounds.known:
             self.compared.append(compared)
-        super().swept(centers, compared)
+        super().note_sweep(centers, compared)
 
 
 def iterate(X, centers, sweeps, weights=None, memory=None):
@@ -31,7 +31,7 @@ def iterate(X, centers, sweeps, weights=None, memory=None):
         found = lloyd.assign_and_sum(X, centers, weights, memory=memory)
         for a, b in zip(plain[:2], found[:2], strict=True):
             assert a.tobytes() == b.tobytes()
-        for name in ("weight", "mean", "rest", "within"):
+        for name in ("weight", "mean", "correction", "within"):
             assert getattr(plain[2], name).tobytes() == getattr(found[2], name).tobytes()
         centers = np.where(plain[2].weight[:, None] > 0, plain[2].mean, centers)
     return memory

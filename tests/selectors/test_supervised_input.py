@@ -224,7 +224,7 @@ def test_missing_says_how_nan_are_read_wherever_they_come_from(tmp_path):
         with pytest.raises(SketchSelectError, match="NaN"):
             got.predict(source)
     holes[:, 3] = np.nan
-    with pytest.raises(BadParameter, match="column 3 has hardly a value"):
+    with pytest.raises(BadParameter, match="column 3 has too few values"):
         sks.LassoPath(missing="pairwise").fit(holes, y)
 
 

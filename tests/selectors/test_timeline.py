@@ -134,7 +134,7 @@ def test_prepare_steps_come_before_the_selectors_own():
         (sks.ThresholdedOLS(3), {}, "thresholded-ols learns from a target; pass y"),
         (sks.VarianceSelector(3), {"window": 0}, "window must be a whole number of at least 1, got 0"),
         (sks.VarianceSelector(3), {"points": -1}, "points must be a whole number of at least 1"),
-        (sks.SketchedRidgeSelector(3, half_life=-1), {}, "half_life must be a positive number of rows"),
+        (sks.SketchedRidgeSelector(3, half_life=-1), {}, "half_life must be a number above 0"),
     ],
 )
 def test_what_cannot_be_right_is_said_in_one_line(selector, options, named):

@@ -6,7 +6,7 @@ import pytest
 from sketchselect.errors import BadParameter
 from sketchselect.solvers import anneal
 from sketchselect.solvers.annealing import schedule
-from sketchselect.solvers.shrinking import ShrinkingBlock, follow, leading
+from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
 
 def test_schedule_is_the_formula_of_the_source():
@@ -77,8 +77,8 @@ def test_eigenvalue_is_close_enough_for_the_step_at_every_drop(seed, accuracy):
     matrix = correlations(seed)
     before = matrix.copy()
     alive = np.arange(80)
-    block = ShrinkingBlock(matrix, alive)
-    largest = leading(block, accuracy)
+    block = ShrinkingSubmatrix(matrix, alive)
+    largest = leading_eigenvalue(block, accuracy)
     rng = np.random.default_rng(seed)
     followed = 0
     for size in range(79, 4, -2):
@@ -93,9 +93,9 @@ def test_eigenvalue_is_close_enough_for_the_step_at_every_drop(seed, accuracy):
         guess = largest.vector[kept] / np.linalg.norm(largest.vector[kept])
         image = block.times(guess[None])[0]
         np.testing.assert_allclose(image, matrix[np.ix_(alive, alive)] @ guess, atol=1e-12)
-        found = follow(largest, guess, image, accuracy)
+        found = updated_eigenvalue(largest, guess, image, accuracy)
         followed += found is not None
-        largest = found or leading(block, accuracy, guess)
+        largest = found or leading_eigenvalue(block, accuracy, guess)
     # Columns with a common factor need no second product as a rule.
     assert followed >= (20 if seed % 2 and accuracy == 0.02 else 0)
     assert (matrix == before).all()
@@ -106,22 +106,22 @@ def test_another_eigenvector_may_become_the_largest():
     matrix = np.zeros((30, 30))
     matrix[:20, :20], matrix[20:, 20:] = 0.9, 0.8
     np.fill_diagonal(matrix, 1.0)
-    block = ShrinkingBlock(matrix, np.arange(30))
-    largest = leading(block, 0.02)
+    block = ShrinkingSubmatrix(matrix, np.arange(30))
+    largest = leading_eigenvalue(block, 0.02)
     assert largest.value == pytest.approx(18.1, rel=1e-3)
     kept = np.arange(18, 30)
     block.keep(kept)
     guess = largest.vector[kept] / np.linalg.norm(largest.vector[kept])
-    assert follow(largest, guess, block.times(guess[None])[0], 0.02) is None
-    assert leading(block, 0.02, guess).value == pytest.approx(8.2, rel=1e-3)
+    assert updated_eigenvalue(largest, guess, block.times(guess[None])[0], 0.02) is None
+    assert leading_eigenvalue(block, 0.02, guess).value == pytest.approx(8.2, rel=1e-3)
 
 
 def test_largest_eigenvalue_of_the_identity_and_of_opposite_columns():
     for p in (1, 2, 5):
-        assert leading(ShrinkingBlock(np.eye(p), np.arange(p)), 0.02).value == pytest.approx(1.0)
+        assert leading_eigenvalue(ShrinkingSubmatrix(np.eye(p), np.arange(p)), 0.02).value == pytest.approx(1.0)
     signs = np.array([1.0, -1.0, 1.0, -1.0])
     matrix = 0.9 * np.outer(signs, signs) + 0.1 * np.eye(4)
-    assert leading(ShrinkingBlock(matrix, np.arange(4)), 0.02).value == pytest.approx(3.7)
+    assert leading_eigenvalue(ShrinkingSubmatrix(matrix, np.arange(4)), 0.02).value == pytest.approx(3.7)
 
 
 @pytest.mark.parametrize("t", [1, 2, 3, 4])
@@ -131,7 +131,7 @@ def test_products_of_the_columns_that_are_left(t):
     for size in (80, 79, 70, 30, 3, 1):
         kept = np.sort(rng.permutation(80)[:size])
         vectors = rng.standard_normal((t, size))
-        block = ShrinkingBlock(matrix, kept)
+        block = ShrinkingSubmatrix(matrix, kept)
         np.testing.assert_allclose(block.times(vectors), vectors @ matrix[np.ix_(kept, kept)], atol=1e-12)
 
 

@@ -51,7 +51,7 @@ def test_nearly_collinear_columns_keep_their_digits(moments):
 
 @pytest.mark.parametrize(
     ("support", "words"),
-    [([0, 0], "twice"), ([9], "column 9"), ([-1], "names column"), ([0.5], "column numbers")],
+    [([0, 0], "twice"), ([9], "column 9"), ([-1], "support has column"), ([0.5], "column indices")],
 )
 def test_impossible_supports_are_named(make, support, words):
     with pytest.raises(BadParameter, match=words):

@@ -227,7 +227,7 @@ def test_failure_to_converge_is_said(make, monkeypatch):
         ({"penalty_factor": [1.0]}, "penalty_factor has shape"),
         ({"penalty_factor": -np.ones(6)}, "column 0"),
         ({"tol": 0}, "tol"),
-        ({"target": 1}, "no target 1"),
+        ({"target": 1}, "target 1 does not exist"),
     ],
 )
 def test_bad_options_are_named(make, options, words):

@@ -85,11 +85,11 @@ def test_a_column_of_zeros_stays_out(make, moments, penalty):
 @pytest.mark.parametrize(
     ("make_penalty", "words"),
     [
-        (lambda: ElasticNet(0.0), "l1_ratio must be above 0 and at most 1"),
+        (lambda: ElasticNet(0.0), "l1_ratio must be a number above 0 and at most 1"),
         (lambda: ElasticNet(1.1), "l1_ratio"),
-        (lambda: MCP(1.0), "gamma must be above 1"),
+        (lambda: MCP(1.0), "gamma must be a number above 1"),
         (lambda: MCP(float("nan")), "gamma"),
-        (lambda: SCAD(2.0), "gamma must be above 2"),
+        (lambda: SCAD(2.0), "gamma must be a number above 2"),
         (lambda: SCAD("3"), "gamma"),  # type: ignore[arg-type]
         (lambda: MCP(1.5).prox(np.ones(1), 1.0, step=1.5), "step 1.5 is too long"),
     ],

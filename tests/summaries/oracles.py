@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sparse.csr import as_csr
-from sketchselect.summaries.leverage_sample import AUTO_RIDGE
+from sketchselect.summaries.leverage.sample import AUTO_RIDGE
 
 
 def exact_moments(Z, w):

@@ -87,6 +87,18 @@ def test_every_form_of_moments_has_a_golden_file_that_loads():
             assert np.allclose(found.xy, (X - X.mean(axis=0)).T @ (y - y.mean(axis=0)) / len(X), atol=1e-12)
 
 
+@pytest.mark.parametrize("name", golden.descriptions())
+def test_a_loaded_file_is_written_again_byte_for_byte(name):
+    path = golden.path_of(name, KINDS[golden.descriptions()[name].kind].format_version)
+    assert codec.encode(sks.load(path)) == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(set(golden.descriptions()) - {"bundle", "step-statistics"}))
+def test_parameters_are_the_arguments_of_the_constructor(name):
+    description = golden.descriptions()[name]
+    assert type(description)(**description.parameters()) == description
+
+
 def test_a_file_of_the_first_version_merges_with_todays():
     old, new = sks.load(golden.path_of("moments", 1)), sks.load(golden.path_of("moments", 2))
     assert old == new

@@ -129,11 +129,11 @@ def test_a_file_goes_on_as_the_summary_would():
     [
         ({}, "either half_life"),
         ({"half_life": 3, "decay": 0.5}, "either half_life"),
-        ({"half_life": 0}, "half_life must be a positive number of rows, got 0"),
+        ({"half_life": 0}, "half_life must be a number above 0, got 0"),
         ({"half_life": -2.0}, "got -2.0"),
         ({"half_life": np.inf}, "half_life"),
         ({"half_life": "long"}, "half_life must be a number"),
-        ({"decay": 0}, "decay must be above 0 and at most 1, got 0"),
+        ({"decay": 0}, "decay must be a number above 0 and at most 1, got 0"),
         ({"decay": 1.5}, "got 1.5"),
         ({"decay": np.nan}, "decay"),
         ({"decay": True}, "decay must be a number"),

@@ -146,7 +146,7 @@ def test_what_is_refused():
             bad()
     with pytest.raises(BadParameter, match="decayed-moments"):
         Folds(DecayedMoments(half_life=3))
-    with pytest.raises(BadParameter, match="one level"):
+    with pytest.raises(BadParameter, match="parts of parts"):
         Folds(Folds(Moments()))
     with pytest.raises(BadParameter, match="description"):
         Folds("moments")

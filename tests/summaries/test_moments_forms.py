@@ -43,7 +43,7 @@ def test_pairwise_says_what_cannot_be_known():
     m = Moments(missing="pairwise").from_block(X)
     with pytest.raises(BadParameter, match="columns 0 and 1"):
         m.covariance()
-    with pytest.raises(BadParameter, match="not known"):
+    with pytest.raises(BadParameter, match="no Gram matrix"):
         m.gram()
     with pytest.raises(NotFinite, match="row 11, column 2"):
         Moments(missing="pairwise").from_block([[0.0, 0.0, 0.0], [np.nan, 0.0, np.inf]], start=10)

@@ -129,5 +129,5 @@ def test_bad_parameters(arguments, named):
         SlidingWindow(**{"description": Moments(), **arguments})
     with pytest.raises(NoData):
         SlidingWindow(Moments(), 10).summary()
-    with pytest.raises(BadParameter, match="holds 10 rows, 11"):
+    with pytest.raises(BadParameter, match="at most 10, the length of the window"):
         SlidingWindow(Moments(), 10).update(np.eye(3)).summary(11)

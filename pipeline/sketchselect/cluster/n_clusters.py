@@ -23,8 +23,8 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
-from sketchselect.summaries.base import require_positive
 
 N_SEEDS = 10
 ITERATIONS = 100

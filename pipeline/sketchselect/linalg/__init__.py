@@ -1,1 +1,1 @@
-"""Pure kernels on arrays: no state, no input or output, nothing of the package above them."""
+"""Pure functions and compiled kernels on arrays: no state, no input or output, no imports from layers above."""

@@ -1,4 +1,4 @@
-"""Canonical arrays: one memory layout, so that the same numbers give the same bits everywhere."""
+"""Canonical arrays: one memory layout for blocks, weights and targets, so that equal numbers give equal bits."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def canonical(values: ArrayLike, dtype: Any = None) -> Array:
     return np.require(values, dtype, ["C", "A"])
 
 
+def read_only(array: Array) -> Array:
+    """Return a canonical read-only view: writable arrays are another type to compiled kernels, and one is enough."""
+    view = canonical(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def as_block(values: Any) -> Array:
     """Return a block of rows as a canonical two-dimensional array in native byte order, keeping its real dtype.
 
@@ -40,7 +47,7 @@ def as_block(values: Any) -> Array:
         If it is not two-dimensional or not of real numeric type.
     """
     if isinstance(values, np.ma.MaskedArray):
-        raise BadBlock("a masked array's mask would be ignored; fill it first, with NaN where values are missing")
+        raise BadBlock("the mask of a masked array would be ignored; fill it first, with NaN where values are missing")
     array = np.asarray(values)
     if array.ndim != 2:
         raise BadBlock(f"a block must be two-dimensional (rows x columns), got {array.ndim} dimension(s)")
@@ -53,7 +60,7 @@ def as_block(values: Any) -> Array:
 
 
 def pieces(block: Array, rows: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, stop)`` of the runs of at most `rows` rows that a kernel upcasts at a time."""
+    """Yield ``(start, stop)`` of consecutive pieces of at most `rows` rows."""
     for start in range(0, block.shape[0], rows):
         yield start, min(start + rows, block.shape[0])
 
@@ -79,17 +86,29 @@ def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
 
 def require_finite(block: Array, start: int = 0) -> None:
     """Raise `NotFinite` naming row (global index, `start` is that of the first row), column and counts."""
-    found = first_nonfinite(block)
-    if found is not None:
-        row, column, n_nan, n_inf = found
-        raise NotFinite(
-            f"non-finite values: {n_nan} NaN and {n_inf} infinite, the first at row {start + row}, column {column}; "
-            'clean the data, or pass nonfinite="drop_rows" to leave such rows out'
-        )
+    first = first_nonfinite(block)
+    if first is not None:
+        raise nonfinite_error(*first, start)
+
+
+def nonfinite_error(row: int, column: int, n_nan: int, n_inf: int, start: int = 0) -> NotFinite:
+    """Return the error for a block whose first NaN or infinity is at this row (of the block) and column."""
+    return NotFinite(
+        f"non-finite values: {n_nan} NaN and {n_inf} infinite, the first at row {start + row}, column {column}; "
+        'clean the data, or pass nonfinite="drop_rows" to leave such rows out'
+    )
+
+
+def magnitude_error(row: int, column: int, name: str = "column") -> BadBlock:
+    """Return the error for values too large to be squared in float64, the largest of them at this global row."""
+    return BadBlock(
+        "values of magnitude 1e150 or more, or sums near it, cannot be squared in float64: the largest value is at "
+        f"row {row}, {name} {column}; rescale that {name} or the weights"
+    )
 
 
 def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
-    """Return row weights as float64 of length `n_rows`, all finite and not negative; None stays None (all ones)."""
+    """Return row weights as float64 of shape (n_rows,), finite and not negative; None, all weights 1, stays None."""
     if weights is None:
         return None
     array: Floats = canonical(weights, np.float64)
@@ -97,6 +116,15 @@ def as_weights(weights: ArrayLike | None, n_rows: int) -> Floats | None:
         raise BadBlock(f"sample_weight has shape {array.shape}, the block has {n_rows} rows")
     if not np.isfinite(array).all() or (array < 0).any():
         raise BadBlock("sample_weight must be finite and not negative")
+    return array
+
+
+def as_labels(labels: ArrayLike, n_rows: int) -> Array:
+    """Return the labels of the rows of a block as an array of shape (n_rows,), from that shape or (n_rows, 1)."""
+    array = np.asarray(labels)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.shape != (n_rows,):
+        raise BadBlock(f"the labels have shape {array.shape}, the block has {n_rows} rows")
     return array
 
 
@@ -113,9 +141,9 @@ def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
         raise BadBlock(f"the target has {array.shape[0]} rows, the block has {n_rows}")
     array = array[:, None] if array.ndim == 1 else array
     out: Floats = canonical(array, np.float64)
-    found = first_nonfinite(out)
-    if found is not None:
-        row, column, n_nan, n_inf = found
+    first = first_nonfinite(out)
+    if first is not None:
+        row, column, n_nan, n_inf = first
         raise NotFinite(
             f"non-finite targets: {n_nan} NaN and {n_inf} infinite, the first in row {row} of the block, target "
             f"{column}; leave rows without a target out"
@@ -123,8 +151,18 @@ def as_targets(targets: ArrayLike | None, n_rows: int) -> Floats:
     return out
 
 
+def first_row(start: int | Array) -> int:
+    """Return the global index of a block's first row; `start` is that index, or the index of every row."""
+    return int(start[0]) if isinstance(start, np.ndarray) else start
+
+
+def start_of_piece(start: int | Array, a: int, b: int) -> int | Array:
+    """Return the `start` of rows `a` to `b` of a block that begins at `start`."""
+    return start[a:b] if isinstance(start, np.ndarray) else start + a
+
+
 def global_rows(start: int | Array, n_rows: int) -> NDArray[np.uint64]:
-    """Return the global index of each row of a block; `start` is the first one's, or all of them."""
+    """Return the global index of each row of a block; `start` is that of the first row, or of every row."""
     if isinstance(start, np.ndarray):
         return start.astype(np.uint64)
     return np.arange(start, start + n_rows, dtype=np.uint64)

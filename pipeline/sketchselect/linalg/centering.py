@@ -1,7 +1,7 @@
-"""One sweep over a block: centre it, scale rows by the root of their weight, and sum up columns.
+"""Centred, weighted rows of a block and the sums of its columns, in one sweep.
 
-Reading the block twice (mean, then this sweep) is what keeps every second moment free of cancellation; a fused loop
-is used because NumPy would make four sweeps over memory of it.
+A first sweep for the mean and this one for the differences keep every second moment free of cancellation. The loop is
+fused because NumPy would sweep over memory four times.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_nonfinite, require_finite
+from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -47,7 +46,7 @@ def center_into(
 def block_mean(
     block: Array, weights: Floats | None, start: int | Array = 0, name: str = "column"
 ) -> tuple[float, Floats]:
-    """Return the total weight and the (weighted) mean of the columns of a block, screened for bad values.
+    """Return the total weight and the weighted column means of a block; refuse values that are not finite or too large.
 
     Raises
     ------
@@ -66,27 +65,27 @@ def block_mean(
         total = weights @ block
         weight = float(weights.sum())
     if not (np.abs(total) < LARGEST).all():
-        first = int(start[0]) if isinstance(start, np.ndarray) else start
-        require_finite(block, first)
-        _refuse_huge(block, first, name)
+        _refuse(block, first_row(start), name)
     mean: Floats = total / weight if weight > 0 else np.zeros(block.shape[1])
     return weight, mean
 
 
+def centered_moments(weight: float, shift: Floats, sums: Floats, squares: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ``(mean, residual, squares about the mean)`` from sums about `shift`, the rounded mean.
+
+    The rounding of the mean leaves the residual, a small sum, in the centred rows.
+    """
+    residual = sums / weight if weight > 0 else np.zeros_like(sums)
+    return shift + residual, residual, np.maximum(squares - weight * residual * residual, 0.0)
+
+
 def check_squares(squares: Floats, block: Array, start: int | Array = 0, name: str = "column") -> None:
-    """Raise the right error if the column sums of squares of a block say that it holds values we cannot square."""
+    """Raise `NotFinite` or `BadBlock` if the column sums of squares show values that float64 cannot square."""
     if not (squares < LARGEST**2).all():
-        first = int(start[0]) if isinstance(start, np.ndarray) else start
-        if first_nonfinite(block) is not None:
-            require_finite(block, first)
-        _refuse_huge(block, first, name)
+        _refuse(block, first_row(start), name)
 
 
-def _refuse_huge(block: Array, start: int, name: str) -> None:
-    magnitudes = np.abs(block.astype(np.float64))
-    row, column = divmod(int(magnitudes.argmax()), block.shape[1])
-    raise BadBlock(
-        "values of magnitude 1e150 or more, columns or weights whose sums come near it, cannot be squared in float64: "
-        f"the largest value, {magnitudes[row, column]:.3g}, is at row {start + row}, {name} {column}; rescale that "
-        f"{name} or the weights"
-    )
+def _refuse(block: Array, start: int, name: str) -> None:
+    require_finite(block, start)
+    row, column = divmod(int(np.abs(block.astype(np.float64)).argmax()), block.shape[1])
+    raise magnitude_error(start + row, column, name)

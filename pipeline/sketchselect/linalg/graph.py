@@ -1,4 +1,4 @@
-"""Graphs of nearest neighbours over a few thousand rows, and the slow functions on them."""
+"""Nearest-neighbour graphs of a few thousand rows, and their spectral embedding."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 
 _DENSE_ROWS = 500
-"""Up to so many rows all eigenvectors at once are as fast as a few one by one."""
+"""Up to this number of rows, a dense eigendecomposition is as fast as Lanczos steps for a few eigenvectors."""
 
 
 def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
-    """Return the symmetric graph that joins rows of which one is among the nearest neighbours of the other.
+    """Return the symmetric graph that joins two rows if either is among the nearest neighbours of the other.
 
     Parameters
     ----------
     rows : array or CSR array of shape (n_rows, n_features)
         At least two.
     n_neighbors : int
-        Neighbours of each row, itself not counted; at most n_rows - 1 are taken.
+        Neighbours of each row, without itself; at most n_rows - 1 are used.
     weight : "heat", "cosine" or "binary"
         ``exp(-||x - y||^2 / (2 m))`` with m the mean squared distance of neighbours; the cosine of the angle between
         the rows (0 where it is negative); or 1.
@@ -33,7 +33,7 @@ def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
     Returns
     -------
     CSR array of shape (n_rows, n_rows)
-        No row is joined to itself.
+        With an empty diagonal.
 
     Notes
     -----
@@ -73,11 +73,11 @@ def degrees(graph: Any) -> Floats:
 
 
 def spectral_embedding(graph: Any, n_components: int) -> Floats:
-    """Return the slowest functions on a graph: eigenvectors of ``L y = lambda D y`` without the constant one.
+    """Return the eigenvectors of ``L y = lambda D y`` of smallest eigenvalue, without the constant one.
 
-    They are orthogonal to the constant in the inner product of the degrees D, and ``y' D y = 1``. In a graph of several
-    connected parts the eigenvalue 0 comes several times; its eigenvectors are the indicators of the parts, largest part
-    left out, in order of their size and made orthogonal to the constant.
+    L is the Laplacian and D the diagonal matrix of the degrees; ``y' D y = 1``, and y is orthogonal to the constant in
+    this inner product. In a graph of several connected components the eigenvalue 0 is repeated; its eigenvectors are
+    the indicators of the components without the largest, by descending size, made orthogonal to the constant.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def spectral_embedding(graph: Any, n_components: int) -> Floats:
 
     Notes
     -----
-    Deterministic: Lanczos starts from hashed numbers. Cost: some products with the graph a component; one dense
+    Deterministic: Lanczos starts from hashed numbers. Cost: some products with the graph per eigenvector; one dense
     eigendecomposition, 4 n_rows^3 / 3, for up to 500 rows and where Lanczos does not converge.
     """
     n, degree = graph.shape[0], degrees(graph)
     root = np.sqrt(degree)
-    wanted = min(n_components, n - 1)
+    n_vectors = min(n_components, n - 1)
     inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
     n_parts, part = connected_components(graph, directed=False)
     mass = np.bincount(part, degree, n_parts)
@@ -105,32 +105,32 @@ def spectral_embedding(graph: Any, n_components: int) -> Floats:
     null = np.zeros((n, n_parts))
     heavy = mass[part] > 0
     null[np.flatnonzero(heavy), part[heavy]] = root[heavy] / np.sqrt(mass[part[heavy]])
-    inside = order[1:][mass[order[1:]] > 0][:wanted]
+    inside = order[1:][mass[order[1:]] > 0][:n_vectors]
     parts = null[:, inside]
     constant = root / np.sqrt(mass.sum()) if mass.sum() > 0 else root
     parts = parts - np.outer(constant, constant @ parts)
     norms = np.linalg.norm(parts, axis=0)
     parts = parts / np.where(norms > 0, norms, 1.0)
-    rest = _deflated(graph, inverse, null, wanted - parts.shape[1])
-    return np.asarray(inverse[:, None] * np.hstack([parts, rest]))
+    vectors = _deflated(graph, inverse, null, n_vectors - parts.shape[1])
+    return np.asarray(inverse[:, None] * np.hstack([parts, vectors]))
 
 
-def _deflated(graph: Any, inverse: Floats, null: Floats, wanted: int) -> Floats:
+def _deflated(graph: Any, inverse: Floats, null: Floats, n_vectors: int) -> Floats:
     """Return the top eigenvectors of ``D^-1/2 W D^-1/2`` that are orthogonal to the columns of `null`."""
     n = graph.shape[0]
-    wanted = min(wanted, n - null.shape[1])
-    if wanted <= 0:
+    n_vectors = min(n_vectors, n - null.shape[1])
+    if n_vectors <= 0:
         return np.zeros((n, 0))
     scaled = sparse.csr_array(sparse.diags_array(inverse) @ graph @ sparse.diags_array(inverse))
-    if n > _DENSE_ROWS and wanted < n // 4:
-        # Shifted to the bottom of the spectrum, [-1, 1], what is deflated does not come up again.
+    if n > _DENSE_ROWS and n_vectors < n // 4:
+        # Shifted to the bottom of the spectrum, [-1, 1], the deflated vectors are not among the largest.
         operator = LinearOperator((n, n), matvec=lambda x: scaled @ x - 2.0 * (null @ (null.T @ x)), dtype=np.float64)
         start = uniforms(derive_seed(0, "spectral embedding"), np.arange(n, dtype=np.uint64)) - 0.5
         try:
-            values, vectors = eigsh(operator, k=wanted, which="LA", v0=start, ncv=min(n, max(4 * wanted, 40)))
+            values, vectors = eigsh(operator, k=n_vectors, which="LA", v0=start, ncv=min(n, max(4 * n_vectors, 40)))
             return np.asarray(vectors[:, np.argsort(-values, kind="stable")])
         except ArpackNoConvergence:
             pass
     dense = scaled.toarray() - 2.0 * (null @ null.T)
-    _, vectors = eigh(dense, subset_by_index=[n - wanted, n - 1])
+    _, vectors = eigh(dense, subset_by_index=[n - n_vectors, n - 1])
     return np.asarray(vectors[:, ::-1])

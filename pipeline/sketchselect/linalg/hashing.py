@@ -15,7 +15,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the splitmix64 finaliser of each number: a bijection of 64-bit words that behaves like a random one."""
+    """Return the splitmix64 finaliser of each number, a pseudo-random bijection of 64-bit words."""
     z = (x + np.uint64(1)) * _GAMMA
     z ^= z >> np.uint64(30)
     z *= _MIX_1

@@ -1,11 +1,11 @@
-"""Euclidean norms of rows, each from its own row alone: NumPy's buffered sums depend on the rows before."""
+"""Euclidean norms of rows, the same bits in any block: NumPy's buffered sums depend on the rows before."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import Array, Floats, canonical
+from sketchselect.linalg.arrays import Array, Floats, read_only
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -19,9 +19,7 @@ def _sums(rows, out):  # type: ignore[no-untyped-def]
 
 
 def row_norms(rows: Array) -> Floats:
-    """Return the norm of every row, in float64; a row's bits depend on that row only."""
+    """Return the norm of every row in float64; its bits depend on that row alone."""
     out = np.empty(rows.shape[0])
-    view = canonical(rows).view()
-    view.flags.writeable = False
-    _sums(view, out)
+    _sums(read_only(rows), out)
     return np.sqrt(out)

@@ -1,7 +1,8 @@
-"""One BLAS thread for the process while tasks run: with several, BLAS gives other bits and fights the task threads."""
+"""The limit of one BLAS thread while tasks run: several threads give other bits and compete with the task threads."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,14 @@ from typing import Any
 _lock = threading.Lock()
 _holders = 0
 _before: list[int] = []
-_mine = threading.local()
+_of_thread = threading.local()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limit every BLAS library of this process to one thread while any caller is inside.
 
-    Re-entrant and safe in threads: the first to enter sets the limit, the last to leave restores what was there.
+    Re-entrant and safe in threads: the first caller to enter sets the limit, the last to leave restores the old one.
 
     Examples
     --------
@@ -33,20 +34,21 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def blas_builds() -> tuple[str, ...]:
-    """Return ``name version kernel`` of each BLAS library loaded: what, beside the input, decides a product's bits."""
-    shared, own = _libraries()
-    found = {f"{lib.internal_api} {lib.version} {getattr(lib, 'architecture', '')}".strip() for lib in (*shared, *own)}
-    return tuple(sorted(found))
+    """Return ``name version kernel`` of each loaded BLAS library: they and the input decide the bits of a product."""
+    libraries = itertools.chain(*_libraries())
+    return tuple(
+        sorted({f"{lib.internal_api} {lib.version} {getattr(lib, 'architecture', '')}".strip() for lib in libraries})
+    )
 
 
 def _enter() -> None:
     global _holders, _before
-    shared, own = _libraries()
-    depth = getattr(_mine, "depth", 0)
+    shared, per_thread = _libraries()
+    depth = getattr(_of_thread, "depth", 0)
     if depth == 0:
-        _mine.before = [lib.num_threads for lib in own]
-        _set(own, [1] * len(own))
-    _mine.depth = depth + 1
+        _of_thread.before = [lib.num_threads for lib in per_thread]
+        _set(per_thread, [1] * len(per_thread))
+    _of_thread.depth = depth + 1
     with _lock:
         if _holders == 0:
             _before = [lib.num_threads for lib in shared]
@@ -56,32 +58,32 @@ def _enter() -> None:
 
 def _leave() -> None:
     global _holders
-    shared, own = _libraries()
+    shared, per_thread = _libraries()
     with _lock:
         _holders -= 1
         if _holders == 0:
             _set(shared, _before)
-    _mine.depth -= 1
-    if _mine.depth == 0:
-        _set(own, _mine.before)
+    _of_thread.depth -= 1
+    if _of_thread.depth == 0:
+        _set(per_thread, _of_thread.before)
 
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """Return the BLAS libraries whose limit is the process's, and those (on OpenMP) whose limit is a thread's own."""
-    # NumPy and SciPy may each bring their own BLAS; both must be loaded before the controller looks, once, because
-    # looking costs milliseconds.
+    """Return the BLAS libraries that have one limit for the process, and those (on OpenMP) with one for each thread."""
+    # NumPy and SciPy may each bring a BLAS; both must be loaded before the controller lists them, once, because that
+    # takes milliseconds.
     import numpy.linalg  # noqa: F401
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     blas = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
-    own = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
-    return [lib for lib in blas if lib not in own], own
+    per_thread = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
+    return [lib for lib in blas if lib not in per_thread], per_thread
 
 
 def _set(libraries: list[Any], counts: list[int]) -> None:
     for lib, count in zip(libraries, counts, strict=True):
-        # Since 3.7 threadpoolctl lets only the thread that was first change OpenBLAS and ignores the others. Whichever
-        # of our threads comes first, its limit has to hold.
+        # Since 3.7 threadpoolctl lets only the first thread change OpenBLAS and ignores the others, but the limit has
+        # to hold whichever of our threads comes first.
         getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)

@@ -20,12 +20,12 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, as_engine, summarize_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.selectors.parameters import inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
-from sketchselect.summaries.base import require_positive
 
 
 class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]

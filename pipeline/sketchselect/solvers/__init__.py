@@ -1,4 +1,4 @@
-"""Sparse linear regression from second moments alone: paths of penalised models, thresholding, annealing."""
+"""Sparse linear regression from second moments: paths of penalised models, thresholding, annealing, ridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speaks for a model: information criteria, and the exact error on rows that it has not seen."""
+"""Criteria of model choice: information criteria, and the exact validation error from moments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number
 
 
 def aic(n: float, rss: float, k: float) -> float:
@@ -14,7 +15,7 @@ def aic(n: float, rss: float, k: float) -> float:
     Parameters
     ----------
     n : float
-        Rows, the effective number where they have weights.
+        Number of rows; the effective number for weighted rows.
     rss : float
         Mean squared residual, positive.
     k : float
@@ -22,7 +23,7 @@ def aic(n: float, rss: float, k: float) -> float:
 
     Notes
     -----
-    Source: Akaike 1974, without constants that all models of the same data share.
+    Source: Akaike 1974, without constants common to all models of the same data.
     """
     return n * _log(rss) + 2.0 * k
 
@@ -33,14 +34,14 @@ def bic(n: float, rss: float, k: float) -> float:
 
 
 def ebic(n: float, rss: float, k: float, p: int, gamma: float = 0.5) -> float:
-    """Return the extended BIC, ``n log(rss) + k log(n) + 2 gamma log C(p, k)``: for many columns.
+    """Return the extended BIC for many columns, ``n log(rss) + k log(n) + 2 gamma log C(p, k)``.
 
     Parameters
     ----------
     n, rss, k
         As in `aic`.
     p : int
-        Columns there were to choose from.
+        Number of candidate columns.
     gamma : float
         Between 0 (`bic`) and 1.
 
@@ -53,10 +54,8 @@ def ebic(n: float, rss: float, k: float, p: int, gamma: float = 0.5) -> float:
     >>> ebic(100, 1.0, 0, 50) == bic(100, 1.0, 0) == 0.0
     True
     """
-    if not 0 <= gamma <= 1:
-        raise BadParameter(f"gamma must be between 0 and 1, got {gamma}")
-    if not 0 <= k <= p:
-        raise BadParameter(f"k must be between 0 and the {p} columns, got {k}")
+    require_number("gamma", gamma, least=0, most=1)
+    require_number("k", k, least=0, most=p)
     from scipy.special import gammaln
 
     choices = gammaln(p + 1.0) - gammaln(k + 1.0) - gammaln(p - k + 1.0)
@@ -72,7 +71,7 @@ def validation_error(
     mean: Floats,
     y_mean: Floats,
 ) -> Floats:
-    """Return the mean squared error of a linear model on held-out rows, from their moments: one per target.
+    """Return the mean squared error of a linear model on validation rows, from their moments: one per target.
 
     Exact: ``mean (y - x'b - b0)^2 = (yy - 2 b'xy + b'C b) + (y_mean - mean'b - b0)^2``.
 
@@ -83,19 +82,19 @@ def validation_error(
     intercept : float or array of shape (q,)
         Intercepts.
     covariance : array of shape (k, k)
-        Population covariance C of the held-out rows' columns.
+        Population covariance C of the columns on the validation rows.
     xy : array of shape (k, q)
         Their covariances with the targets.
     yy : array of shape (q, q)
-        Covariance of the held-out targets.
+        Covariance of the targets.
     mean : array of shape (k,)
-        Means of the held-out columns.
+        Means of the columns.
     y_mean : array of shape (q,)
-        Means of the held-out targets.
+        Means of the targets.
 
     Notes
     -----
-    Cost: k^2 q. Rounding: of the size of eps times yy, so the error of a perfect fit is not exactly zero.
+    Cost: k^2 q. Rounding is about eps times yy, so the error of a perfect fit is not exactly zero.
     """
     variance = yy.diagonal() + ((covariance @ coef - 2.0 * xy) * coef).sum(axis=0)
     bias = y_mean - mean @ coef - intercept
@@ -105,5 +104,5 @@ def validation_error(
 
 def _log(rss: float) -> float:
     if not rss > 0:
-        raise BadParameter("the mean squared residual must be positive: a perfect fit has no criterion")
+        raise BadParameter("the criterion of a perfect fit, with mean squared residual 0, is undefined")
     return float(np.log(rss))

@@ -1,4 +1,4 @@
-"""Compiled loops of coordinate descent; `working_set` says what they are for. Pieces are those of `Penalty.pieces`."""
+"""Compiled loops of coordinate descent, for `working_set`; pieces are those of `Penalty.pieces`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def residual_covariances(gram: Floats, xy: Floats, columns: Array, values: Float
     if q == 1:
         flat = out[:, 0]
         i = 0
-        # Four rows at a time: each entry of the result is then read and written once for four products.
+        # Four rows at a time, so that each entry of the result is read and written once for four products.
         while i + 4 <= columns.shape[0]:
             r0, r1, r2, r3 = gram[columns[i]], gram[columns[i + 1]], gram[columns[i + 2]], gram[columns[i + 3]]
             v0, v1, v2, v3 = values[i, 0], values[i + 1, 0], values[i + 2, 0], values[i + 3, 0]
@@ -119,7 +119,7 @@ def sweep(
 def sweep_groups(
     gram: Floats, residual: Floats, coef: Floats, pieces: Floats, tol: float, max_sweeps: int
 ) -> tuple[int, bool]:
-    """Minimise over the coefficients of one column after the other, as `sweep` does; arrays of shape (w, q)."""
+    """Minimise over the coefficients of one column after the other, like `sweep`; arrays of shape (w, q)."""
     q = coef.shape[1]
     z = np.empty(q)
     for n in range(max_sweeps):
@@ -150,7 +150,7 @@ def sweep_groups(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def pattern(coef: Floats, pieces: Floats, out: Array) -> None:
-    """Set the signed number of the piece (from 1) that each coefficient lies on, 0 for zero."""
+    """Set the signed number of the piece of each coefficient, from 1; 0 for zero."""
     for i in range(coef.shape[0]):
         value = coef[i]
         k = 0 if value == 0.0 else _piece(abs(value), pieces[i]) + 1
@@ -159,7 +159,7 @@ def pattern(coef: Floats, pieces: Floats, out: Array) -> None:
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def objective(coef: Floats, residual: Floats, xy: Floats, pieces: Floats) -> float:
-    """Return ``b'S b / 2 - s'b + P(b)`` for one target, with the residual covariances s - S b at hand."""
+    """Return ``b'S b / 2 - s'b + P(b)`` for one target, from the residual covariances s - S b."""
     total = 0.0
     for i in range(coef.shape[0]):
         value = coef[i]

@@ -1,4 +1,4 @@
-"""The lasso path from a design of few rows: the Gram matrix is never made, so there may be very many columns."""
+"""The lasso path from a design of few rows and many columns, without its Gram matrix."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.solvers.homotopy.kernels import append_row, solve_two
 from sketchselect.solvers.homotopy.state import DEPENDENT, HomotopyState
 
 
 class Design:
-    """Columns for `lasso_coefficients`: a dense or sparse matrix, centred or not, divided by its largest column norm.
+    """Design matrix for `lasso_coefficients`: dense or sparse, centred or not, divided by its largest column norm.
 
     Parameters
     ----------
     rows : array or CSR array of shape (n_rows, n_features)
-        Sparse rows are never made dense: centring is done in the products.
+        Sparse rows are not made dense, but centred in the products.
     center : bool
         Whether the columns are centred.
     """
@@ -56,17 +56,17 @@ class Design:
 
 
 def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats:
-    """Return the lasso solution with `n_nonzero` columns: that of the smallest penalty before one more enters.
+    """Return the lasso solution with `n_nonzero` columns, at the smallest alpha before another column enters.
 
-    The minimiser of ``(1/2) ||target - D b||^2 + alpha ||b||_1``, followed from the largest alpha down. There are fewer
-    columns where the design has no more that are independent to rounding (1e-11 of the largest squared norm).
+    The minimiser of ``(1/2) ||target - D b||^2 + alpha ||b||_1``, followed from the largest alpha down. It has fewer
+    columns if the design has fewer that are independent to rounding (1e-11 of the largest squared norm).
 
     Parameters
     ----------
     design : Design
         D.
     target : array of shape (n_rows,)
-        Of zero mean where the design is centred.
+        Of zero mean if the design is centred.
     n_nonzero : int
         At least 1.
 
@@ -76,21 +76,20 @@ def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats
 
     Notes
     -----
-    Cost: a breakpoint takes one product with the design, 4 n_rows n_features (or 4 entries stored), and 2 k^2.
+    Cost: per breakpoint one product with the design, 4 n_rows n_features flops (or 4 per stored entry), and 2 k^2.
     Memory: k columns. Source: Efron, Hastie, Johnstone and Tibshirani 2004; see `homotopy_path`.
     """
-    if isinstance(n_nonzero, bool) or not isinstance(n_nonzero, (int, np.integer)) or n_nonzero < 1:
-        raise BadParameter(f"n_nonzero must be a whole number of at least 1, got {n_nonzero!r:.40}")
+    n_nonzero = require_positive("n_nonzero", n_nonzero)
     out, unit = np.zeros(design.shape[1]), float(np.linalg.norm(target))
     if unit == 0.0 or design.scale == 0.0:
         return out
     state = _FactoredState(design, target / unit)
     columns, values = np.zeros(0, dtype=np.int64), np.zeros(0)
-    for _ in range(20 * min(int(n_nonzero), *design.shape) + 100):
-        found, at = state.solution()
-        if found.size > n_nonzero:
+    for _ in range(20 * min(n_nonzero, *design.shape) + 100):
+        new_columns, new_values = state.solution()
+        if new_columns.size > n_nonzero:
             break
-        columns, values = found, at
+        columns, values = new_columns, new_values
         if state.alpha <= 0.0:
             break
         state.enter()
@@ -102,34 +101,34 @@ def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats
 
 
 class _FactoredState(HomotopyState):
-    """The homotopy's state with columns in place of the Gram matrix."""
+    """State of the homotopy with columns instead of the Gram matrix."""
 
     def __init__(self, design: Design, target: Floats) -> None:
         self._design = design
-        self._held: list[Floats] = []
+        self._active_columns: list[Floats] = []
         xy = np.ascontiguousarray(design.products(target[:, None])[:, 0])
         super().__init__(np.zeros((0, 0)), xy, np.ones(xy.size, dtype=bool), 0.0)
 
     def _append(self, j: int, sign: float) -> bool:
         k, column = self.size, self._design.column(j)
         self._make_room(k)
-        inner = np.array([held @ column for held in self._held]) if k else np.zeros(0)
+        inner = np.array([active @ column for active in self._active_columns]) if k else np.zeros(0)
         if not append_row(self._factor, k, inner, float(column @ column), DEPENDENT):
             return False
-        self._held.append(column)
+        self._active_columns.append(column)
         self._take_in(j, sign)
         return True
 
     def _remove(self, i: int) -> None:
-        del self._held[i]
+        del self._active_columns[i]
         super()._remove(i)
 
     def _solve(self) -> None:
         columns = np.array(self._inside, dtype=np.int64)
         self._pair = np.vstack([self._xy[columns], np.array(self._signs)])
         solve_two(self._factor, columns.size, self._pair)
-        if not self._held:
+        if not self._active_columns:
             self._offset, self._slope = self._xy.copy(), np.zeros(self._xy.size)
             return
-        moved = self._design.products(np.array(self._held).T @ self._pair.T)
+        moved = self._design.products(np.array(self._active_columns).T @ self._pair.T)
         self._offset, self._slope = self._xy - moved[:, 0], np.ascontiguousarray(moved[:, 1])

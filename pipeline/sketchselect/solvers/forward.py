@@ -1,4 +1,4 @@
-"""Forward selection: the column that explains most of what is left, one after the other."""
+"""Forward selection: columns added one at a time, each the one that lowers the residual most."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sketchselect.solvers.linear import least_squares
 from sketchselect.solvers.problem import Problem
 from sketchselect.solvers.ranking import Fit, check_count
 
-# Of a column's unit variance, what has to be left after regressing it on the columns before it.
+# Least variance of a column (of 1) after regression on the columns before it.
 _DEPENDENT = 1e-10
 _TIE = 1e-10
 
 
 def forward_selection(problem: Problem, n_select: int) -> Fit:
-    """Return the columns chosen greedily: each lowers the mean squared residual of the refit the most.
+    """Return columns selected greedily, each the one that lowers the mean squared residual of the refit most.
 
-    The score of a selected column is the part of the targets' variance it explained when it entered, summed over
-    targets; of columns that explain the same the lowest index enters. Columns that depend linearly on those before
+    The score of a selected column is the share of the targets' variance that it explained when it entered, summed over
+    targets; of columns that explain equal shares the lowest index enters. Columns that depend linearly on those before
     them enter last, with score zero.
 
     Parameters
@@ -60,12 +60,12 @@ def forward_selection(problem: Problem, n_select: int) -> Fit:
         left = left - row * row
         free[j] = False
         factor[step] = row
-    support = _filled(np.array(chosen, dtype=np.int64), n_select, problem)
+    support = _completed(np.array(chosen, dtype=np.int64), n_select, problem)
     return Fit(support, scores, least_squares(problem, support))
 
 
-def _filled(chosen: NDArray[np.int64], n_select: int, problem: Problem) -> NDArray[np.int64]:
-    """Return the chosen columns and, where they are too few, the lowest others, those that vary first."""
+def _completed(chosen: NDArray[np.int64], n_select: int, problem: Problem) -> NDArray[np.int64]:
+    """Return the chosen columns, completed by the lowest others, those that vary first."""
     others = np.setdiff1d(np.arange(problem.n_features), chosen)
     others = others[np.argsort(~problem.active[others], kind="stable")]
     return np.sort(np.concatenate([chosen, others[: n_select - chosen.size]])).astype(np.int64)

@@ -10,8 +10,8 @@ def duality_gap(
 ) -> float:
     """Return an upper bound of ``f(b) + P(b)`` minus its minimum, divided by the targets' variance.
 
-    The quadratic part of the penalty counts as further rows of the data; the residual, shortened until it is feasible,
-    is the dual point.
+    The quadratic part of the penalty is treated as further rows of the data; the dual point is the residual, scaled
+    until it is feasible.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def duality_gap(
     level_sum : float
         ``sum_j l1_j ||b_j||``.
     norms : array of shape (p,)
-        ``||s_j - S_j b - l2_j b_j||`` of the columns that may enter, anything not above `level` for the others.
+        ``||s_j - S_j b - l2_j b_j||`` of the columns that may enter, at most `level` for the others.
     level : array of shape (p,)
-        l1_j; columns where it is zero have no bound.
+        l1_j; columns with 0 are not bounded.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Newton's method on the columns in use, for penalties on the norms of several targets' coefficients."""
+"""Newton's method on the active columns, for penalties on norms of the coefficients of several targets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LARGEST = 2000
 
 
 def newton_groups(gram: Floats, xy: Floats, coef: Floats, residual: Floats, pieces: Floats) -> None:
-    """Move `coef` (and `residual`) towards the stationary point on the rows in use, as long as that comes nearer.
+    """Move `coef` (and `residual`) towards the stationary point on the non-zero rows while the violation decreases.
 
-    Collinear columns make coordinate descent slow; these steps do not mind. The columns at zero stay there. Nothing is
-    done for systems of more than 2,000 unknowns.
+    Unlike coordinate descent, these steps are not slowed by collinear columns. Columns at zero stay there. Systems of
+    more than 2,000 unknowns are left unchanged.
     """
     used = np.flatnonzero((coef != 0).any(axis=1))
     k, q = used.size, coef.shape[1]
@@ -31,7 +31,7 @@ def newton_groups(gram: Floats, xy: Floats, coef: Floats, residual: Floats, piec
         at = (size[:, None] > parts[:, :, 0]).sum(axis=1)
         slope, level = parts[np.arange(k), at, 1], parts[np.arange(k), at, 2]
         around = (level + slope * size) / size
-        # Across the direction of a row the penalty pulls by its derivative over the norm, along it by its curvature.
+        # The Hessian of the penalty: its curvature along the direction of a row, derivative over norm across it.
         curve = around[:, None, None] * np.eye(q) + (slope - around)[:, None, None] * unit[:, :, None] * unit[:, None]
         hessian = np.einsum("ij,ab->iajb", block, np.eye(q))
         hessian[np.arange(k), :, np.arange(k), :] += curve

@@ -1,4 +1,4 @@
-"""Least squares from moments: unregularised on a support, ridge, and thresholding of the full solution."""
+"""Least squares from moments: unregularised on a support, ridge, and thresholded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_number
 from sketchselect.solvers.problem import Problem
-from sketchselect.solvers.ranking import Fit, check_count, row_norms, strongest
+from sketchselect.solvers.ranking import Fit, check_count, scaled_row_norms, strongest
 
 _EPS = float(np.finfo(np.float64).eps)
 _JITTER = 1e-8
@@ -23,20 +24,20 @@ _SMALL = 1000
 def least_squares(problem: Problem, support: ArrayLike) -> Floats:
     """Return the unregularised coefficients on a support, of shape (p, q): standardised columns, zero elsewhere.
 
-    Where the support's correlations are singular to rounding (duplicated columns, fewer rows than columns) the
-    solution is the one of least norm.
+    If the correlations of the support are singular to rounding (duplicated columns, fewer rows than columns), the
+    solution of least norm.
 
     Parameters
     ----------
     problem : Problem
         The moments.
     support : array of int
-        Columns to use; constant ones get zero.
+        Columns of the model; the coefficients of constant columns are zero.
 
     Raises
     ------
     BadParameter
-        If the support names a column that is not there, or one twice.
+        If the support has a column that does not exist, or a column twice.
 
     Notes
     -----
@@ -70,7 +71,7 @@ def ridge(problem: Problem, penalty: float) -> Floats:
     Cost: one Cholesky factorisation, p^3 / 3; p^2 numbers.
     """
     if not (np.isfinite(penalty) and penalty > 0):
-        raise BadParameter(f"a ridge penalty must be a positive number, got {penalty}; least_squares takes none")
+        raise BadParameter(f"the ridge penalty must be a number above 0, got {penalty}; use least_squares without one")
     coef, _ = _shifted_solve(problem, float(penalty))
     return coef
 
@@ -78,9 +79,9 @@ def ridge(problem: Problem, penalty: float) -> Floats:
 def threshold(problem: Problem, n_select: int, *, jitter: float | None = None) -> Fit:
     """Return the columns of largest coefficients in the full least-squares solution, and the refit on them.
 
-    The ranking solution has a tiny ridge so that it exists also with fewer rows than columns or with equal columns;
-    the refit has none. With several targets the score is the norm of a column's coefficients. Of columns that equal
-    each other up to sign and unit, the lowest has the score of all, the others zero.
+    The full solution has a tiny ridge, so that it exists with fewer rows than columns and with equal columns; the refit
+    has none. With several targets the score is the norm of the coefficients of a column. Of columns that are equal up
+    to sign and unit, the lowest has the score of all, the others zero.
 
     Parameters
     ----------
@@ -89,8 +90,7 @@ def threshold(problem: Problem, n_select: int, *, jitter: float | None = None) -
     n_select : int
         Number of columns.
     jitter : float, optional
-        Ridge for the ranking; default 1e-8. It is raised (by factors of 100) if the matrix is not positive definite
-        with it.
+        Ridge of the full solution; default 1e-8, raised by factors of 100 until the matrix is positive definite.
 
     Raises
     ------
@@ -103,25 +103,24 @@ def threshold(problem: Problem, n_select: int, *, jitter: float | None = None) -
     Algorithm 1 (on standardised columns, as Proposition 2 assumes).
     """
     n_select = check_count(problem, n_select)
-    if jitter is not None and not (np.isfinite(jitter) and jitter >= 0):
-        raise BadParameter(f"jitter must be a number not below zero, got {jitter}")
-    coef, pivots = _shifted_solve(problem, _JITTER if jitter is None else float(jitter))
+    shift = _JITTER if jitter is None else require_number("jitter", jitter, least=0)
+    coef, pivots = _shifted_solve(problem, shift)
     fold_copies(problem.correlation, coef, pivots)
-    scores = row_norms(coef)
+    scores = scaled_row_norms(coef)
     support = strongest(scores, n_select, problem.active)
     return Fit(support, scores, least_squares(problem, support))
 
 
 def blas_threads(size: int) -> AbstractContextManager[None]:
-    """Return a context with as many BLAS threads as pay: for a small matrix they wait for each other longer."""
+    """Return a context with one BLAS thread for a small matrix, for which more threads are slower."""
     return one_blas_thread() if size <= _SMALL else nullcontext()
 
 
 def fold_copies(correlation: Floats, coef: Floats, pivots: Floats, columns: NDArray[np.int64] | None = None) -> None:
-    """Give the coefficients of equal columns to the lowest of them, in place; the fitted values stay the same.
+    """Add the coefficients of equal columns to the lowest of them, in place; the fitted values stay the same.
 
-    Only columns whose Cholesky pivot shows that they depend on earlier ones are looked at. Coefficients and pivots are
-    those of `columns`, or of all.
+    Only columns whose Cholesky pivot shows that they depend on earlier ones are compared. Coefficients and pivots are
+    those of `columns`, by default of all columns.
     """
     for j in np.flatnonzero(pivots <= _SUSPECT):
         row = correlation[j, :j] if columns is None else correlation[columns[j], columns[:j]]
@@ -137,11 +136,12 @@ def _columns(problem: Problem, support: ArrayLike) -> NDArray[np.int64]:
     if columns.size == 0:
         return np.zeros(0, dtype=np.int64)
     if columns.ndim != 1 or columns.dtype.kind not in "iu":
-        raise BadParameter(f"a support is a list of column numbers, got an array of {columns.dtype}")
-    if columns.min() < 0 or columns.max() >= problem.n_features:
-        raise BadParameter(f"the support names column {columns.max()}, there are {problem.n_features} columns")
+        raise BadParameter(f"a support is a list of column indices, got an array of {columns.dtype}")
+    unknown = columns[(columns < 0) | (columns >= problem.n_features)]
+    if unknown.size:
+        raise BadParameter(f"the support has column {unknown[0]}, there are {problem.n_features} columns")
     if np.unique(columns).size != columns.size:
-        raise BadParameter("the support names a column twice")
+        raise BadParameter("the support has a column twice")
     out: NDArray[np.int64] = columns[problem.active[columns]].astype(np.int64)
     return out
 
@@ -159,9 +159,9 @@ def _solve(matrix: Floats, right: Floats) -> Floats:
             out: Floats = dpotrs(factor, right, lower=1)[0]
             return out
     values, vectors = np.linalg.eigh(matrix)
-    kept = values > k * _EPS * max(float(values[-1]), 1.0)
-    v = vectors[:, kept]
-    least: Floats = v @ ((v.T @ right) / values[kept][:, None])
+    nonzero = values > k * _EPS * max(float(values[-1]), 1.0)
+    v = vectors[:, nonzero]
+    least: Floats = v @ ((v.T @ right) / values[nonzero][:, None])
     return least
 
 
@@ -173,15 +173,15 @@ def shifted_solve(
     Parameters
     ----------
     correlation : array of shape (p, p)
-        S, of which the block on the columns is used.
+        S.
     columns : array of int, shape (m,)
         Ascending, none constant.
     right : array of shape (m, q)
         s, on the columns.
     shift : float
-        Not below zero.
+        At least 0.
     memory : array of m^2 numbers or more, optional
-        Taken for the factor.
+        Memory for the factor.
 
     Returns
     -------
@@ -193,11 +193,11 @@ def shifted_solve(
     Raises
     ------
     BadParameter
-        If that is not possible with a shift of 1.
+        If that fails with a shift of 1.
     """
     from scipy.linalg.lapack import dpotrf, dpotrs
 
-    from sketchselect.solvers.shrinking import gather
+    from sketchselect.solvers.submatrix import gather
 
     m = columns.size
     matrix = (np.empty(m * m) if memory is None else memory[: m * m]).reshape(m, m)
@@ -209,17 +209,17 @@ def shifted_solve(
             else:
                 gather(correlation, columns, matrix)
             matrix[np.diag_indices(m)] += tried
-            # The transposed view is what LAPACK can overwrite, so the copy above is the only one.
+            # LAPACK overwrites the transposed view, so the copy above is the only one.
             factor, info = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
             if info == 0:
                 coef = np.array(dpotrs(factor, right, lower=1)[0], order="C")
                 return coef, factor.diagonal() ** 2
             tried = max(tried * 100.0, _JITTER)
-    raise BadParameter("the correlation matrix is far from positive semi-definite; repair it with nearest_psd first")
+    raise BadParameter("the correlation matrix is far from positive semi-definite; use nearest_psd first")
 
 
 def _shifted_solve(problem: Problem, shift: float) -> tuple[Floats, Floats]:
-    """Solve for the columns that are not constant; return b and the squared pivots, 0 and 1 for the others."""
+    """Return b and the squared pivots of the columns that are not constant, 0 and 1 for constant columns."""
     columns = np.flatnonzero(problem.active)
     coef, pivots = np.zeros(problem.xy.shape), np.ones(problem.n_features)
     if columns.size:

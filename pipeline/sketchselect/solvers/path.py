@@ -1,4 +1,4 @@
-"""A path of sparse models: what every path solver returns."""
+"""A path of sparse models, the result of path solvers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Path:
     indices : array of int, shape (nnz,)
         Columns with a non-zero coefficient, ascending within a model.
     data : array of shape (nnz,) or (nnz, q)
-        Their coefficients for standardised columns, in units of the target; with q targets that share a support a
-        row for each column.
+        Their coefficients for standardised columns, in units of the target; with q targets of one support a row for
+        each column.
     n_features : int
         Number of columns, p.
     rss : array of shape (m,)
         Mean squared residual, summed over targets.
     optimality : array of shape (m,)
-        How far from optimal, free of units: the duality gap divided by the targets' variance if the penalty is convex,
-        otherwise the largest violation of the stationarity conditions, divided by the targets' spread.
+        Relative distance from the optimum: for a convex penalty the duality gap divided by the variance of the targets,
+        otherwise the largest violation of the stationarity conditions divided by the standard deviation of the targets.
     n_iter : array of int, shape (m,)
         Sweeps over the working set; for the homotopy, breakpoints so far.
     """
@@ -52,7 +52,7 @@ class Path:
 
     @property
     def n_nonzero(self) -> Ints:
-        """Columns in use by each model, shape (m,)."""
+        """Number of non-zero columns of each model, shape (m,)."""
         return np.diff(self.indptr)
 
     def support(self, i: int) -> Ints:
@@ -69,7 +69,7 @@ class Path:
 
 
 class PathBuilder:
-    """Collects models one by one."""
+    """A path under construction, model by model."""
 
     def __init__(self, n_features: int) -> None:
         self._n_features = n_features

@@ -1,4 +1,4 @@
-"""Paths of penalised models: lasso, elastic net, MCP, SCAD, on one target or on all that share a support."""
+"""Paths of penalised models: lasso, elastic net, MCP, SCAD, for one target or for several with one support."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.solvers.gap import duality_gap
 from sketchselect.solvers.path import Path, PathBuilder
 from sketchselect.solvers.penalties import Penalty
@@ -35,8 +36,8 @@ def solve_path(
 ) -> Path:
     """Return the minimisers of ``f(b) + sum_j P(b_j; alpha f_j)`` for descending alphas, each started from the last.
 
-    Every model satisfies its stationarity conditions to `tol` (or to rounding, where that is more): the global minimum
-    for a convex penalty, whose duality gap is then below `tol` too; a local minimum along each coefficient for others.
+    Every model satisfies its stationarity conditions to the larger of `tol` and rounding: for a convex penalty it is
+    the global minimum, with a duality gap below `tol`; for others a local minimum along each coefficient.
 
     Parameters
     ----------
@@ -45,21 +46,21 @@ def solve_path(
     penalty : Penalty
         One of `PENALTIES`.
     alphas : array, optional
-        Strengths, as scikit-learn scales them; sorted descending. By default `n_alphas` of them, equally spaced in
-        logarithm from the smallest one that leaves no column to `alpha_ratio` times it.
+        Strengths, as scikit-learn scales them. By default `n_alphas` of them, equally spaced in logarithm from the
+        smallest one without columns to `alpha_ratio` times it.
     n_alphas : int
         Number of strengths.
     alpha_ratio : float, optional
-        Default 1e-3, and 0.05 with no more rows than columns.
+        Default 1e-3, or 0.05 if there are at most as many rows as columns.
     max_features : int, optional
         Stop before the first model with more columns.
     penalty_factor : array of shape (p,), optional
-        Factors f_j of alpha, at least 0: 0 for columns that are not penalised, infinity for columns to leave out;
+        Factors f_j of alpha, at least 0: 0 for columns without penalty, infinity for columns to leave out;
         ``1 / |b_j|`` of a first fit is the adaptive lasso (`adaptive_factors`).
     tol : float
-        Largest violation of a stationarity condition, in units of the target's spread.
+        Largest violation of a stationarity condition, in units of the standard deviation of the target.
     target : int or None
-        Which target; None for all of them with one support (a penalty on the norms of the columns' coefficients).
+        Index of the target; None for all targets with one support (a penalty on the norms of the coefficients).
 
     Raises
     ------
@@ -90,23 +91,22 @@ def solve_path(
 
     columns = _targets(problem, target)
     factors = _factors(problem, penalty_factor)
-    if not tol > 0:
-        raise BadParameter(f"tol must be positive, got {tol}")
-    if max_features is not None and max_features < 1:
-        raise BadParameter(f"max_features must be at least 1, got {max_features}")
+    tol = require_number("tol", tol, above=0)
+    if max_features is not None:
+        require_positive("max_features", max_features)
     yy = problem.yy[np.ix_(columns, columns)]
-    # In units of the targets' spread no square leaves float64 and one tolerance fits all.
+    # In units of the standard deviation of the targets no square leaves float64, and one tolerance fits all.
     unit = float(np.sqrt(yy.diagonal().max())) or 1.0
     xy, total = problem.xy[:, columns] / unit, float(np.trace(yy / unit / unit))
     allowed = problem.active & np.isfinite(factors)
     weights = np.where(allowed, factors, 0.0)
-    # The matrices are small, and BLAS threads that wait for each other take longer than they save.
+    # The matrices are small, and several BLAS threads are slower.
     with one_blas_thread():
         state = WorkingSet(problem.correlation, xy, allowed)
         strengths = (
             _grid(problem, penalty, state, weights, n_alphas, alpha_ratio, tol) * unit
             if alphas is None
-            else _given(alphas)
+            else _checked_alphas(alphas)
         )
         out = PathBuilder(problem.n_features)
         unfinished = []
@@ -128,12 +128,12 @@ def solve_path(
     if unfinished:
         warnings.warn(
             f"{len(unfinished)} of {strengths.size} models did not reach tol = {tol:g} (largest violation "
-            f"{max(unfinished):.1e}); use a larger alpha_ratio or a ridge part",
+            f"{max(unfinished):.1e}); use a larger alpha_ratio or a ridge penalty",
             RuntimeWarning,
             stacklevel=2,
         )
     if out.empty:
-        raise BadParameter(f"the largest alpha already has more than max_features = {max_features} columns")
+        raise BadParameter(f"the model of the largest alpha has more than max_features = {max_features} columns")
     return out.build()
 
 
@@ -143,8 +143,8 @@ def adaptive_factors(coef: ArrayLike, power: float = 1.0) -> Floats:
     Parameters
     ----------
     coef : array of shape (p,) or (p, q)
-        Coefficients of a first fit, for standardised columns (`ridge`, `least_squares`); rows count by their norm.
-        A zero gets an infinite factor: the column is left out.
+        Coefficients of a first fit, for standardised columns (`ridge`, `least_squares`), or their
+        norms for several targets. The factor of a zero is infinite: the column is left out.
     power : float
         Positive.
 
@@ -152,17 +152,17 @@ def adaptive_factors(coef: ArrayLike, power: float = 1.0) -> Floats:
     -----
     Source: Zou 2006.
     """
-    from sketchselect.solvers.ranking import row_norms
+    from sketchselect.solvers.ranking import scaled_row_norms
 
     b = np.asarray(coef, dtype=np.float64)
-    size = row_norms(b[:, None] if b.ndim == 1 else b)
+    size = scaled_row_norms(b[:, None] if b.ndim == 1 else b)
     largest = size.max(initial=0.0)
     if largest == 0.0:
-        raise BadParameter("all coefficients of the first fit are zero; they give no adaptive penalty")
+        raise BadParameter("all coefficients of the first fit are zero, so the adaptive penalty is undefined")
     with np.errstate(divide="ignore", over="ignore"):
         out = (size / largest) ** -power
-    kept = np.isfinite(out)
-    out[kept] /= out[kept].mean()
+    finite = np.isfinite(out)
+    out[finite] /= out[finite].mean()
     factors: Floats = out
     return factors
 
@@ -171,30 +171,30 @@ def _targets(problem: Problem, target: int | None) -> NDArray[np.int64]:
     if target is None:
         return np.arange(problem.n_targets)
     if not 0 <= target < problem.n_targets:
-        raise BadParameter(f"there is no target {target}: there are {problem.n_targets}, counted from 0")
+        raise BadParameter(f"target {target} does not exist: there are {problem.n_targets}, counted from 0")
     return np.array([target])
 
 
-def _factors(problem: Problem, given: ArrayLike | None) -> Floats:
-    if given is None:
+def _factors(problem: Problem, penalty_factor: ArrayLike | None) -> Floats:
+    if penalty_factor is None:
         return np.ones(problem.n_features)
-    factors = np.asarray(given, dtype=np.float64)
+    factors = np.asarray(penalty_factor, dtype=np.float64)
     if factors.shape != (problem.n_features,):
         raise BadParameter(f"penalty_factor has shape {factors.shape}, there are {problem.n_features} columns")
     if not (factors >= 0).all():
-        raise BadParameter(f"penalty_factor must not be negative or NaN, see column {int((~(factors >= 0)).argmax())}")
+        raise BadParameter(f"penalty_factor of column {int((~(factors >= 0)).argmax())} must be at least 0")
     return factors
 
 
-def _given(alphas: ArrayLike) -> Floats:
+def _checked_alphas(alphas: ArrayLike) -> Floats:
     strengths = np.sort(np.asarray(alphas, dtype=np.float64).ravel())[::-1]
     if strengths.size == 0 or not np.isfinite(strengths).all() or strengths[-1] < 0:
-        raise BadParameter("alphas must be one or more finite numbers, none below zero")
+        raise BadParameter("alphas must be one or more finite numbers of at least 0")
     return strengths
 
 
 def _pieces(penalty: Penalty, alphas: Floats, unit: float) -> Floats:
-    """Return the pieces of every column's penalty for a target in this unit: slopes have no unit, the rest has."""
+    """Return the pieces of the penalty of every column for a target in this unit, which slopes do not depend on."""
     pieces = penalty.pieces(alphas)
     pieces[..., 0] /= unit
     pieces[..., 2] /= unit
@@ -210,15 +210,13 @@ def _grid(
     ratio: float | None,
     tol: float,
 ) -> Floats:
-    """Return alphas in units of the targets' spread."""
-    if isinstance(n_alphas, bool) or not isinstance(n_alphas, (int, np.integer)) or n_alphas < 1:
-        raise BadParameter(f"n_alphas must be a positive integer, got {n_alphas!r}")
-    last = (1e-3 if problem.n > problem.n_features else 5e-2) if ratio is None else float(ratio)
-    if not 0 < last < 1:
-        raise BadParameter(f"alpha_ratio must be between 0 and 1, got {ratio}")
+    """Return alphas in units of the standard deviation of the targets."""
+    require_positive("n_alphas", n_alphas)
+    default = 1e-3 if problem.n > problem.n_features else 5e-2
+    last = default if ratio is None else require_number("alpha_ratio", ratio, above=0, below=1)
     penalized = weights > 0
     if (state.allowed & ~penalized).any():
-        # Columns without a penalty come first: alpha is then measured by what they leave over.
+        # Columns without a penalty are fitted first: alpha is relative to the residual that they leave.
         blocked = np.zeros((weights.size, 1, 3))
         blocked[:, 0, 0] = np.inf
         blocked[penalized, 0, 2] = np.inf
@@ -228,7 +226,7 @@ def _grid(
     needed = np.divide(norms, level * weights, out=np.zeros_like(norms), where=penalized & state.allowed)
     largest = float(needed.max(initial=0.0))
     if largest <= tol:
-        # Nothing to explain: one model, whose strength has no meaning.
+        # Nothing to explain: one model, of arbitrary strength.
         return np.ones(1)
     out: Floats = largest * np.geomspace(1.0, last, n_alphas)
     return out
@@ -236,7 +234,7 @@ def _grid(
 
 @dataclass(frozen=True)
 class _Model:
-    """One solution, in units of the targets' spread."""
+    """One solution, in units of the standard deviation of the targets."""
 
     columns: NDArray[np.int64]
     rss: float
@@ -246,10 +244,10 @@ class _Model:
 
 
 def _next_model(state: WorkingSet, pieces: Floats, total: float, tol: float) -> _Model:
-    """Solve for these pieces from where the state is; a convex penalty until the gap is below `tol` too."""
+    """Solve for these pieces from the current state; for a convex penalty until the gap is below `tol` too."""
     convex = bool((pieces[..., 1] >= 0).all())
     n_sweeps, gap = 0, np.inf
-    # Many small violations add up in the gap, so it may ask for a second round.
+    # Many small violations add up in the gap, which may need a second round.
     for precision in (tol, 0.01 * tol) if convex else (tol,):
         violation, made = state.solve(pieces, precision)
         n_sweeps += made
@@ -262,7 +260,7 @@ def _next_model(state: WorkingSet, pieces: Floats, total: float, tol: float) -> 
 
 
 def _rss(state: WorkingSet, used: NDArray[np.int64], total: float) -> float:
-    # yy - 2 b's + b'S b, with the residual covariances s - S b at hand.
+    # yy - 2 b's + b'S b, from the residual covariances s - S b.
     b, residual = state.coef[used], state.residual[used]
     return max(total - float((b * (state.xy[used] + residual)).sum()), 0.0)
 

@@ -1,4 +1,4 @@
-"""The standardised least-squares problem that every solver takes: no rows, only second moments."""
+"""The standardised least-squares problem in terms of second moments, the input of every solver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TILE = 1024
 
 @dataclass(frozen=True)
 class Problem:
-    """Least squares of centred targets on standardised columns, given by its second moments.
+    """Least squares of centred targets on standardised columns, as second moments.
 
     The objective of all solvers is ``f(b) = (1/2) b'S b - s'b + yy/2`` (plus a penalty), which equals
     ``(1/2n) ||y - X b||^2`` for centred targets and centred columns of unit variance: Proposition 1 of the source.
@@ -25,19 +25,19 @@ class Problem:
     Parameters
     ----------
     correlation : array of shape (p, p)
-        S: symmetric, unit diagonal; rows and columns of constant columns are zero.
+        S: symmetric, with unit diagonal; zero in the rows and columns of constant columns.
     xy : array of shape (p, q)
         s: covariances of the standardised columns with the targets, in units of the targets.
     yy : array of shape (q, q)
         Covariance of the targets.
     n : float
-        Number of rows; the effective one where rows have weights.
+        Number of rows; the effective number for weighted rows.
     mean, scale : array of shape (p,)
         Mean and population standard deviation of the columns; the scale of a constant column is 0.
     y_mean : array of shape (q,)
         Means of the targets.
     active : array of bool, shape (p,)
-        False for constant columns: they take the coefficient zero.
+        False for constant columns, whose coefficients are zero.
 
     Notes
     -----
@@ -64,7 +64,7 @@ class Problem:
         return int(self.xy.shape[1])
 
     def original_units(self, coef: Floats) -> tuple[Floats, Floats]:
-        """Return coefficients and intercept for the columns as they are in the data.
+        """Return coefficients and intercept for the columns in their original units.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Problem:
         coef : array of shape (p,) or (p, q)
             Coefficients of the standardised columns.
         target : int
-            Which target `coef` of shape (p,) is for.
+            Target of `coef` of shape (p,).
 
         Notes
         -----
@@ -117,10 +117,9 @@ def standardize(
     n: float,
     reuse_memory: bool = False,
 ) -> Problem:
-    """Return the problem whose columns have unit variance.
+    """Return the problem with columns scaled to unit variance.
 
-    A column (or target) is constant when its standard deviation is no more than the rounding of its mean,
-    ``8 eps |mean|``.
+    A column (or target) is constant if its standard deviation is at most the rounding of its mean, ``8 eps |mean|``.
 
     Parameters
     ----------
@@ -135,9 +134,9 @@ def standardize(
     y_mean : float or array of shape (q,)
         Means of the targets.
     n : float
-        Number of rows, the effective one where they have weights.
+        Number of rows; the effective number for weighted rows.
     reuse_memory : bool
-        Let the correlations take the memory of `covariance`: saves 8 p^2 bytes.
+        Overwrite `covariance` with the correlations, which saves 8 p^2 bytes.
 
     Raises
     ------
@@ -150,7 +149,7 @@ def standardize(
 
     Notes
     -----
-    Cost: some sweeps over the p x p matrix. Bytes: 8 p^2, none with `reuse_memory`.
+    Cost: some sweeps over the p x p matrix. Bytes: 8 p^2, 0 with `reuse_memory`.
 
     Examples
     --------
@@ -196,11 +195,11 @@ def _check(
         ("y_mean", y_center, (q,)),
     ):
         if array.shape != shape:
-            raise BadParameter(f"{name} has shape {array.shape}, xy of {p} columns and {q} targets asks for {shape}")
+            raise BadParameter(f"{name} has shape {array.shape}; xy of {p} columns and {q} targets needs {shape}")
     if not (np.isfinite(n) and n > 0):
         raise BadParameter(f"n must be a positive number of rows, got {n}")
     for name, array in (("covariance", s), ("xy", targets), ("yy", within), ("mean", center), ("y_mean", y_center)):
-        # A sum is finite only if every entry is, short of overflow; the full look is for that case alone.
+        # A sum is finite only if every entry is, short of overflow; only otherwise are all entries checked.
         with np.errstate(all="ignore"):
             if np.isfinite(array.sum(axis=0)).all():
                 continue
@@ -211,11 +210,11 @@ def _check(
 
 
 def _scales(variances: Floats, means: Floats, what: str) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return standard deviations (0 for constants) and which are not constant."""
+    """Return standard deviations (0 for constants) and the mask of those that are not constant."""
     if (variances < 0).any():
-        raise BadParameter(f"the variance of {what} {int((variances < 0).argmax())} is negative; this is no covariance")
+        raise BadParameter(f"the variance of {what} {int((variances < 0).argmax())} is negative; pass a covariance")
     sd = np.sqrt(variances)
-    # Merging leaves a scatter of the size of the mean's rounding behind.
+    # After merging, constant columns have a scatter of the size of the rounding of the mean.
     active = (sd > 8.0 * _EPS * np.abs(means)) & (variances > 1e-304)
     return np.where(active, sd, 0.0), active
 

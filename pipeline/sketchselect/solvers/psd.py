@@ -1,4 +1,4 @@
-"""Repair of covariances that no data can have: pairwise-complete ones, rounded ones."""
+"""The nearest positive semi-definite matrix to a pairwise or rounded covariance."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sketchselect.linalg.arrays import Floats
 
 
 def nearest_psd(covariance: Floats) -> Floats:
-    """Return a positive semi-definite matrix with the same diagonal.
+    """Return a nearby positive semi-definite matrix with the same diagonal.
 
-    Negative eigenvalues of the correlation matrix are set to zero and its diagonal is made one again, so the result
-    does not depend on the units of the columns. A matrix that is positive semi-definite to rounding comes back as
-    it is.
+    Negative eigenvalues of the correlation matrix are set to zero and its diagonal is rescaled to one, so the result
+    does not depend on the units of the columns. A matrix that is positive semi-definite to rounding is returned
+    unchanged.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ def nearest_psd(covariance: Floats) -> Floats:
     values, vectors = np.linalg.eigh((correlation + correlation.T) * 0.5)
     if values.size == 0 or values[0] >= -values.size * np.finfo(np.float64).eps * max(values[-1], 1.0):
         return covariance
-    kept = values > 0
-    root = vectors[:, kept] * np.sqrt(values[kept])
+    positive = values > 0
+    root = vectors[:, positive] * np.sqrt(values[positive])
     length = np.sqrt((root * root).sum(axis=1))
     root *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
     out: Floats = (root @ root.T) * scale[:, None] * scale

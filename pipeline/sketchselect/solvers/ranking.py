@@ -1,4 +1,4 @@
-"""From scores to a selection, with one rule for ties."""
+"""Selection of the columns of largest score, with one rule for ties."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.solvers.problem import Problem
 
 _TIE = 1e-8
@@ -23,7 +24,7 @@ class Fit:
     support : array of int, shape (k,)
         Selected columns, ascending.
     scores : array of shape (p,)
-        What they were selected by; not negative.
+        Scores of all columns, not negative.
     coef : array of shape (p, q)
         Unregularised coefficients of the standardised columns; zero outside the support.
     """
@@ -33,8 +34,8 @@ class Fit:
     coef: Floats
 
 
-def row_norms(coef: Floats) -> Floats:
-    """Return the Euclidean norm of every row, safe for magnitudes whose squares leave float64."""
+def scaled_row_norms(coef: Floats) -> Floats:
+    """Return the Euclidean norm of every row, scaled so that no square leaves float64."""
     largest = np.abs(coef).max(initial=0.0)
     if largest == 0.0:
         return np.zeros(coef.shape[0])
@@ -44,19 +45,17 @@ def row_norms(coef: Floats) -> Floats:
 
 
 def check_count(problem: Problem, n_select: int) -> int:
-    """Return `n_select` if it is a possible number of columns; raise `BadParameter` otherwise."""
-    if isinstance(n_select, bool) or not isinstance(n_select, (int, np.integer)):
-        raise BadParameter(f"the number of columns to select must be an integer, got {n_select!r}")
-    if not 1 <= n_select <= problem.n_features:
+    """Return `n_select` as an int, or raise `BadParameter` if the problem has fewer columns."""
+    if require_positive("n_select", n_select) > problem.n_features:
         raise BadParameter(f"cannot select {n_select} columns of {problem.n_features}")
     return int(n_select)
 
 
 def strongest(scores: Floats, n_select: int, active: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Return the indices of the `n_select` largest scores, ascending; of equal scores the lowest index wins.
+    """Return the indices of the `n_select` largest scores, ascending; ties go to the lowest index.
 
-    Scores are equal when a chain of differences of at most 1e-8 of the largest score connects them, so that equal
-    columns are not told apart by rounding. Columns that are not active come last.
+    Scores tie if a chain of differences of at most 1e-8 of the largest score connects them, so that rounding does not
+    separate equal columns. Columns that are not active come last.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One penalised problem, solved on a growing working set of columns, from wherever the last one ended."""
+"""Working-set coordinate descent for penalised problems, warm-started from the last solution."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _EQUAL = 1e-11
 
 
 class WorkingSet:
-    """Coordinate descent on the columns that matter, with their block of the Gram matrix kept contiguous.
+    """Coordinate descent on a working set of columns, with their block of the Gram matrix contiguous in memory.
 
-    The state is the solution of the last problem; the next one, with other `pieces`, starts from it. Columns enter by
-    the violation of their optimality condition, and stay. For one target the sweeps find the pieces of the penalty that
-    the coefficients lie on, and one linear system then gives the stationary point on these pieces to rounding.
-    Of columns that equal each other up to sign and unit only the lowest enters, unless a ridge part makes them share.
+    The state is the solution of the last problem, from which the next one, with other `pieces`, starts. Columns enter
+    by the violation of their optimality condition, and stay. For one target the sweeps find the piece of the penalty of
+    each coefficient; one linear system then gives the stationary point on these pieces to rounding. Of columns that are
+    equal up to sign and unit only the lowest enters, unless a ridge penalty distributes their coefficients.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class WorkingSet:
 
     @property
     def rounding(self) -> float:
-        """What rounding leaves of the residual covariances: no smaller violation can be asked for."""
+        """Rounding error of the residual covariances, the smallest violation that can be reached."""
         return 16.0 * _EPS * (1.0 + float(np.abs(self.coef).sum()))
 
     def solve(self, pieces: Floats, tol: float) -> tuple[float, int]:
@@ -61,7 +61,7 @@ class WorkingSet:
         Returns
         -------
         violation : float
-            Largest distance to the subdifferential; above `tol` only if rounding or the number of rounds ended it.
+            Largest distance to the subdifferential; above `tol` only because of rounding or the number of rounds.
         n_sweeps : int
             Sweeps over the working set.
         """
@@ -81,7 +81,7 @@ class WorkingSet:
         return float(violations(self.residual, self.coef, pieces, self.allowed, self._distance))
 
     def _grow(self, pieces: Floats, tol: float) -> None:
-        """Add the columns of largest violation: as many as are in use, at least ten."""
+        """Add the columns of largest violation: as many as are non-zero, at least ten."""
         outside = np.where(self._inside, 0.0, self._distance)
         n_used = int(np.count_nonzero((self.coef[self._columns] != 0).any(axis=1)))
         if self._columns.size > 2 * n_used + 100:
@@ -96,7 +96,7 @@ class WorkingSet:
         self._extend(new)
 
     def _without_copies(self, new: Ints, levels: Floats) -> Ints:
-        """Return these columns, each that equals a lower one (no more penalised) replaced by it and barred for good."""
+        """Return these columns; a copy of a lower column of no larger penalty is replaced by it and barred for good."""
         alike = (np.abs(self._gram[new]) >= 1.0 - _EQUAL) & self.allowed
         first = alike.argmax(axis=1)
         for at in np.flatnonzero(first < new):
@@ -106,7 +106,7 @@ class WorkingSet:
                 float(np.abs(self._gram[i] - sign * self._gram[j]).max()),
                 float(np.abs(self.xy[i] - sign * self.xy[j]).max()),
             )
-            # A stationary point without the copy is one with it too: their residual covariances are the same.
+            # A stationary point without the copy is stationary with it too: their residual covariances are equal.
             if apart <= _EQUAL and levels[i] <= levels[j] * (1.0 + 1e-6):
                 self.allowed[j] = False
                 new[at] = i
@@ -114,7 +114,7 @@ class WorkingSet:
         return new[~self._inside[new]]
 
     def _reset(self) -> None:
-        """Forget the columns that are not in use."""
+        """Remove the columns at zero."""
         used = np.sort(self._columns[(self.coef[self._columns] != 0).any(axis=1)])
         self._columns = np.zeros(0, dtype=np.int64)
         self._inside[:] = False
@@ -164,9 +164,9 @@ class WorkingSet:
 
 
 def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where: Ints, tol: float) -> bool:
-    """Move to the stationary point on the pieces that the coefficients lie on, if it lies on them as well.
+    """Move to the stationary point on the current pieces of the coefficients, if it is on these pieces too.
 
-    If it does not, go towards it as far as the objective falls, with zero for coefficients that would change sign.
+    Otherwise move towards it as far as the objective decreases, with zero for coefficients that would change sign.
     Return whether the result is optimal on the working set.
     """
     used = np.flatnonzero(where)
@@ -190,7 +190,7 @@ def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where:
             allowed = np.ones(b.size, dtype=bool)
             return bool(violations(r[:, None], b[:, None], pieces, allowed, distance) <= tol)
     else:
-        # Concave on these pieces: a penalty that is linear with the slopes of this point lies above, and touches it.
+        # Concave on these pieces: the linear penalty with the slopes of this point is above it and touches it.
         solution = _solved(block, np.zeros_like(slope), xy[used] - sign * (level + slope * np.abs(b[used])))
     if solution is not None:
         _approach(gram, xy, b, r, pieces, used, solution)
@@ -198,7 +198,7 @@ def _jump(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, where:
 
 
 def _solved(block: Floats, slope: Floats, right: Floats) -> Floats | None:
-    """Solve with the slopes added to the diagonal; None if that is not positive definite."""
+    """Solve with the slopes added to the diagonal; None if the matrix is not positive definite."""
     from scipy.linalg.lapack import dposv
 
     matrix = block.copy()
@@ -208,7 +208,7 @@ def _solved(block: Floats, slope: Floats, right: Floats) -> Floats | None:
 
 
 def _approach(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, used: Ints, solution: Floats) -> None:
-    """Move towards a solution on the columns in use, by the longest of a few steps that lowers the objective."""
+    """Move towards a solution on the non-zero columns, by the longest of a few steps that lowers the objective."""
     old = b[used]
     best = objective(b, r, xy, pieces)
     for step in (1.0, 0.5, 0.25, 0.1, 0.02):

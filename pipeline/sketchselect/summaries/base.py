@@ -1,26 +1,28 @@
-"""The contract of a summary: an identity, `from_block`, and an associative `merge`.
+"""Base class of summaries: an identity, `from_block`, and an associative `merge`.
 
-A `Summary` is an immutable value. Without a record it is a *description* (parameters only, knows no data); with one it
-is the summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`,
-`_combine`); everything public (checks, canonical layout, purity, files) is derived from them here, once.
+A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record it is the
+summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`, `_combine`);
+everything public (checks, canonical layout, purity, files) is derived from them here.
 """
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
-from sketchselect.errors import BadParameter, Incompatible, NoData
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
+from sketchselect.errors import Incompatible, NoData
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, start_of_piece
 from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.sparse.split import stays_sparse
+from sketchselect.summaries.records import canonical_record, frozen_record, record_arrays, same_value
 
 SPARSE_LIMIT = 0.05
 """Share of stored entries above which dense kernels are faster than those for sparse rows."""
@@ -30,14 +32,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Context:
-    """What a summary was made of, beyond numbers: two summaries merge only if these agree.
+    """Prepare steps and column names of the rows of a summary; two summaries merge only if they agree.
 
     Parameters
     ----------
     prepare : tuple of str
-        The prepare steps its rows went through.
+        The prepare steps applied to the rows.
     feature_names : tuple of str or None
-        Names of the columns, where known.
+        Names of the columns, if known.
     """
 
     prepare: tuple[str, ...] = ()
@@ -47,24 +49,24 @@ class Context:
 class Summary(ABC, Generic[R]):
     """Base class of all summaries.
 
-    Laws (`sketchselect.testing.SummaryLaws` checks them): ``empty(d)`` is the identity on both sides; ``merge`` is
-    associative, exactly or within the summary's stated guarantee, for any tree; inputs are never changed.
+    Laws (tested by `sketchselect.testing.laws.SummaryLaws`): ``empty(d)`` is the identity on both sides; ``merge`` is
+    associative for any tree, exactly or within the guarantee of the summary; inputs are never changed.
     """
 
     kind: ClassVar[str]
-    """Name in files; never reused for something else."""
+    """Name in files; never reused for another kind."""
     format_version: ClassVar[int] = 1
     """Raised when the meaning of the record changes; part of every checkpoint's fingerprint."""
     record_type: ClassVar[type]
+    decays: ClassVar[bool] = False
+    """Whether rows lose weight with age; then their global indices are times."""
+    of_columns: ClassVar[bool] = False
+    """Whether the rows that jobs pass to this kind are the columns of the data."""
 
     _record: R | None = None
     context: Context = Context()
 
-    # --- what a new summary implements -------------------------------------------------------------------------
-
-    @abstractmethod
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments (numbers, strings, None or arrays)."""
+    # --- for a new kind to implement ---------------------------------------------------------------------------
 
     @abstractmethod
     def _empty(self, n_features: int, n_targets: int) -> R:
@@ -72,53 +74,61 @@ class Summary(ABC, Generic[R]):
 
     @abstractmethod
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> R:
-        """Return the record of a block of at least one row (canonical, any real dtype; CSR where accepted)."""
+        """Return the record of a block of at least one row (canonical, any real dtype; CSR if `accepts_sparse`)."""
 
     @abstractmethod
     def _combine(self, left: R, right: R) -> R:
-        """Return the record of the rows of both; neither is empty, neither may be changed."""
+        """Return the record of the rows of both; neither is empty, and neither may be changed."""
 
     @abstractmethod
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return an upper bound of the bytes of one summary of `n_features` columns."""
+        """Return an upper bound of the bytes of a summary of `n_features` columns."""
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return an upper bound of the extra bytes that `from_block` and `merge` need beside block and states."""
+        """Return an upper bound of the bytes that `from_block` and `merge` need beside block and states."""
         return self.projected_nbytes(n_features, n_targets)
 
     @property
     def accepts_sparse(self) -> bool:
-        """Whether `_summarise` takes CSR blocks (below `sparse_limit`); all others get them made dense."""
+        """Whether `_summarise` takes CSR blocks of a density up to `sparse_limit`; otherwise they are made dense."""
         return False
 
     @property
     def sparse_limit(self) -> float:
-        """Density above which a CSR block is made dense, some rows at a time, where CSR is accepted."""
+        """Density above which a CSR block is made dense, some rows at a time."""
         return SPARSE_LIMIT
 
     @property
     def accepts_missing(self) -> bool:
-        """Whether NaN in the rows are taken as missing values; all others are refused them."""
+        """Whether NaN is a missing value; otherwise it is refused."""
         return False
 
     def _next_start(self) -> int:
-        """Return the global index of the row that follows these, where `update` is not told."""
+        """Return the global index of the row that follows these, the default `start` of `update`."""
         return self.n_rows
 
     def _targets(self, y: Any, n_rows: int) -> Any:
         """Return `y` in the form `_summarise` takes; summaries that use no target ignore it."""
         return None
 
+    def details(self) -> Iterator[str]:
+        """Yield the lines that `sketchselect inspect` prints about this kind, beside its size."""
+        return iter(())
+
     # --- derived -----------------------------------------------------------------------------------------------
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the constructor's arguments (numbers, strings, None or arrays), stored under their own names."""
+        return {name: getattr(self, name) for name in _arguments(type(self))}
 
     @property
     def has_data(self) -> bool:
-        """Whether this is a summary of rows (possibly none) and not only a description."""
+        """Whether this is a summary of rows (possibly none), and not a description."""
         return self._record is not None
 
     @property
     def record(self) -> R:
-        """The raw state; read-only."""
+        """The state; read-only."""
         if self._record is None:
             raise NoData(f"this {self.kind} summary has seen no data yet; use from_block, or sketchselect.summarize")
         return self._record
@@ -134,18 +144,23 @@ class Summary(ABC, Generic[R]):
         return int(cast(Any, self.record).n_rows)
 
     @property
+    def weight(self) -> Any:
+        """Total weight of the rows; their number for kinds that do not sum weights."""
+        return float(self.n_rows)
+
+    @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the columns, or None."""
         return self.context.feature_names
 
     @property
     def prepare(self) -> tuple[str, ...]:
-        """Prepare steps the rows went through before they were summarised."""
+        """Prepare steps applied to the rows before they were summarised."""
         return self.context.prepare
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays held."""
+        """Bytes of the arrays of the record."""
         return sum(a.nbytes for a in record_arrays(self.record).values())
 
     def describe(self) -> Self:
@@ -169,18 +184,18 @@ class Summary(ABC, Generic[R]):
         Parameters
         ----------
         X : array, data frame or SciPy sparse matrix of shape (n_rows, n_features)
-            Finite real numbers below 1e150 in magnitude. A data frame's column names are kept.
+            Finite real numbers below 1e150 in magnitude. The column names of a data frame become `feature_names`.
         y : array of shape (n_rows,) or (n_rows, n_targets), optional
-            Targets; used by the summaries that keep them, ignored by the others.
+            Targets, for the kinds that use them.
         start : int or array of int
-            Global index of the first row (or of every row), so that what is keyed by row does not depend on blocks.
+            Global index of the first row, or of every row; draws and weights by row then do not depend on blocks.
         sample_weight : array of shape (n_rows,), optional
-            Row weights; one each by default.
+            Row weights; 1 by default.
 
         Raises
         ------
         BadBlock, NotFinite
-            For a block of another shape or type, or with NaN or infinity.
+            For a block that is not a two-dimensional array of real numbers, or has NaN or infinity.
         """
         block = as_csr(X) if issparse(X) else as_block(X)
         targets = self._targets(y, block.shape[0])
@@ -195,7 +210,7 @@ class Summary(ABC, Generic[R]):
         return self._with(self._summarise(block, targets, start, weights), context)
 
     def _summarise_sparse(self, block: csr_array, targets: Any, start: int | Array, weights: Floats | None) -> R:
-        """Return the record of a CSR block; how it is made depends on the block alone, so bits do too."""
+        """Return the record of a CSR block; the choice of kernels, and so the bits, depend on the block alone."""
         if not self.accepts_sparse:
             return self._summarise(densify(block), targets, start, weights)
         if stays_sparse(block, weights, self.sparse_limit):
@@ -203,12 +218,10 @@ class Summary(ABC, Generic[R]):
         record: R | None = None
         for a, b in row_pieces(block):
             rows = densify(take_rows(block, a, b))
-            here = start[a:b] if isinstance(start, np.ndarray) else start + a
-            piece = self._summarise(
-                rows, None if targets is None else targets[a:b], here, None if weights is None else weights[a:b]
-            )
+            part_y, part_w = (None if values is None else values[a:b] for values in (targets, weights))
+            piece = self._summarise(rows, part_y, start_of_piece(start, a, b), part_w)
             record = piece if record is None else self._combine(canonical_record(record), canonical_record(piece))
-        assert record is not None  # a block of no rows never comes here
+        assert record is not None  # `from_block` handles blocks without rows
         return record
 
     def merge(self, other: Self) -> Self:
@@ -239,27 +252,32 @@ class Summary(ABC, Generic[R]):
         sample_weight: ArrayLike | None = None,
         prepare: Sequence[str] = (),
     ) -> Self:
-        """Return the summary of the rows seen so far and of a block of further ones: ``merge`` with its `from_block`.
+        """Return the summary of the rows so far and of a further block: ``merge`` with the `from_block` of it.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `from_block`.
         start : int or array of int, optional
-            As in `from_block`; the end of the rows seen so far by default.
+            As in `from_block`; by default the block follows the rows so far.
         prepare : sequence of str
-            The prepare steps that the rows of X have been through already.
+            The prepare steps already applied to X.
 
         Raises
         ------
         Incompatible
-            If the rows seen so far were prepared otherwise, or have columns of other names.
+            If the prepare steps or the column names differ from those of the rows so far.
         """
         if not self.has_data:
             return self.from_block(X, y, start=0 if start is None else start, sample_weight=sample_weight)
-        start = self._next_start() if start is None else start
+        context = Context(tuple(prepare), column_names(X))
+        return self._appended(X, y, self._next_start() if start is None else start, sample_weight, context)
+
+    def _appended(
+        self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
+    ) -> Self:
         block = self.from_block(X, y, start=start, sample_weight=sample_weight)
-        return self.merge(block.with_context(prepare=tuple(prepare), feature_names=column_names(X)))
+        return self.merge(block._with(block._record, context))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""
@@ -268,7 +286,7 @@ class Summary(ABC, Generic[R]):
         )
 
     def require_mergeable(self, other: Any) -> None:
-        """Raise `Incompatible`, naming both values, unless `other` may be merged with `self`."""
+        """Raise `Incompatible`, naming both values, unless `other` can be merged with `self`."""
         if not isinstance(other, Summary):
             raise Incompatible(f"cannot merge a {self.kind} summary with {type(other).__name__}")
         if self.kind != other.kind:
@@ -301,11 +319,8 @@ class Summary(ABC, Generic[R]):
 
     def _with(self, record: R | None, context: Context) -> Self:
         new = object.__new__(type(self))
-        for name, value in self.__dict__.items():
-            if name in self.parameters():
-                object.__setattr__(new, name, value)
-        object.__setattr__(new, "_record", _frozen(record))
-        object.__setattr__(new, "context", context)
+        new.__dict__.update(self.parameters(), context=context)
+        new._record = None if record is None else frozen_record(record)
         return new
 
     def __eq__(self, other: object) -> bool:
@@ -323,62 +338,17 @@ class Summary(ABC, Generic[R]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        usual = inspect.signature(type(self)).parameters
-        given = {k: v for k, v in self.parameters().items() if k not in usual or not same_value(v, usual[k].default)}
-        args = ", ".join(f"{k}={_shown(v)}" for k, v in given.items())
+        defaults = {name: p.default for name, p in _arguments(type(self)).items()}
+        arguments = {k: v for k, v in self.parameters().items() if k not in defaults or not same_value(v, defaults[k])}
+        args = ", ".join(f"{k}={_shown(v)}" for k, v in arguments.items())
         data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
         return f"<{type(self).__name__}({args}){data}>"
 
 
-def same_value(a: Any, b: Any) -> bool:
-    """Return whether two parameter values are the same to the bit (arrays: shape, type and bytes)."""
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
-            return False
-        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-    return bool(a == b)
-
-
-def record_arrays(record: Any) -> dict[str, Array]:
-    """Return every field of a record (a frozen dataclass) as arrays, scalars as zero-dimensional ones."""
-    if not is_dataclass(record):
-        raise TypeError(f"a record is a dataclass, got {type(record).__name__}")
-    out: dict[str, Array] = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if isinstance(value, Mapping):
-            for name, member in value.items():
-                out.update({f"{name}/{k}": a for k, a in record_arrays(member.record).items()})
-        elif value is not None:
-            out[field.name] = np.asarray(value)
-    return out
-
-
-def canonical_record(record: R) -> R:
-    """Return the record with every array in canonical layout; unchanged arrays are shared, not copied."""
-    changes = {
-        f.name: canonical(value)
-        for f in fields(cast(Any, record))
-        if isinstance(value := getattr(record, f.name), np.ndarray)
-    }
-    return cast(R, replace(cast(Any, record), **changes)) if changes else record
-
-
-def _frozen(record: R | None) -> R | None:
-    """Return the record with its arrays read-only: summaries share them, and answers hand them out."""
-    if record is not None:
-        for field in fields(cast(Any, record)):
-            value = getattr(record, field.name)
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-    return record
-
-
-def require_positive(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`, or raise `BadParameter`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise BadParameter(f"{name} must be a whole number of at least {least}, got {value!r:.40}")
-    return int(value)
+@cache
+def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
+    """Return the constructor's arguments by name."""
+    return inspect.signature(cls).parameters
 
 
 def _shown(value: Any) -> str:

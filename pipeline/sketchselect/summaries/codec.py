@@ -1,4 +1,4 @@
-"""The `.sks` file: one summary, open, versioned, checksummed, never executable.
+"""The `.sks` file format: one summary, open, versioned, checksummed, never executable.
 
 Layout, all integers little-endian::
 
@@ -11,17 +11,18 @@ Layout, all integers little-endian::
     arrays        raw little-endian values, C order, each starting on a multiple of 64
     trailer       32 bytes: BLAKE2b-256 of everything before it
 
-The digest is checked before anything else is looked at. A digest detects damage, not an attacker.
+The digest is checked before anything else is read. A digest detects damage, not an attacker.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +30,8 @@ from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import location_of
 from sketchselect.summaries.base import Context, Summary
-from sketchselect.summaries.containers.bundle import Bundle, BundleRecord
-from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
+from sketchselect.summaries.containers.base import Container, MembersRecord
+from sketchselect.summaries.records import stored_name
 from sketchselect.summaries.registry import KINDS
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
@@ -42,22 +43,23 @@ _HEADER_KEYS = {"kind", "format_version", "parameters", "prepare", "feature_name
 
 
 class _Writer:
-    """Collects arrays and hands out their places."""
+    """The arrays of a file under construction."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
         self.size = 0
 
     def add(self, value: Any) -> dict[str, Any]:
+        """Append an array and return its entry in the header."""
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"only real numbers go into a summary file, got {array.dtype}")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
-        place = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": self.size}
+        entry = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": self.size}
         raw = array.tobytes()
         self.chunks.append(raw + bytes(-len(raw) % _ALIGN))
         self.size += len(self.chunks[-1])
-        return place
+        return entry
 
 
 def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
@@ -66,22 +68,23 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     names = summary.context.feature_names
     header["feature_names"] = None if names is None else list(names)
     record = summary.record
-    if isinstance(record, (BundleRecord, PartsRecord)):
-        # The members carry the same names; they are stored once. So are the descriptions: the members give them.
+    if isinstance(record, MembersRecord):
+        # Column names are the same for all members and stored once.
         header["members"] = {
             name: _describe(member.with_context(prepare=member.prepare, feature_names=None), writer)
             for name, member in record.members.items()
         }
-        if isinstance(summary, Bundle):
-            return header
-    header["parameters"] = {
+    parameters = {
         name: {"array": writer.add(value)} if isinstance(value, np.ndarray) else value
         for name, value in summary.parameters().items()
-        if not isinstance(value, Summary)
+        # The descriptions of members follow from the members.
+        if not isinstance(value, (Summary, Mapping))
     }
+    if parameters or "members" not in header:
+        header["parameters"] = parameters
     if "members" not in header:
-        held = {f.name: getattr(record, f.name) for f in fields(record)}
-        header["arrays"] = {name: writer.add(value) for name, value in held.items() if value is not None}
+        values = {stored_name(f): getattr(record, f.name) for f in fields(record)}
+        header["arrays"] = {name: writer.add(value) for name, value in values.items() if value is not None}
     return header
 
 
@@ -91,10 +94,10 @@ def encode(summary: Summary[Any]) -> bytes:
     Raises
     ------
     NoData
-        For a description that has seen no data.
+        For a description.
     """
     if not summary.has_data:
-        raise NoData(f"a {summary.kind} description has no data to save")
+        raise NoData(f"a {summary.kind} description has no data to save; use from_block or sketchselect.summarize")
     writer = _Writer()
     header = json.dumps(_describe(summary, writer), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
     head = MAGIC + CONTAINER_VERSION.to_bytes(4, "little") + bytes(4) + len(header).to_bytes(8, "little") + header
@@ -103,21 +106,23 @@ def encode(summary: Summary[Any]) -> bytes:
 
 
 def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
-    """Return the summary that `encode` wrote; `name` is used in messages.
+    """Return the summary of the bytes of a `.sks` file, which messages call `name`.
 
     Raises
     ------
     DamagedFile
-        If a single bit differs from what was written, or the content contradicts itself.
+        If any bit has changed since it was written, or the content contradicts itself.
     """
     if len(raw) < _FIXED + _DIGEST or not raw.startswith(MAGIC):
-        raise DamagedFile(f"{name}: not a summary file (or cut off: {len(raw)} bytes)")
+        raise DamagedFile(f"{name}: not a summary file, or truncated ({len(raw)} bytes)")
     body = memoryview(raw)[:-_DIGEST]
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
-        raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; make it again from the data")
+        raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; create it again from the data")
     version = int.from_bytes(raw[8:12], "little")
     if version != CONTAINER_VERSION:
-        raise DamagedFile(f"{name}: container version {version}; this installation reads {CONTAINER_VERSION}")
+        raise DamagedFile(
+            f"{name}: container version {version}, this installation reads {CONTAINER_VERSION}; install a newer one"
+        )
     length = int.from_bytes(raw[16:24], "little")
     start = _FIXED + length
     start += -start % _ALIGN
@@ -132,19 +137,16 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
         raise DamagedFile(f"{name}: malformed header ({type(error).__name__})") from error
 
 
-def _array(place: Mapping[str, Any], body: memoryview, name: str) -> Array:
-    dtype = np.dtype(place["dtype"])
-    shape = tuple(place["shape"])
+def _array(entry: Mapping[str, Any], body: memoryview, name: str) -> Array:
+    dtype = np.dtype(entry["dtype"])
+    shape = tuple(entry["shape"])
     if dtype.kind not in "fiub" or not all(isinstance(s, int) and s >= 0 for s in shape):
-        raise DamagedFile(f"{name}: an array of unusable type or shape")
-    count = 1
-    for s in shape:
-        count *= s
-    offset, size = place["offset"], count * dtype.itemsize
+        raise DamagedFile(f"{name}: an array of invalid type or shape")
+    offset, size = entry["offset"], math.prod(shape) * dtype.itemsize
     if not isinstance(offset, int) or offset < 0 or offset + size > len(body):
         raise DamagedFile(f"{name}: an array reaches beyond the end of the file")
     flat = np.frombuffer(body[offset : offset + size], dtype=dtype)
-    # A copy of its own: aligned, writeable, native, and it does not keep the whole file alive.
+    # A copy, which is aligned and native and does not keep the whole file alive.
     return flat.astype(dtype.newbyteorder("=")).reshape(shape)
 
 
@@ -158,29 +160,29 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
     cls = KINDS[kind]
     if header["format_version"] > cls.format_version:
         raise DamagedFile(
-            f"{name}: format version {header['format_version']} of {kind}; this installation reads up to "
+            f"{name}: format version {header['format_version']} of {kind}, this installation reads up to "
             f"{cls.format_version}: install a newer version"
         )
     names = header["feature_names"]
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
-    if issubclass(cls, (Bundle, PartitionedSummary)):
+    if issubclass(cls, Container):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
         members = {
             k: m.with_context(prepare=m.prepare, feature_names=context.feature_names) for k, m in members.items()
         }
-        whole = cls.of(members) if issubclass(cls, Bundle) else cls.of_members(members, header["parameters"])
-        return cast(Summary[Any], whole)._with(whole.record, context)
+        whole = cls.of_members(members, header.get("parameters", {}))
+        return whole._with(whole.record, context)
     arguments = {
         key: _array(value["array"], body, name) if isinstance(value, dict) else value
         for key, value in header["parameters"].items()
     }
     values: dict[str, Any] = {}
     for field in fields(cls.record_type):
-        if field.default is not MISSING and field.name not in header["arrays"]:
-            # An array that this form of the record has not, or a field that older versions had not.
+        if field.default is not MISSING and stored_name(field) not in header["arrays"]:
+            # An array that this form of the record lacks, or a field that older versions lacked.
             values[field.name] = field.default
             continue
-        array = _array(header["arrays"][field.name], body, name)
+        array = _array(header["arrays"][stored_name(field)], body, name)
         values[field.name] = array.item() if field.type in ("int", "float", "bool") else array
     summary = cls(**arguments)
     record = cls.record_type(**values)
@@ -189,24 +191,23 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
 
 
 def _check_shapes(summary: Summary[Any], record: Any, name: str) -> None:
-    """Compare with the record of zero rows: same dimensions, types, and widths."""
+    """Raise `DamagedFile` unless types, dimensions and widths are those of the record of zero rows."""
     if record.n_rows < 0 or record.n_features < 0:
         raise DamagedFile(f"{name}: negative counts")
     empty = summary._empty(record.n_features, getattr(record, "n_targets", 0))
     for field in fields(record):
-        found, wanted = getattr(record, field.name), getattr(empty, field.name)
-        if not _fits(found, wanted):
+        if not _fits(getattr(record, field.name), getattr(empty, field.name)):
             raise DamagedFile(f"{name}: {field.name} does not fit a {summary.kind} of {record.n_features} columns")
 
 
-def _fits(found: Any, wanted: Any) -> bool:
-    """Return whether a field has the type and shape that it has in the record of zero rows."""
-    if not isinstance(found, np.ndarray) or not isinstance(wanted, np.ndarray):
-        return isinstance(found, np.ndarray) == isinstance(wanted, np.ndarray)
-    if found.dtype != wanted.dtype or found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:
+def _fits(value: Any, empty: Any) -> bool:
+    """Return whether a field has the type and shape of the same field in the record of zero rows."""
+    if not isinstance(value, np.ndarray) or not isinstance(empty, np.ndarray):
+        return isinstance(value, np.ndarray) == isinstance(empty, np.ndarray)
+    if value.dtype != empty.dtype or value.ndim != empty.ndim or value.shape[1:] != empty.shape[1:]:
         return False
-    # What has no rows there grows with the data: sketches and factors.
-    return bool(wanted.shape[:1] == (0,) or found.shape == wanted.shape)
+    # Arrays without rows there, sketches and factors, grow with the data.
+    return bool(empty.shape[:1] == (0,) or value.shape == empty.shape)
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Column statistics: counts, range, mean and spread of every column, missing values allowed."""
+"""ColumnStats: counts, range, mean and variance of every column, missing values allowed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import Array, Floats, pieces
+from sketchselect.linalg.arrays import Array, Floats, first_row, pieces
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.sparse.entry_range import entry_range
 from sketchselect.linalg.sparse.split import columns_dense, split_columns, without_columns
-from sketchselect.linalg.sparse.sweep import entry_range
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
@@ -24,7 +24,7 @@ _CANCELLED = 1e5
 
 @dataclass(frozen=True)
 class ColumnRecord:
-    """State of `ColumnStats`, one entry per column; `weight` is that of the values present."""
+    """State of `ColumnStats`, one entry per column; `weight` is the total weight of the values present."""
 
     n_rows: int
     weight: Floats
@@ -43,10 +43,10 @@ class ColumnRecord:
 
 @register
 class ColumnStats(Summary[ColumnRecord]):
-    """Non-zeros, range, mean, spread and missing values of every column; NaN counts as missing.
+    """Non-zeros, range, mean, variance and missing values of every column; NaN is a missing value.
 
-    Exact to rounding for any merge tree. Mean and scatter are kept centred and merged pairwise: raw sums of squares
-    would lose the variance of columns whose mean is large against their spread.
+    Exact to rounding for any merge tree. Mean and scatter are centred and merged pairwise, because raw sums of squares
+    lose the variance of columns whose mean is large relative to their standard deviation.
 
     Notes
     -----
@@ -62,20 +62,8 @@ class ColumnStats(Summary[ColumnRecord]):
 
     kind = "column-stats"
     record_type = ColumnRecord
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments: none."""
-        return {}
-
-    @property
-    def accepts_missing(self) -> bool:
-        """NaN are counted as missing."""
-        return True
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """CSR blocks are summarised as they are."""
-        return True
+    accepts_missing = True
+    accepts_sparse = True
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
@@ -105,23 +93,23 @@ class ColumnStats(Summary[ColumnRecord]):
             counts, stats = column_sweep(block[a:b], shift, w[a:b])
             if counts[2].any():
                 raise BadBlock(
-                    f"column {int(np.flatnonzero(counts[2])[0])} has infinite values in rows {_first(start) + a} to "
-                    f"{_first(start) + b - 1}; clean the data"
+                    f"column {int(np.flatnonzero(counts[2])[0])} has infinite values in rows {first_row(start) + a} to "
+                    f"{first_row(start) + b - 1}; clean the data"
                 )
             piece = _piece(b - a, shift, counts, stats)
-            # Any value of the column makes a good reference point, if it is not far from the others: a first row that
-            # is missing, or has no weight, may be. Then the piece is swept once more about the means so found.
+            # A value of the column is a good reference point unless it is far from the others, as that of a first row
+            # that is missing or has no weight may be. Then the piece is swept again about its means.
             if (stats[2] > _CANCELLED * piece.scatter).any():
                 shift = np.where(piece.weight > 0, piece.mean, shift)
                 counts, stats = column_sweep(block[a:b], shift, w[a:b])
                 piece = _piece(b - a, shift, counts, stats)
-            check_squares(stats[2], block[a:b], _first(start) + a)
+            check_squares(stats[2], block[a:b], first_row(start) + a)
             record = piece if record is None else self._combine(record, piece)
-        assert record is not None  # the base class never passes an empty block
+        assert record is not None  # `from_block` handles blocks without rows
         return record
 
     def _of_sparse(self, block: csr_array, start: int | Array, weights: Floats | None) -> ColumnRecord:
-        """Return the record of CSR rows: full columns, and those with missing values, are looked at dense."""
+        """Return the record of CSR rows; full columns, and columns with missing values, are summarised dense."""
         n, p = block.shape
         gaps = np.zeros(p, dtype=bool)
         if block.data.dtype.kind == "f":
@@ -129,24 +117,22 @@ class ColumnStats(Summary[ColumnRecord]):
         whole = without_columns(block, gaps) if gaps.any() else block
         split = split_columns(whole, weights, start)
         nonzero, low, high = entry_range(split.sparse)
-        seen = np.full(p, split.weight)
-        missing = np.zeros(p, dtype=np.int64)
-        mean, scatter = split.mean, split.squares
+        statistics: dict[str, Any] = {
+            "weight": np.full(p, split.weight),
+            "missing": np.zeros(p, dtype=np.int64),
+            "nonzero": nonzero,
+            "low": low,
+            "high": high,
+            "mean": split.mean,
+            "scatter": split.squares,
+        }
         gaps[split.full] = True
         columns = np.flatnonzero(gaps)
         if columns.size:
             dense = self._summarise(columns_dense(block, columns), None, start, weights)
-            for own, found in (
-                (seen, dense.weight),
-                (missing, dense.missing),
-                (nonzero, dense.nonzero),
-                (low, dense.low),
-                (high, dense.high),
-                (mean, dense.mean),
-                (scatter, dense.scatter),
-            ):
-                own[columns] = found
-        return ColumnRecord(n, seen, missing, nonzero, low, high, mean, scatter)
+            for name, values in statistics.items():
+                values[columns] = getattr(dense, name)
+        return ColumnRecord(n, **statistics)
 
     def _combine(self, left: ColumnRecord, right: ColumnRecord) -> ColumnRecord:
         weight = left.weight + right.weight
@@ -178,17 +164,17 @@ class ColumnStats(Summary[ColumnRecord]):
 
     @property
     def nonzero(self) -> NDArray[np.int64]:
-        """Number of values present that are not zero, by column."""
+        """Number of values other than zero and missing in each column."""
         return self.record.nonzero
 
     @property
     def minimum(self) -> Floats:
-        """Smallest value of each column (infinity where all are missing)."""
+        """Smallest value of each column; infinity if all are missing."""
         return self.record.low
 
     @property
     def maximum(self) -> Floats:
-        """Largest value of each column (minus infinity where all are missing)."""
+        """Largest value of each column; minus infinity if all are missing."""
         return self.record.high
 
     @property
@@ -208,12 +194,12 @@ class ColumnStats(Summary[ColumnRecord]):
 
     @property
     def centered_column_squared_norms(self) -> Floats:
-        """Weighted sum of squares of each column about its mean; exactly 0 where all values are equal."""
+        """Weighted sum of squares of each column about its mean; exactly 0 if all values are equal."""
         return np.where(self.is_constant, 0.0, self.record.scatter)
 
     @property
     def variance(self) -> Floats:
-        """Population variance of each column (0 where nothing is present)."""
+        """Population variance of each column; 0 if all values are missing."""
         weight = self.record.weight
         scatter = self.centered_column_squared_norms
         out: Floats = np.divide(scatter, weight, out=np.zeros_like(weight), where=weight > 0)
@@ -221,7 +207,7 @@ class ColumnStats(Summary[ColumnRecord]):
 
     @property
     def is_constant(self) -> NDArray[np.bool_]:
-        """Whether a column holds one value only (by range: a merged variance of equal values need not be 0)."""
+        """Whether all values of a column are equal; by range, as a merged variance of equal values need not be 0."""
         return ~(self.record.high > self.record.low)
 
 
@@ -231,7 +217,3 @@ def _piece(n_rows: int, shift: Floats, counts: NDArray[np.int64], stats: Floats)
     offset = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
     scatter = np.maximum(squares - weight * offset * offset, 0.0)
     return ColumnRecord(n_rows, weight, counts[0], counts[1], low, high, shift + offset, scatter)
-
-
-def _first(start: int | Array) -> int:
-    return int(start[0]) if isinstance(start, np.ndarray) else start

@@ -1,4 +1,4 @@
-"""Which summary kinds exist: name in a file -> class."""
+"""Registry of the summary kinds: name in files -> class."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ S = TypeVar("S", bound=type[Summary[Any]])
 
 
 def register(cls: S) -> S:
-    """Class decorator: make a summary known to files and to the law suite."""
+    """Add a summary class to the registry, for files and the conformance suite; a class decorator."""
     if cls.kind in KINDS and KINDS[cls.kind].__qualname__ != cls.__qualname__:
-        raise ValueError(f"the summary kind {cls.kind!r} is taken by {KINDS[cls.kind].__qualname__}")
+        raise ValueError(f"the summary kind {cls.kind!r} is already registered for {KINDS[cls.kind].__qualname__}")
     KINDS[cls.kind] = cls
     return cls

@@ -1,8 +1,8 @@
-"""RowSample: a fixed number of rows, drawn alike or by their distance from a centre, with weights."""
+"""RowSample: a weighted sample of a fixed number of rows, uniform or by distance from a centre."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, require_finite
+from sketchselect.linalg.arrays import (
+    Array,
+    Floats,
+    canonical,
+    global_rows,
+    nonfinite_error,
+    require_finite,
+    start_of_piece,
+)
+from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
-from sketchselect.summaries.base import Summary, require_positive
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
+from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
 
@@ -23,8 +33,8 @@ from sketchselect.summaries.registry import register
 class RowSampleRecord:
     """State of `RowSample`: the rows of the `size` + 1 smallest keys, by ascending key.
 
-    `rates` are the rates the keys were drawn with, `given` the rows' own weights. Dense rows are in `values`; of sparse
-    ones `data`, `indices` and `indptr` are the stored entries, and `values` has no rows.
+    `rates` are the rates of the keys, `row_weights` the sample weights of the rows. Dense rows are in `values`; of
+    sparse rows `data`, `indices` and `indptr` are the stored entries, and `values` has no rows.
     """
 
     n_rows: int
@@ -32,7 +42,7 @@ class RowSampleRecord:
     keys: Floats
     items: NDArray[np.int64]
     rates: Floats
-    given: Floats
+    row_weights: Floats = field(metadata={"stored_name": "given"})
     values: Floats
     data: Floats
     indices: NDArray[np.int64]
@@ -58,34 +68,35 @@ class RowSample(Summary[RowSampleRecord]):
 
     Row i has the rate ``w_i = v_i (1 + ||x_i - center||^2 / spread)``, or ``w_i = v_i`` without a centre (v_i: its
     ``sample_weight``), and the key ``-log(u_i) / w_i``, where u_i is hashed from the seed and its global index. The
-    rows of the `size` smallest keys are kept; with tau the next larger key, row i stands for
+    rows of the `size` smallest keys are the sample; with tau the next larger key, row i has the weight
 
         weights_i = v_i / (1 - exp(-w_i tau))
 
-    rows, and ``sum_i weights_i f(x_i)`` is an unbiased estimate of the sum of ``v_i f(x_i)`` over all rows, for every
-    f. Where there are no more than `size` rows all are kept, with their own weights.
+    so that ``sum_i weights_i f(x_i)`` is an unbiased estimate of the sum of ``v_i f(x_i)`` over all rows, for every f.
+    If there are at most `size` rows, the sample is all of them, with weights v_i.
 
     Parameters
     ----------
     size : int
-        Most rows kept.
+        Largest number of rows in the sample.
     seed : int
         From 0 to 2^64 - 1.
     center : array of shape (n_features,), optional
-        A pilot of the mean. Far rows matter most to k-means, and are then kept with higher probability.
+        An estimate of the mean. Rows far from it, which matter most to k-means, are then sampled with higher
+        probability.
     spread : float, optional
-        A pilot of the mean squared distance to `center`, positive; both or neither.
+        An estimate of the mean squared distance to `center`, positive; both or neither.
 
     Raises
     ------
     BadParameter
-        For parameters out of range, or a centre without a spread.
+        If a parameter is out of range, or only one of `center` and `spread` is not None.
 
     Notes
     -----
-    Rows of weight 0 are never kept. Blocks of `scipy.sparse` rows (CSR) are kept as such; where both kinds are merged
-    the sample is sparse. Cost a row: one hash, and 3 n_features flops where there is a centre. Bytes:
-    ``(size + 1) (8 n_features + 32)``; 16 for every stored entry of sparse rows.
+    Rows of weight 0 are never sampled. A sample of sparse rows (CSR) is sparse, and so is the merge of a dense and a
+    sparse sample. Cost a row: one hash, and 3 n_features flops with a centre.
+    Bytes: ``(size + 1) (8 n_features + 32)``, and 16 for each stored entry of sparse rows.
     Source: Duffield, Lund and Thorup 2007 (priority sampling); Bachem, Lucic and Krause 2018 (the rates).
 
     Examples
@@ -100,42 +111,27 @@ class RowSample(Summary[RowSampleRecord]):
 
     kind = "row-sample"
     record_type = RowSampleRecord
+    accepts_sparse = True
+    # Any density, because the form of the sample must not depend on the blocks.
+    sparse_limit = 1.0
 
     def __init__(self, size: int, seed: int = 0, center: ArrayLike | None = None, spread: float | None = None) -> None:
         self.size = require_positive("size", size)
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-            raise BadParameter(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r:.40}")
-        self.seed = int(seed)
+        self.seed = require_seed(seed)
         if (center is None) != (spread is None):
-            raise BadParameter("center and spread belong together: give both, or neither for a uniform sample")
+            raise BadParameter("center and spread belong together: pass both, or neither for a uniform sample")
         self.center: Floats | None = None
         self.spread: float | None = None
         if center is not None and spread is not None:
-            given = np.asarray(center)
-            if given.ndim != 1 or given.dtype.kind not in "fiub" or not np.isfinite(given).all():
-                raise BadParameter(f"center must be a finite real array of shape (n_features,), got {given.shape}")
-            if isinstance(spread, bool) or not isinstance(spread, (int, float, np.number)) or not 0 < spread < np.inf:
-                raise BadParameter(f"spread must be a positive number, got {spread!r:.40}")
-            self.center = canonical(given, np.float64).copy()
+            array = np.asarray(center)
+            if array.ndim != 1 or array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+                raise BadParameter(f"center must be a finite real array of shape (n_features,), got {array.shape}")
+            self.center = canonical(array, np.float64).copy()
             self.center.flags.writeable = False
-            self.spread = float(spread)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"size": self.size, "seed": self.seed, "center": self.center, "spread": self.spread}
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """True: sparse rows are kept as they are."""
-        return True
-
-    @property
-    def sparse_limit(self) -> float:
-        """1: whatever their density, or what the sample looks like would depend on the blocks."""
-        return 1.0
+            self.spread = require_number("spread", spread, above=0)
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of one state of dense rows; sparse ones need no more below half their entries stored."""
+        """Return the bytes of one state of dense rows; sparse rows of a density below one half need no more."""
         return 8 * (self.size + 1) * (n_features + 4) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -151,21 +147,18 @@ class RowSample(Summary[RowSampleRecord]):
         index = global_rows(start, n_rows)
         if not is_csr(block):
             require_finite(block, int(index[0]))
-        elif (found := first_nonfinite_entry(block)) is not None:
-            require_finite(densify(take_rows(block, found[0], found[0] + 1)), int(index[found[0]]))
-        given = np.ones(n_rows) if weights is None else weights
-        rates = given * self._pulls(block, start)
-        keys = np.full(n_rows, np.inf)
-        heavy = rates > 0
-        # Exponential race: of any rows, the smallest key is row i's with a probability in proportion to its rate.
-        with np.errstate(over="ignore"):
-            keys[heavy] = -np.log(uniforms(derive_seed(self.seed, "row-sample"), index[heavy])) / rates[heavy]
+        elif (bad := first_nonfinite_entry(block)) is not None:
+            raise nonfinite_error(int(index[bad[0]]), *bad[1:])
+        row_weights = np.ones(n_rows) if weights is None else weights
+        rates = row_weights * self._relative_rates(block, start)
+        keys = exponential_keys(derive_seed(self.seed, "row-sample"), index, rates)
         items = index.astype(np.int64)
-        kept = self._smallest(keys, items)
-        return _record(n_rows, keys[kept], items[kept], rates[kept], given[kept], block[kept].astype(np.float64))
+        places = smallest_keys(keys, items, self.size + 1)
+        rows = block[places].astype(np.float64)
+        return _record(n_rows, keys[places], items[places], rates[places], row_weights[places], rows)
 
-    def _pulls(self, block: Any, start: int | Array) -> Floats:
-        """Return 1 + ||x - center||^2 / spread of every row: of a sparse one the bits that it has when written out."""
+    def _relative_rates(self, block: Any, start: int | Array) -> Floats:
+        """Return 1 + ||x - center||^2 / spread of every row, the same bits for sparse and dense rows."""
         n_rows, width = block.shape
         if self.center is None or self.spread is None:
             return np.ones(n_rows)
@@ -175,42 +168,30 @@ class RowSample(Summary[RowSampleRecord]):
         for a, b in row_pieces(block) if is_csr(block) else [(0, n_rows)]:
             dense = densify(take_rows(block, a, b)) if is_csr(block) else block
             squares[a:b] = distances_to(dense, self.center[None])[:, 0]
-            check_squares(squares[a:b], dense, start[a:b] if isinstance(start, np.ndarray) else start + a)
+            check_squares(squares[a:b], dense, start_of_piece(start, a, b))
         return 1.0 + squares / self.spread
-
-    def _smallest(self, keys: Floats, items: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return where the `size` + 1 smallest keys are, in their order; ties by row; rows of weight 0 never."""
-        found = np.flatnonzero(keys < np.inf)
-        if found.size > self.size + 1:
-            found = found[keys[found] <= np.partition(keys[found], self.size)[self.size]]
-        return found[np.lexsort((items[found], keys[found]))][: self.size + 1]
 
     def _combine(self, left: RowSampleRecord, right: RowSampleRecord) -> RowSampleRecord:
         keys, items = np.concatenate([left.keys, right.keys]), np.concatenate([left.items, right.items])
-        kept = self._smallest(keys, items)
+        places = smallest_keys(keys, items, self.size + 1)
         if left.is_sparse or right.is_sparse:
             rows = sparse.vstack([sparse.csr_array(left.rows), sparse.csr_array(right.rows)], format="csr")
         else:
             rows = np.concatenate([left.values, right.values])
         return _record(
             left.n_rows + right.n_rows,
-            keys[kept],
-            items[kept],
-            np.concatenate([left.rates, right.rates])[kept],
-            np.concatenate([left.given, right.given])[kept],
-            rows[kept],
+            keys[places],
+            items[places],
+            np.concatenate([left.rates, right.rates])[places],
+            np.concatenate([left.row_weights, right.row_weights])[places],
+            rows[places],
         )
 
     # --- answers -----------------------------------------------------------------------------------------------
 
     @property
-    def weight(self) -> float:
-        """Number of rows seen, for callers that ask any summary whether it has data."""
-        return float(self.record.n_rows)
-
-    @property
     def is_sparse(self) -> bool:
-        """Whether the rows are kept as `scipy.sparse.csr_array`."""
+        """Whether the rows are a `scipy.sparse.csr_array`."""
         return self.record.is_sparse
 
     @property
@@ -222,7 +203,7 @@ class RowSample(Summary[RowSampleRecord]):
     def rows(self) -> Any:
         """The rows of the sample, float64 of shape (n_kept, n_features): an array or a CSR array.
 
-        In the order of their keys, so that the first m of a sample without a centre are themselves a uniform one.
+        In the order of their keys, so that the first m rows of a sample without a centre are a uniform sample too.
         """
         return self.record.rows[: self.n_kept]
 
@@ -233,29 +214,29 @@ class RowSample(Summary[RowSampleRecord]):
 
     @property
     def threshold(self) -> float:
-        """Tau: the key of the first row that is not in the sample; infinite where all rows of positive weight are."""
+        """Tau: the smallest key outside the sample; infinite if all rows of positive weight are in the sample."""
         return float(self.record.keys[self.size]) if self.record.keys.shape[0] > self.size else float("inf")
 
     @property
     def probabilities(self) -> Floats:
-        """``1 - exp(-w_i tau)`` of each row of the sample: the probability of its key to be below the threshold."""
+        """``1 - exp(-w_i tau)`` of each row of the sample, the probability that its key is below the threshold."""
         return np.asarray(-np.expm1(-self.record.rates[: self.n_kept] * self.threshold))
 
     @property
     def weights(self) -> Floats:
-        """What each row of the sample stands for, its own weight included; shape (n_kept,)."""
-        return np.asarray(self.record.given[: self.n_kept] / self.probabilities)
+        """``v_i / (1 - exp(-w_i tau))`` of each row of the sample, shape (n_kept,)."""
+        return np.asarray(self.record.row_weights[: self.n_kept] / self.probabilities)
 
 
 def _record(
-    n_rows: int, keys: Floats, items: NDArray[np.int64], rates: Floats, given: Floats, rows: Any
+    n_rows: int, keys: Floats, items: NDArray[np.int64], rates: Floats, row_weights: Floats, rows: Any
 ) -> RowSampleRecord:
     none, nothing = np.zeros(0), np.zeros(0, dtype=np.int64)
     if not sparse.issparse(rows):
-        return RowSampleRecord(n_rows, False, keys, items, rates, given, rows, none, nothing, nothing)
+        return RowSampleRecord(n_rows, False, keys, items, rates, row_weights, rows, none, nothing, nothing)
     entries = sparse.csr_array(rows)
-    # Stored zeros are no entries: a sample is the same whether they were stored or not.
+    # So that a sample is the same with and without stored zeros.
     entries.eliminate_zeros()
     indices, indptr = entries.indices.astype(np.int64), entries.indptr.astype(np.int64)
     width = np.zeros((0, entries.shape[1]))
-    return RowSampleRecord(n_rows, True, keys, items, rates, given, width, entries.data, indices, indptr)
+    return RowSampleRecord(n_rows, True, keys, items, rates, row_weights, width, entries.data, indices, indptr)

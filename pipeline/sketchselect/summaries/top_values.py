@@ -1,4 +1,4 @@
-"""Top values: column statistics, and the largest values of every column beside them."""
+"""TopValues: column statistics and the largest values of every column."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats, pieces, require_finite
+from sketchselect.linalg.arrays import Array, Floats, first_row, pieces, require_finite
 from sketchselect.linalg.columns.largest import largest_of_entries, largest_of_rows, merge_largest
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
-from sketchselect.summaries.base import require_positive
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries.column_stats import ColumnRecord, ColumnStats
 from sketchselect.summaries.registry import register
 
@@ -22,9 +22,9 @@ _WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class TopRecord(ColumnRecord):
-    """State of `TopValues`: that of `ColumnStats`; `top` and `masses` (values, row weights) descend.
+    """State of `TopValues`: that of `ColumnStats`; `top` and `masses` (values and row weights), descending.
 
-    `sums` and `squares` are plain weighted sums; `is_whole` says that every value and weight is a whole number.
+    `sums` and `squares` are raw weighted sums; `is_whole` is true if every value and weight is a whole number.
     """
 
     is_whole: bool
@@ -39,18 +39,18 @@ class TopValues(ColumnStats):
     """Column statistics and the `size` largest values of every column.
 
     The largest values are exact, the same to the bit for any blocks and merge tree. Mean and variance are those of
-    `ColumnStats`; where all values are whole numbers (counts) and the sums of squares are below 2^53 they are the
-    exact ones, rounded once: columns with the same counts in other rows have the same variance to the bit.
+    `ColumnStats`; if all values are whole numbers (counts) and the sums of squares are below 2^53, they are the exact
+    ones, rounded once: columns with the same counts in a different order have the same variance to the bit.
 
     Parameters
     ----------
     size : int
-        Values kept a column.
+        Values per column.
 
     Notes
     -----
-    Rows of weight 0 are left out. Missing values are refused. Sparse rows are read by their stored entries.
-    Cost a row: two sweeps over the block. Bytes: 8 size + 80 a column; twice the first part where rows have weights.
+    Rows of weight 0 are left out. Missing values are refused. Of sparse rows only the stored entries are read.
+    Cost a row: two sweeps over the block. Bytes: 8 size + 80 per column, 16 size + 80 with row weights.
 
     Examples
     --------
@@ -63,26 +63,15 @@ class TopValues(ColumnStats):
 
     kind = "top-values"
     record_type = TopRecord  # type: ignore[assignment]
+    accepts_sparse = True
+    # A missing value may be the largest.
+    accepts_missing = False
 
     def __init__(self, size: int = 64) -> None:
         self.size = require_positive("size", size)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"size": self.size}
-
-    @property
-    def accepts_missing(self) -> bool:
-        """False: a missing value might be the largest."""
-        return False
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """True: stored entries are enough."""
-        return True
-
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of one state of rows with weights."""
+        """Return the bytes of one state, of rows with weights."""
         return (80 + 16 * self.size) * n_features + 128
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -91,38 +80,37 @@ class TopValues(ColumnStats):
 
     def _empty(self, n_features: int, n_targets: int) -> TopRecord:
         zeros, none = np.zeros(n_features), np.zeros((0, n_features))
-        stats = ColumnStats()._empty(n_features, n_targets)
-        return TopRecord(**_members(stats), is_whole=True, sums=zeros, squares=zeros, top=none, masses=none)
+        return _record(ColumnStats()._empty(n_features, n_targets), True, zeros, zeros, (none, none))
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> TopRecord:
         if not is_csr(block):
-            # Column statistics would take NaN for missing.
-            require_finite(block, int(start[0]) if isinstance(start, np.ndarray) else start)
+            # `ColumnStats` accepts NaN as missing values.
+            require_finite(block, first_row(start))
         stats = ColumnStats()._summarise(block, targets, start, weights)
         p = block.shape[1]
-        sums, squares, found = np.zeros(p), np.zeros(p), (np.zeros((0, p)), np.zeros((0, p)))
+        sums, squares, largest = np.zeros(p), np.zeros(p), (np.zeros((0, p)), np.zeros((0, p)))
         whole = weights is None or _are_whole(weights)
         if is_csr(block) and weights is None:
             values = block.data.astype(np.float64)
             sums += np.bincount(block.indices, values, p)
             squares += np.bincount(block.indices, values * values, p)
-            found = largest_of_entries(block, self.size)
-            return TopRecord(**_members(stats), **_own(whole and _are_whole(values), sums, squares, found))
+            largest = largest_of_entries(block, self.size)
+            return _record(stats, whole and _are_whole(values), sums, squares, largest)
         for rows, w in _dense_pieces(block, weights):
             scale = np.ones(rows.shape[0]) if w is None else w
             sums += scale @ rows
             squares += scale @ (rows * rows)
             whole = whole and _are_whole(rows)
-            found = merge_largest(found, largest_of_rows(rows, self.size, w), self.size)
-        return TopRecord(**_members(stats), **_own(whole, sums, squares, found))
+            largest = merge_largest(largest, largest_of_rows(rows, self.size, w), self.size)
+        return _record(stats, whole, sums, squares, largest)
 
     def _combine(self, left: ColumnRecord, right: ColumnRecord) -> TopRecord:
         assert isinstance(left, TopRecord)
         assert isinstance(right, TopRecord)
         stats = ColumnStats()._combine(left, right)
-        found = merge_largest((left.top, left.masses), (right.top, right.masses), self.size)
+        largest = merge_largest((left.top, left.masses), (right.top, right.masses), self.size)
         whole = left.is_whole and right.is_whole
-        return TopRecord(**_members(stats), **_own(whole, left.sums + right.sums, left.squares + right.squares, found))
+        return _record(stats, whole, left.sums + right.sums, left.squares + right.squares, largest)
 
     # --- answers -----------------------------------------------------------------------------------------------
 
@@ -137,17 +125,17 @@ class TopValues(ColumnStats):
 
     @property
     def top_weights(self) -> Floats:
-        """Weight of the row of each of the largest values."""
+        """Row weight of each of the largest values, of the same shape as `top`."""
         return self._state.masses if self._state.masses.shape[0] else np.ones(self._state.top.shape)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all values (and weights) are whole numbers, as counts are."""
+        """Whether all values and weights are whole numbers."""
         return self._state.is_whole
 
     @property
     def is_exact(self) -> bool:
-        """Whether mean and variance are the exact ones, rounded once."""
+        """Whether mean and variance are exact, rounded once."""
         largest = max(float(self._state.squares.max(initial=0.0)), float(self.record.weight.max(initial=0.0)))
         return self._state.is_whole and largest < _WHOLE
 
@@ -161,7 +149,7 @@ class TopValues(ColumnStats):
 
     @cached_property
     def centered_column_squared_norms(self) -> Floats:
-        """Weighted sum of squares of each column about its mean; exactly 0 where all values are equal."""
+        """Weighted sum of squares of each column about its mean; exactly 0 if all values are equal."""
         if not self.is_exact:
             return np.where(self.is_constant, 0.0, self.record.scatter)
         # (W Q - S^2) / W in whole numbers of any size: Python rounds the quotient once.
@@ -169,16 +157,16 @@ class TopValues(ColumnStats):
         return np.array([(int(w) * int(q) - int(s) ** 2) / int(w) if w else 0.0 for w, s, q in terms])
 
 
-def _members(stats: ColumnRecord) -> dict[str, Any]:
-    return {field.name: getattr(stats, field.name) for field in fields(ColumnRecord)}
-
-
-def _own(is_whole: bool, sums: Floats, squares: Floats, found: tuple[Floats, Floats]) -> dict[str, Any]:
-    return {"is_whole": bool(is_whole), "sums": sums, "squares": squares, "top": found[0], "masses": found[1]}
+def _record(
+    stats: ColumnRecord, is_whole: bool, sums: Floats, squares: Floats, largest: tuple[Floats, Floats]
+) -> TopRecord:
+    statistics = {field.name: getattr(stats, field.name) for field in fields(ColumnRecord)}
+    top, masses = largest
+    return TopRecord(**statistics, is_whole=bool(is_whole), sums=sums, squares=squares, top=top, masses=masses)
 
 
 def _dense_pieces(block: Any, weights: Floats | None) -> Iterator[tuple[Floats, Floats | None]]:
-    """Yield the rows of positive weight as float64, some at a time, and their weights."""
+    """Yield the rows of positive weight as float64, a piece at a time, and their weights."""
     for a, b in row_pieces(block) if is_csr(block) else pieces(block):
         rows = densify(take_rows(block, a, b), np.float64) if is_csr(block) else block[a:b].astype(np.float64)
         if weights is None:

@@ -1,8 +1,4 @@
-"""The laws of summaries as a suite: one call tests a summary on every nasty matrix, with random splits and trees.
-
-Exact summaries are held to equality up to rounding through `statistics`; for a sketch the law is its guarantee, which
-the caller passes as `check`.
-"""
+"""Conformance suite for summaries: the merge laws on nasty matrices, with random splits and merge trees."""
 
 from __future__ import annotations
 
@@ -20,27 +16,25 @@ from sketchselect.summaries.base import Summary
 from sketchselect.summaries.codec import decode, encode
 from sketchselect.testing.nasty import nasty_matrices, nasty_sparse_matrices
 
-Case = tuple[Array, Any, Array]
-
 
 class SummaryLaws:
-    """Laws of one summary description.
+    """The laws of a summary, tested on one description.
 
     Parameters
     ----------
     description : Summary
-        The parameters to test with.
+        The summary to test, with its parameters.
     check : callable ``(summary, X, y, w)``
-        Raises AssertionError unless the summary describes these rows: to rounding for an exact summary, within the
-        guarantee for a sketch. It is called for every tree, so it *is* the associativity law.
+        Raises AssertionError unless the summary is correct for these rows: to rounding for an exact summary, within the
+        guarantee for a sketch. It is called for every merge tree, so it is the test of associativity.
     targets : callable ``X -> y``, optional
-        Makes targets for summaries that keep them.
+        Targets for summaries that use them.
     other : Summary, optional
-        The same kind with other parameters; merging the two must be refused.
+        A summary that must not merge with `description`, such as one of the same kind with other parameters.
     matrices : mapping of name to array, optional
         Defaults to `nasty_matrices`.
     sparse : mapping of name to csr_array, optional
-        Defaults to `nasty_sparse_matrices`; `check` gets them dense.
+        Defaults to `nasty_sparse_matrices`; `check` receives them dense.
     """
 
     def __init__(
@@ -61,7 +55,7 @@ class SummaryLaws:
         self.sparse = nasty_sparse_matrices() if sparse is None else sparse
 
     def verify(self, name: str, seed: int = 0) -> None:
-        """Check every law on one matrix; raises AssertionError naming the law."""
+        """Test every law on one matrix; raises AssertionError with the law."""
         X = self.matrices[name]
         y = None if self.targets is None else self.targets(X)
         rng = np.random.default_rng(seed)
@@ -89,9 +83,9 @@ class SummaryLaws:
         self.refusal(X, y)
 
     def verify_sparse(self, name: str, seed: int = 0) -> None:
-        """Check that CSR rows are summarised as dense rows are: alone, merged with dense parts, in any representation.
+        """Test that CSR rows are summarised like dense rows: alone, merged with dense parts, in any representation.
 
-        What is right is told by `check`, on the rows made dense.
+        `check` is called with the rows made dense.
         """
         X = self.sparse[name]
         dense = densify(X)
@@ -117,7 +111,7 @@ class SummaryLaws:
             assert got == reference, f"another representation of the same rows gave other bits: {variant!r}"
 
     def identity(self, summary: Summary[Any]) -> None:
-        """Merging with no rows, on either side, changes no bit."""
+        """Merging with zero rows, on either side, changes no bit."""
         n_targets = getattr(summary.record, "n_targets", 0)
         empty = self.description.empty(summary.n_features, n_targets)
         assert empty.n_rows == 0, "the identity has rows"
@@ -135,7 +129,7 @@ class SummaryLaws:
         assert first.n_rows == 2 * summary.n_rows, "merge lost rows"
 
     def round_trip(self, summary: Summary[Any]) -> None:
-        """A file gives back the same bits, and what it gives back merges to the same bits."""
+        """A file is read with the same bits, and the loaded summary merges to the same bits."""
         back = decode(encode(summary))
         assert back == summary, "decode(encode(s)) != s"
         assert back.merge(summary) == summary.merge(back), "a loaded summary merges differently"
@@ -148,7 +142,7 @@ class SummaryLaws:
             assert got == reference, f"another memory layout gave other bits: {variant.dtype} {variant.flags}"
 
     def refusal(self, X: Array, y: Any) -> None:
-        """Summaries of other width or parameters are refused, and the message names both values."""
+        """Summaries of different width or parameters do not merge, and the message names both widths."""
         mine = self.description.from_block(X, y)
         wider = np.hstack([X, X])
         try:
@@ -167,13 +161,13 @@ class SummaryLaws:
 
 
 def _cuts(n: int, n_parts: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Return random neighbouring ranges that cover 0..n; some may be empty."""
+    """Return random consecutive ranges that cover 0..n; some may be empty."""
     edges = [0, *np.sort(rng.integers(0, n + 1, n_parts - 1)).tolist(), n]
     return list(pairwise(edges))
 
 
 def _trees(parts: list[Summary[Any]], rng: np.random.Generator) -> Iterator[Summary[Any]]:
-    """Yield the merge of all parts, in order, over a left-deep, a right-deep and a random tree, where these differ."""
+    """Yield the merge of all parts, in order, by a left-deep, a right-deep and a random tree, if these differ."""
     left = parts[0]
     for part in parts[1:]:
         left = left.merge(part)
@@ -186,11 +180,11 @@ def _trees(parts: list[Summary[Any]], rng: np.random.Generator) -> Iterator[Summ
     yield right
     if len(parts) < 4:
         return
-    rest = list(parts)
-    while len(rest) > 1:
-        i = int(rng.integers(len(rest) - 1))
-        rest[i : i + 2] = [rest[i].merge(rest[i + 1])]
-    yield rest[0]
+    nodes = list(parts)
+    while len(nodes) > 1:
+        i = int(rng.integers(len(nodes) - 1))
+        nodes[i : i + 2] = [nodes[i].merge(nodes[i + 1])]
+    yield nodes[0]
 
 
 def _layouts(X: Array) -> Iterator[Array]:
@@ -208,7 +202,7 @@ def _layouts(X: Array) -> Iterator[Array]:
 
 
 def sparse_variants(X: csr_array) -> Iterator[Any]:
-    """Yield the same matrix with unsorted indices, stored zeros, entries in two halves, long indices, and no CSR."""
+    """Yield the same matrix with unsorted indices, stored zeros, duplicate entries, long indices, as CSC, as matrix."""
     swapped = X.copy()
     for i in range(X.shape[0]):
         row = slice(X.indptr[i], X.indptr[i + 1])

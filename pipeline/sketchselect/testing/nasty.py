@@ -1,4 +1,4 @@
-"""Matrices that break careless code; a law that holds on these is worth something."""
+"""Small matrices that expose numerical mistakes, dense and sparse."""
 
 from __future__ import annotations
 
@@ -76,21 +76,21 @@ def nasty_sparse_matrices() -> dict[str, csr_array]:
     holes = spread(0.04)
     holes[::4] = 0
     holes[:, ::3] = 0
-    found = {
+    matrices = {
         "counts": rng.poisson(0.03, shape).astype(np.int8),
         "uint16 counts": rng.poisson(0.02, shape).astype(np.uint16) * 40000,
         "one full row": full_row,
         "one full column, offset 1e8": full_column,
-        "columns part far away": far,
+        "columns partly far away": far,
         "one huge row": heavy,
         "empty rows and columns": holes,
         "no entries": np.zeros(shape),
-        "two rows again and again": np.repeat(spread(0.03)[:2], 120, axis=0),
+        "two repeated rows": np.repeat(spread(0.03)[:2], 120, axis=0),
         "all the energy in the last rows": np.vstack([1e-6 * spread(0.03)[:230], 100 * spread(0.2)[:10]]),
         "column scales 1e-30..1e30": spread(0.04) * 10.0 ** np.linspace(-30, 30, 40),
-        "hardly sparse": spread(0.5),
+        "half full": spread(0.5),
         "float32": spread(0.04).astype(np.float32),
         "bool": rng.random(shape) < 0.03,
         "one row": spread(0.05)[:1],
     }
-    return {name: as_csr(csr_array(values)) for name, values in found.items()}
+    return {name: as_csr(csr_array(values)) for name, values in matrices.items()}

@@ -1,11 +1,12 @@
 """Writes the golden files of kinds and versions that have none yet; never rewrites one.
 
 Run ``python tests/summaries/golden/make.py`` after adding a kind or raising its format version, and commit the new
-file. The data come from a formula, so that a test can say what a file must hold without asking the code that wrote it.
+file. The data come from a formula, so that a test knows the content of a file without the code that wrote it.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,13 @@ def data() -> np.ndarray:
 
 
 def descriptions() -> dict[str, Summary]:
-    """Return name of the file -> description: one for each kind, named by it, and one for each form of a record."""
-    return {
+    """Return name of the file -> description: one for each kind, named by it, and one for each form of a record.
+
+    A kind that is not listed has the first description of it in the laws.
+    """
+    from tests.summaries.test_laws import LAWS
+
+    listed = {
         "frequent-directions": FrequentDirections(size=2),
         "moments": Moments(),
         "moments-qr": Moments(method="qr"),
@@ -67,6 +73,7 @@ def descriptions() -> dict[str, Summary]:
         "step-statistics": StepStatistics({"0 tf-idf": ColumnStats(), "2 standardise": ColumnStats()}),
         "bundle": Bundle(exact=FrequentDirections(size=8), stats=ColumnStats()),
     }
+    return {laws.description.kind: laws.description for laws in reversed(LAWS.values())} | listed
 
 
 def build(description: Summary) -> Summary:
@@ -86,6 +93,7 @@ def path_of(name: str, version: int) -> Path:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(FOLDER.parents[2]))
     for name, description in descriptions().items():
         path = path_of(name, KINDS[description.kind].format_version)
         if not path.exists():

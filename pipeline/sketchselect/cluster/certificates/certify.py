@@ -16,8 +16,8 @@ from sketchselect.cluster.certificates.block import (
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
-from sketchselect.summaries.base import require_positive
 
 METHODS = ("spectral", "blocks")
 

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
-from sketchselect.summaries.base import require_positive
 
 
 @dataclass(frozen=True)

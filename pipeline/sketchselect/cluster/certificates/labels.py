@@ -9,8 +9,8 @@ from sketchselect.cluster.certificates.block import BlockOptions, blocks_certifi
 from sketchselect.cluster.certificates.certificate import Certificate, compared, with_account
 from sketchselect.cluster.certificates.certify import require_method, spectral_certificate
 from sketchselect.cluster.certificates.labelled_rows import Measured, measure
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, FrequentDirections, Summary
-from sketchselect.summaries.base import require_positive
 
 SKETCH_ROWS = 8
 """Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""

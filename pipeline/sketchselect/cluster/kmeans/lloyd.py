@@ -19,8 +19,8 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import CentroidSums
-from sketchselect.summaries.base import require_positive
 
 SUM_ROUNDING = 1e-12
 """Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows."""

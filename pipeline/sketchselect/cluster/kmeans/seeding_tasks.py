@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sketchselect.execution.cached import CachedBlock
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
+from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
 from sketchselect.linalg.hashing import uniforms
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.sparse.csr import densify, is_csr
@@ -59,10 +60,7 @@ def smallest(
     keys: Floats, rows: NDArray[np.int64], values: Any, weights: Floats, size: int | None, below: float = np.inf
 ) -> Sample:
     """Return the `size` rows (None: all) of smallest key below a limit."""
-    found = np.flatnonzero(keys < below)
-    if size is not None and found.size > size:
-        found = found[keys[found] <= np.partition(keys[found], size - 1)[size - 1]]
-    found = found[np.lexsort((rows[found], keys[found]))][:size]
+    found = smallest_keys(keys, rows, size, below)
     points = densify(values[found]) if is_csr(values) else values[found]
     return Sample(keys[found], rows[found], points.astype(np.float64), weights[found])
 
@@ -126,10 +124,7 @@ class SurveyBlock:
         weights = block_weights(block)
         rows = block_rows(block)
         heavy = weights > 0
-        # Exponential race: the smallest -log(u) / w wins with probability proportional to w.
-        keys = np.full(n_rows, np.inf)
-        with np.errstate(over="ignore"):
-            keys[heavy] = -np.log(uniforms(self.seed, rows[heavy])) / (weights[heavy] if self.by_weight else 1.0)
+        keys = exponential_keys(self.seed, rows, weights if self.by_weight else heavy.astype(np.float64))
         sample = smallest(keys, rows.astype(np.int64), block.values, weights, self.size)
         return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
 

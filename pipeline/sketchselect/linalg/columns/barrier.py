@@ -1,8 +1,8 @@
 """Deterministic column sampling with two barriers (decompositions of the identity): Algorithms 1 and 2.
 
 Columns are picked one at a time, with repetition, so that the smallest eigenvalue of ``A = sum t v v'`` stays above a
-barrier that rises by one a step, while what the other matrix gathers stays below its own. Weights of a column picked
-several times are merged.
+barrier that rises by one a step, while the other matrix stays below a second barrier. The weights of a column picked
+several times are added.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
 
 _TIE = 1e-9
-"""Columns within this of the best, relatively, count as equal and the lowest index wins: copies of a column differ by
-rounding only."""
+"""Relative difference from the best below which columns are equal and the lowest index wins: copies of a column differ
+by rounding only."""
 
 _PIECE = 8192
-"""Columns whose products are made at a time, so that they stay in the processor's cache."""
+"""Columns in one product, so that it stays in the processor's cache."""
 
 MOST_ITERATIONS = 8
-"""Times the wanted number of columns that a run may take."""
+"""Most steps of a run, as a multiple of the number of columns."""
 
 _PROBES = 6
 
 
 @dataclass(frozen=True)
 class BarrierRun:
-    """What a run found.
+    """Column weights of a run of barrier sampling.
 
     Parameters
     ----------
     squares : array of shape (n,)
-        s_i^2 of every column, merged; 0 where it was not picked.
+        s_i^2 of every column; 0 for a column that was not picked.
     n_iterations : int
         Steps R; the lemmas hold with R in place of r.
     complete : bool
-        False where the run was given up because it picked more distinct columns than allowed.
+        False if the run stopped because it picked more distinct columns than allowed.
     """
 
     squares: Floats
@@ -64,11 +64,11 @@ def sample_frobenius(vectors: Floats, norms: Floats, n_iterations: int, most: in
     vectors : array of shape (n, k)
         V, with orthonormal columns.
     norms : array of shape (n,)
-        Squared norms ``||b_i||^2`` of the columns of B; all that is needed of B.
+        Squared norms ``||b_i||^2`` of the columns of B.
     n_iterations : int
         R > k.
     most : int, optional
-        Give up as soon as more distinct columns than this were picked.
+        Stop as soon as more distinct columns than this are picked.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def sample_frobenius(vectors: Floats, norms: Floats, n_iterations: int, most: in
     def choose(lower: Floats) -> int:
         costless = free & (lower > 0) & (lower >= upper)
         if costless.any():
-            # Next to nothing is spent on them: the best conditioned one is taken.
+            # Their cost is negligible, so the best conditioned one is taken.
             return _best(np.where(costless, lower, -np.inf))
         return _best(np.divide(lower, upper, out=np.full(upper.size, -np.inf), where=~free))
 
@@ -122,7 +122,7 @@ def sample_spectral(
     others : array of shape (n, l), optional
         Q', with orthonormal columns. None is the identity (l = n), in closed form: O(n) a step.
     most : int, optional
-        Give up as soon as more distinct columns than this were picked.
+        Stop as soon as more distinct columns than this are picked.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def sample_spectral(
     def upper(step: int) -> Floats:
         level = start + rise * step
         if rows is None:
-            # B is diagonal, and 0 but for the few columns picked.
+            # B is diagonal, and 0 except at the columns picked.
             values = np.array([0.0, *picked.values()])
             counts = np.array([n - len(picked), *(1 for _ in picked)])
             coefficients = _upper_coefficients(values, counts, level, rise)
@@ -180,16 +180,16 @@ def sample_spectral(
 
 
 def longest_run(run: Callable[[int], BarrierRun], n_columns: int) -> BarrierRun:
-    """Return the longest run found by bisection that picks at most `n_columns` distinct columns.
+    """Return the longest run, by bisection, that picks at most `n_columns` distinct columns.
 
     A run of r steps picks far fewer than r distinct columns, and the guarantees improve with the number of steps.
 
     Parameters
     ----------
     run : callable
-        Number of steps -> run, given up (not `complete`) where it picks more than `n_columns` columns.
+        Number of steps -> run, which is not `complete` if it picks more than `n_columns` columns.
     n_columns : int
-        Columns wanted r; runs of r to 8 r steps are tried, geometrically.
+        Number of columns r; runs of r to 8 r steps are tried.
     """
     low, high = n_columns, MOST_ITERATIONS * n_columns
     best = run(high)
@@ -200,9 +200,9 @@ def longest_run(run: Callable[[int], BarrierRun], n_columns: int) -> BarrierRun:
         middle = round(float(np.sqrt(low * high)))
         if not low < middle < high or high <= 1.02 * low:
             break
-        found = run(middle)
-        if found.complete:
-            low, best = middle, found
+        attempt = run(middle)
+        if attempt.complete:
+            low, best = middle, attempt
         else:
             high = middle
     return best
@@ -211,17 +211,17 @@ def longest_run(run: Callable[[int], BarrierRun], n_columns: int) -> BarrierRun:
 def top_up(
     squares: Floats, order: NDArray[np.int64], n_columns: int, costs: Floats | None = None, budget: float = np.inf
 ) -> Floats:
-    """Return the weights with more columns added until there are `n_columns`.
+    """Return the weights of `n_columns` columns, further columns added to those picked.
 
-    Adding columns cannot lower sigma_k. Each is given ``s^2 = min(median of the picked s^2, 1)``, so the largest weight
-    stays within Lemma 8's bound, and less where ``sum s_i^2 costs_i <= budget`` (Lemma 7) would not hold otherwise.
+    Adding columns cannot lower sigma_k. Each added column has ``s^2 = min(median of the picked s^2, 1)``, so the
+    largest weight stays within Lemma 8's bound, or less if ``sum s_i^2 costs_i <= budget`` (Lemma 7) requires it.
 
     Parameters
     ----------
     squares : array of shape (n,)
         s_i^2, 0 for columns not picked.
     order : int array of shape (n,)
-        Columns, those to be added first leading.
+        Columns, in the order in which they are added.
     n_columns : int
     costs : array of shape (n,), optional
         ``||b_i||^2``.
@@ -237,7 +237,7 @@ def top_up(
         price = float(costs[added].sum())
         spare = max(budget * (1 - 1e-12) - float(squares @ costs), 0.0)
         if size * price > spare:
-            # No weight at all would be a column that was not selected.
+            # A column of weight zero would count as not selected.
             size = max(spare / price, float(np.finfo(np.float64).tiny))
     out = squares.copy()
     out[added] = size
@@ -264,7 +264,7 @@ def _run(
     gathered = np.zeros((k, k))
     times = np.zeros(n)
     distinct = 0
-    # Small products in small pieces: a second thread costs more than it brings, and may give other bits.
+    # Small products in small pieces: a second thread costs more than it saves, and may give other bits.
     with one_blas_thread():
         for step in range(n_iterations):
             values, basis = np.linalg.eigh(gathered)
@@ -291,7 +291,7 @@ def _lower_coefficients(values: Floats, level: float) -> Floats:
 def _upper_coefficients(values: Floats, counts: Floats, level: float, rise: float) -> Floats:
     """Return c with U(q) = sum_j c_j (w_j'q)^2, w_j the eigenvectors of B; the barrier moves up by `rise`.
 
-    `counts` says how often each eigenvalue occurs.
+    `counts` is the multiplicity of each eigenvalue.
     """
     near, far = 1.0 / (level - values), 1.0 / (level + rise - values)
     return far * far / (rise * float((counts * near) @ far)) + far

@@ -1,4 +1,4 @@
-"""Sampling columns by their leverage, and approximate singular vectors by random projection."""
+"""Random sampling of columns, and approximate singular vectors by random projection."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ def draw_columns(probabilities: Floats, n_draws: int, seed: int) -> NDArray[np.i
     [1, 1, 1, 1]
     """
     cumulative = np.cumsum(probabilities)
-    found = np.searchsorted(cumulative, uniforms(seed, np.arange(n_draws, dtype=np.uint64)) * cumulative[-1], "right")
-    # Rounding may carry a draw past the last column that can be drawn.
-    drawn: NDArray[np.int64] = np.minimum(found, np.flatnonzero(probabilities)[-1]).astype(np.int64)
+    draws = uniforms(seed, np.arange(n_draws, dtype=np.uint64)) * cumulative[-1]
+    # Rounding may carry a draw past the last column of positive probability.
+    last = np.flatnonzero(probabilities)[-1]
+    drawn: NDArray[np.int64] = np.minimum(np.searchsorted(cumulative, draws, "right"), last).astype(np.int64)
     return drawn
 
 
 def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
-    """Return ``s_i^2 = (times i was drawn) / (draws p_i)``, merged over repetitions, shape (n_columns,).
+    """Return ``s_i^2 = (draws of i) / (n_draws p_i)``, summed over repetitions, shape (n_columns,).
 
     For any B with as many columns, ``E ||B Omega S||_F^2 = ||B||_F^2``; with p_i = ||v_i||^2 / k and
     ``r > 4 k log(20 k)`` draws, ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / r)`` with probability 0.9.
@@ -46,13 +47,13 @@ def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
 
 
 def draws_of_columns(drawn: NDArray[np.int64], n_columns: int) -> int:
-    """Return how many of the draws, from the first on, can be kept with at most `n_columns` distinct columns."""
+    """Return the length of the longest prefix of the draws with at most `n_columns` distinct columns."""
     _, first = np.unique(drawn, return_index=True)
     return drawn.size if first.size <= n_columns else int(np.sort(first)[n_columns])
 
 
 def gaussians(seed: int, shape: tuple[int, int]) -> Floats:
-    """Return standard normal numbers by Box and Muller, each of (seed, position) alone."""
+    """Return standard normal numbers (Box and Muller); each depends on (seed, position) alone."""
     size = shape[0] * shape[1]
     u = uniforms(seed, np.arange(2 * size, dtype=np.uint64))
     values: Floats = np.sqrt(-2.0 * np.log(u[:size])) * np.cos(2.0 * np.pi * u[size:])
@@ -68,7 +69,7 @@ def approximate_directions(image: Floats, multiply: Callable[[Floats], Floats], 
     Parameters
     ----------
     image : array of shape (n_columns, m)
-        Random combinations of the rows of B; also ``B'B N``, a step of subspace iteration, will do.
+        Random combinations of the rows of B; ``B'B N``, after a step of subspace iteration, is valid too.
     multiply : callable
         Returns ``B'B M`` for M of shape (n_columns, m).
     n_directions : int
@@ -83,10 +84,10 @@ def approximate_directions(image: Floats, multiply: Callable[[Floats], Floats], 
     basis = left[:, s > image.shape[0] * np.finfo(np.float64).eps * float(s.max(initial=0.0))]
     values, turned = np.linalg.eigh(basis.T @ multiply(basis))
     keep = values > image.shape[0] * np.finfo(np.float64).eps * float(values.max(initial=0.0))
-    found: Floats = basis @ turned[:, keep][:, ::-1][:, :n_directions]
-    return found
+    directions: Floats = basis @ turned[:, keep][:, ::-1][:, :n_directions]
+    return directions
 
 
 def combinations(n_directions: int, epsilon: float) -> int:
-    """Return how many random combinations of the rows the approximation takes: k + ceil(k / epsilon) + 1."""
+    """Return the number of random combinations of rows for `approximate_directions`: k + ceil(k / epsilon) + 1."""
     return n_directions + int(np.ceil(n_directions / epsilon)) + 1

@@ -1,4 +1,4 @@
-"""The largest values of every column, kept sorted: collecting them from rows, and merging two collections."""
+"""Sorted largest values of every column: collected from rows, and merged."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.arrays import Floats, read_only
 from sketchselect.linalg.sparse.csr import arrays_of
 
 
 @njit(nogil=True, cache=True)
-def _insert(x, w, held, top, mass, weighted):  # type: ignore[no-untyped-def]
-    """Insert one value into a descending run of `held` entries; the last one falls out of a full run."""
+def _insert(x, w, count, top, mass, weighted):  # type: ignore[no-untyped-def]
+    """Insert one value into a descending run of `count` entries; a full run loses its last one."""
     size = top.shape[0]
-    i = held if held < size else size - 1
+    i = count if count < size else size - 1
     while i > 0 and (top[i - 1] < x or (weighted and top[i - 1] == x and mass[i - 1] < w)):
         top[i] = top[i - 1]
         if weighted:
@@ -31,34 +30,34 @@ def _insert(x, w, held, top, mass, weighted):  # type: ignore[no-untyped-def]
 def _collect_rows(block, weights, top, mass, least, weighted):  # type: ignore[no-untyped-def]
     size = top.shape[1]
     for i in range(block.shape[0]):
-        held = min(i, size)
+        count = min(i, size)
         w = weights[i]
         for j in range(block.shape[1]):
             x = np.float64(block[i, j])
-            enters = held < size or x > least[j] or (weighted and x == least[j] and w > mass[j, size - 1])
+            enters = count < size or x > least[j] or (weighted and x == least[j] and w > mass[j, size - 1])
             if enters:
-                _insert(x, w, held, top[j], mass[j], weighted)
-                if held + 1 >= size:
+                _insert(x, w, count, top[j], mass[j], weighted)
+                if count + 1 >= size:
                     least[j] = top[j, size - 1]
 
 
 @njit(nogil=True, cache=True)
-def _collect_entries(data, indices, indptr, top, mass, held):  # type: ignore[no-untyped-def]
+def _collect_entries(data, indices, indptr, top, mass, counts):  # type: ignore[no-untyped-def]
     size = top.shape[1]
     for i in range(indptr.shape[0] - 1):
         for k in range(indptr[i], indptr[i + 1]):
             j = indices[k]
             x = np.float64(data[k])
-            if held[j] < size or x > top[j, size - 1]:
-                _insert(x, 1.0, min(held[j], size), top[j], mass[j], False)
-            held[j] += 1
+            if counts[j] < size or x > top[j, size - 1]:
+                _insert(x, 1.0, min(counts[j], size), top[j], mass[j], False)
+            counts[j] += 1
 
 
 @njit(nogil=True, cache=True)
-def _fill_zeros(n_rows, held, top, out):  # type: ignore[no-untyped-def]
-    """Put the zeros that are not stored between the positive and the negative entries."""
+def _fill_zeros(n_rows, counts, top, out):  # type: ignore[no-untyped-def]
+    """Write the implicit zeros between the positive and the negative entries."""
     for j in range(top.shape[0]):
-        stored, zeros, k = min(held[j], top.shape[1]), n_rows - held[j], 0
+        stored, zeros, k = min(counts[j], top.shape[1]), n_rows - counts[j], 0
         for i in range(out.shape[0]):
             if k < stored and (top[j, k] > 0.0 or zeros == 0):
                 out[i, j] = top[j, k]
@@ -99,39 +98,39 @@ def largest_of_rows(block: Floats, size: int, weights: Floats | None) -> tuple[F
     block : float64 array of shape (n_rows, p)
         Finite.
     size : int
-        Most values a column.
+        Most values per column.
     weights : array of shape (n_rows,) or None
-        Positive; of equal values those of the heavier rows are kept.
+        Positive; of equal values those of the heavier rows are chosen.
 
     Returns
     -------
     values : array of shape (m, p)
-        m is the smaller one of `size` and n_rows.
+        m is the smaller of `size` and n_rows.
     masses : array of shape (m, p), or (0, p) without weights
     """
     n, p = block.shape
     m = min(size, n)
     top, mass = np.zeros((p, m)), np.zeros((p, m if weights is not None else 0))
-    given = np.ones(n) if weights is None else weights
-    _collect_rows(_view(block), _view(given), top, mass, np.full(p, -np.inf), weights is not None)
+    row_weights = np.ones(n) if weights is None else weights
+    _collect_rows(read_only(block), read_only(row_weights), top, mass, np.full(p, -np.inf), weights is not None)
     return np.ascontiguousarray(top.T), np.ascontiguousarray(mass.T)
 
 
 def largest_of_entries(block: Any, size: int) -> tuple[Floats, Floats]:
-    """Return what `largest_of_rows` does for canonical sparse rows without weights, by their stored entries alone."""
+    """Return `largest_of_rows` of canonical sparse rows without weights, from their stored entries alone."""
     n, p = block.shape
     m = min(size, n)
-    top, held = np.zeros((p, m)), np.zeros(p, dtype=np.int64)
-    _collect_entries(*arrays_of(block), top, np.zeros((p, 0)), held)
+    top, counts = np.zeros((p, m)), np.zeros(p, dtype=np.int64)
+    _collect_entries(*arrays_of(block), top, np.zeros((p, 0)), counts)
     out = np.zeros((m, p))
-    _fill_zeros(n, held, top, out)
+    _fill_zeros(n, counts, top, out)
     return out, np.zeros((0, p))
 
 
 def merge_largest(left: tuple[Floats, Floats], right: tuple[Floats, Floats], size: int) -> tuple[Floats, Floats]:
-    """Return the `size` largest of two collections; of equal values those of the heavier rows, then those on the left.
+    """Return the `size` largest values of two collections, equal values by descending row weight, then the left first.
 
-    A collection without weights counts as one of rows of weight 1 where the other has weights.
+    If only one collection has weights, those of the other are 1.
     """
     (a, a_mass), (b, b_mass) = left, right
     m = min(size, a.shape[0] + b.shape[0])
@@ -141,12 +140,5 @@ def merge_largest(left: tuple[Floats, Floats], right: tuple[Floats, Floats], siz
         b_mass = b_mass if b_mass.shape[0] else np.ones(b.shape)
     out = np.zeros((m, a.shape[1]))
     out_mass = np.zeros((m if weighted else 0, a.shape[1]))
-    _merge(_view(a), _view(b), _view(a_mass), _view(b_mass), out, out_mass, weighted)
+    _merge(read_only(a), read_only(b), read_only(a_mass), read_only(b_mass), out, out_mass, weighted)
     return out, out_mass
-
-
-def _view(array: Floats) -> NDArray[np.float64]:
-    """Return the array as the compiled kernel takes it: read-only, as records are."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

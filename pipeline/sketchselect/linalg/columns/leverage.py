@@ -1,7 +1,7 @@
-"""Ridge leverage scores of vectors: exact, of a weighted sample, and online over blocks of arriving vectors.
+"""Ridge leverage scores of rows: exact, of a weighted sample, and online over blocks of arriving rows.
 
-Vectors are rows here. The ridge leverage of a row a of A is ``tau = a'(A'A + ridge I)^-1 a``: how far a points where
-the other rows do not, between 0 and 1, and 1 for a direction that only a has (as the ridge goes to zero).
+The ridge leverage of a row a of A is ``tau = a'(A'A + ridge I)^-1 a``, between 0 and 1: the larger, the less of a is in
+the span of the other rows, and 1 (as the ridge goes to zero) for a direction that only a has.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 from sketchselect.linalg.arrays import Floats
 
 RIDGE_FLOOR = 1e-12
-"""Least ridge as a share of the squared norm of the data: below, rounding decides what is in the span and what not."""
+"""Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span."""
 
 
 def floored(ridge: float, squared_norm: float) -> float:
-    """Return the ridge, or the least one that rounding allows for data of this squared norm; always positive."""
+    """Return the ridge, raised to `RIDGE_FLOOR` of the squared norm of the data; always positive."""
     return max(float(ridge), RIDGE_FLOOR * squared_norm, float(np.finfo(np.float64).tiny))
 
 
 class GrowingFactor:
     """``(C'C + ridge I)^-1`` for rows C that are appended block by block.
 
-    While C has fewer rows than columns it is kept with the Cholesky factor L of ``C C' + ridge I``, which grows at its
-    edge; from then on with that of ``C'C + ridge I``. No inverse and no pseudo-inverse is ever made.
+    While C has fewer rows than columns, the state is C and the growing Cholesky factor of ``C C' + ridge I``; later it
+    is the factor of ``C'C + ridge I``. No inverse and no pseudo-inverse is computed.
 
     Notes
     -----
@@ -47,16 +47,16 @@ class GrowingFactor:
         if self._scatter is not None:
             z = solve_triangular(self._lower, block.T, lower=True, check_finite=False)
             return cast(Floats, z.T @ z)
-        rest = block
+        outside = block
         inside: Floats = np.zeros((block.shape[0], block.shape[0]))
         if self._rows:
             rows = self._stacked()
             z = solve_triangular(self._lower, rows @ block.T, lower=True, check_finite=False)
             u = solve_triangular(self._lower, z, lower=True, trans=1, check_finite=False)
-            # (C'C + ridge)^-1 x = (x - C'u) / ridge with u = (CC' + ridge)^-1 C x: what is outside the span, by itself.
-            rest = block - u.T @ rows
+            # (C'C + ridge)^-1 x = (x - C'u) / ridge with u = (CC' + ridge)^-1 C x; x - C'u is outside the span.
+            outside = block - u.T @ rows
             inside = u.T @ u
-        return inside + (rest @ rest.T) / self._ridge
+        return inside + (outside @ outside.T) / self._ridge
 
     def append(self, rows: Floats) -> None:
         """Add rows to C."""
@@ -97,21 +97,20 @@ _BLOCK_ROWS = 256
 def online_sample(
     rows: Floats, draws: Floats, factor: GrowingFactor, *, inflation: float, rate: float
 ) -> tuple[Floats, Floats]:
-    """Return ``(scores, intensities)`` of rows that arrive one after the other; those with draw < intensity are kept.
+    """Return ``(scores, intensities)`` of rows that arrive one after the other; rows with draw < intensity are sampled.
 
-    Row a is scored against what was kept before it, ``s = a'M^-1 a``; its intensity is ``c min((1 + eps) s, 1)``, and
-    if it is kept ``a a' / min(intensity, 1)`` is added to M: Algorithm 1 of Wang, Shen and Li 2018 in ridge form,
-    exactly, but with one solve for a block. Inside the block, M^-1 is followed by rank-one updates of the block's own
-    inner products.
+    Row a is scored against the rows sampled before it, ``s = a'M^-1 a``; its intensity is ``c min((1 + eps) s, 1)``,
+    and if it is sampled ``a a' / min(intensity, 1)`` is added to M: exactly Algorithm 1 of Wang, Shen and Li 2018 in
+    ridge form, with one solve per block. Inside the block, its inner products are updated instead of M^-1.
 
     Parameters
     ----------
     rows : array of shape (m, n)
         In the order of arrival.
     draws : array of shape (m,)
-        The uniform number of each.
+        The uniform number of each row.
     factor : GrowingFactor
-        What was kept so far; the rows kept here are appended.
+        The rows sampled so far; those sampled here are appended.
     inflation : float
         1 + eps.
     rate : float
@@ -123,24 +122,23 @@ def online_sample(
     for a in range(0, m, step):
         b = min(a + step, m)
         inner = factor.inner(rows[a:b])
-        found, wanted, kept = _sample_block(inner, draws[a:b], inflation, rate)
-        scores[a:b], intensities[a:b] = found, wanted
-        if kept:
-            factor.append(rows[a:b][kept] / np.sqrt(np.minimum(wanted[kept], 1.0))[:, None])
+        scores[a:b], intensities[a:b], sampled = _sample_block(inner, draws[a:b], inflation, rate)
+        if sampled:
+            factor.append(rows[a:b][sampled] / np.sqrt(np.minimum(intensities[a:b][sampled], 1.0))[:, None])
     return scores, intensities
 
 
 def _sample_block(inner: Floats, draws: Floats, inflation: float, rate: float) -> tuple[Floats, Floats, list[int]]:
-    """Return scores, intensities and the places of the kept rows of one block, from its inner products under M^-1.
+    """Return scores, intensities and positions of the sampled rows of one block, from its inner products under M^-1.
 
-    A kept row i subtracts ``g g' / (p + g_i)`` from the inner products, g being row i of what is left of them. Only
-    what is needed is: the diagonal, and each kept row's g (as in a left-looking Cholesky factorisation).
+    A sampled row i subtracts ``g g' / (p + g_i)`` from the inner products, g being their current row i. Only the
+    diagonal and the g of each sampled row are computed (as in a left-looking Cholesky factorisation).
     """
     size = inner.shape[0]
     left = inner.diagonal().copy()
     intensities = rate * np.minimum(inflation * np.maximum(left, 0.0), 1.0)
     taken: Floats = np.empty((size, size))
-    kept: list[int] = []
+    sampled: list[int] = []
     at = 0
     while True:
         ahead = draws[at:] < intensities[at:]
@@ -148,14 +146,14 @@ def _sample_block(inner: Floats, draws: Floats, inflation: float, rate: float) -
         if i == size:
             break
         p = min(float(intensities[i]), 1.0)
-        k = len(kept)
+        k = len(sampled)
         edge = inner[i, i + 1 :] - taken[:k, i] @ taken[:k, i + 1 :]
         taken[k, i + 1 :] = edge / np.sqrt(p + max(float(left[i]), 0.0))
         left[i + 1 :] -= taken[k, i + 1 :] ** 2
         intensities[i + 1 :] = rate * np.minimum(inflation * np.maximum(left[i + 1 :], 0.0), 1.0)
-        kept.append(i)
+        sampled.append(i)
         at = i + 1
-    return np.clip(left, 0.0, 1.0), intensities, kept
+    return np.clip(left, 0.0, 1.0), intensities, sampled
 
 
 def sample_scores(rows: Floats, probabilities: Floats, ridge: float) -> Floats:

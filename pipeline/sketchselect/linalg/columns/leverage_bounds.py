@@ -1,4 +1,4 @@
-"""What a sketch of known error says of ridge leverage, and how far a weighted sample is from what it stands for."""
+"""Bounds of ridge leverage scores from a sketch, and the spectral error of a weighted sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sketchselect.linalg.sketch.spectrum import Directions
 
 
 def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_components: int) -> float:
-    """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it where nothing was shrunk.
+    """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it for an exact sketch.
 
-    With this ridge the scores sum to at most 2 k; a smaller ridge only raises them.
+    With the ridge ``||A - A_k||_F^2 / k`` the scores sum to at most 2 k; a smaller ridge only raises them.
 
     Notes
     -----
@@ -25,7 +25,7 @@ def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_
 
 
 def sketched_leverage(directions: Directions, ridge: float) -> Floats:
-    """Return the ridge leverage of every column of B from its squared singular values and right singular vectors."""
+    """Return the ridge leverage of every column of a sketch B, from its singular values and vectors."""
     s2 = directions.squares
     out: Floats = np.minimum((directions.vectors**2).T @ (s2 / (s2 + ridge)), 1.0)
     return out
@@ -37,7 +37,7 @@ def leverage_bounds(
     """Return lower and upper bounds of the ridge leverage of every column of A, from a sketch B of its rows.
 
     Rigorous for ``0 <= A'A - B'B <= Delta I``; equal up to rounding where Delta is 0. The upper bounds sum to O(k) for
-    the ridge of `tail_ridge`, whatever the number of columns.
+    the ridge of `tail_ridge`, for any number of columns.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def leverage_bounds(
     ridge : float
         Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
     error : float
-        How far the Gram matrix that was decomposed may be from A'A, in the spectral norm, either way; then nothing was
-        shrunk, and all directions are given.
+        Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with all
+        directions.
 
     Notes
     -----
-    With ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta``: the lower bound and the second upper
-    one; the last from convexity of the inverse at B'B, with the rest of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``.
+    ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta`` give the lower bound and the second upper
+    bound; convexity of the inverse at B'B and the residual of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``, the last.
     Cost: 4 sweeps over the directions.
     """
     s2, squared = directions.squares, directions.vectors**2
@@ -66,14 +66,14 @@ def leverage_bounds(
     inner = sketched_leverage(directions, ridge)
     outer = squared.T @ (s2 / (s2 + ridge + shrinkage))
     curved = squared.T @ (s2 / (s2 + ridge)) ** 2
-    rest = np.maximum(column_squares - squared.T @ s2, 0.0)
-    # Eigenvalues are known to within rounding of the largest; that much both bounds give way.
+    residual = np.maximum(column_squares - squared.T @ s2, 0.0)
+    # Eigenvalues are known to within rounding of the largest; both bounds are relaxed by that much.
     slack = column_squares.size * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0)) / ridge
     upper = np.minimum.reduce(
         [
             np.ones_like(inner),
             shrinkage / (ridge + shrinkage) + ridge / (ridge + shrinkage) * outer + slack,
-            inner + (np.sqrt(rest) + np.sqrt(shrinkage * curved)) ** 2 / ridge + slack,
+            inner + (np.sqrt(residual) + np.sqrt(shrinkage * curved)) ** 2 / ridge + slack,
         ]
     )
     # Last, without slack: a column of zeros scores exactly 0.
@@ -84,7 +84,7 @@ def leverage_bounds(
 def _perturbed_bounds(
     squares: Floats, squared: Floats, column_squares: Floats, ridge: float, error: float
 ) -> tuple[Floats, Floats]:
-    """Return the bounds where ``|A'A - G| <= error`` for the Gram matrix G of these eigenpairs: tau rises with A'A."""
+    """Return the bounds if ``|A'A - G| <= error`` for the Gram matrix G of these eigenpairs; tau increases with A'A."""
     upper = squared.T @ ((squares + error) / (squares + error + ridge))
     upper = np.minimum(np.minimum(upper * (1 + 1e-12), 1.0), column_squares * (1 + 1e-12) / ridge)
     if ridge <= error:
@@ -94,16 +94,16 @@ def _perturbed_bounds(
 
 
 def spectral_error(sample: Floats, directions: Directions, shrinkage: float, ridge: float) -> float:
-    """Return the least e with ``|C'C - A'A| <= e (A'A + ridge I)`` (as quadratic forms), or an upper bound of it.
+    """Return the least e with ``|C'C - A'A| <= e (A'A + ridge I)`` (as quadratic forms), or an upper bound of e.
 
     Parameters
     ----------
     sample : array of shape (m, n)
-        C: the weighted rows that were kept.
+        C: the weighted rows of the sample.
     directions : Directions
         Of a sketch B of all rows A.
     shrinkage : float
-        Delta with ``0 <= A'A - B'B <= Delta I``; 0 gives the exact value, otherwise the result is an upper bound.
+        Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
     ridge : float
         Positive.
 
@@ -117,14 +117,14 @@ def spectral_error(sample: Floats, directions: Directions, shrinkage: float, rid
     if vectors.shape[0] + m < n:
         basis = np.linalg.qr(np.concatenate([vectors, sample]).T)[0]
         sample, vectors = sample @ basis, vectors @ basis
-    given = vectors.T @ (squares[:, None] * vectors)
-    size = given.shape[0]
-    lam, w = np.linalg.eigh(given)
+    gram = vectors.T @ (squares[:, None] * vectors)
+    size = gram.shape[0]
+    lam, w = np.linalg.eigh(gram)
     whitener = w / np.sqrt(np.maximum(lam, 0.0) + ridge)
-    gap = whitener.T @ (sample.T @ sample - given) @ whitener
+    gap = whitener.T @ (sample.T @ sample - gram) @ whitener
     above = float(np.linalg.eigvalsh(gap)[-1])
     gap[np.diag_indices(size)] -= shrinkage / (np.maximum(lam, 0.0) + ridge)
-    # C'C is not negative, so that 1 always does below; where neither C nor B reaches, A'A is at most Delta.
+    # C'C is not negative, so 1 is always enough below; outside the span of C and B, A'A is at most Delta.
     below = min(-float(np.linalg.eigvalsh(gap)[0]), 1.0)
     outside = 0.0 if exact or size == n else shrinkage / (ridge + shrinkage)
     return max(above, below, outside, 0.0)
@@ -136,7 +136,7 @@ def column_error(weights: Floats, directions: Directions, ridge: float) -> float
     Parameters
     ----------
     weights : array of shape (n_columns,)
-        ``1 / p`` of the columns that were kept, 0 of the others.
+        ``1 / p`` for the columns of the sample, 0 for the others.
     directions : Directions
         Of A'A.
     ridge : float

@@ -1,8 +1,8 @@
-"""Column pivots of a short, wide factor: QR with column pivoting, and greedy choice of columns under noise.
+"""Column pivots of a short, wide factor: QR with column pivoting, and greedy column selection under noise.
 
-Both work on a factor C of few rows and many columns (the top directions of a sketch, s_i v_i) and both take a column
-out of the running by what the chosen ones already say about it. Ties within rounding go to the lowest index, so equal
-columns give the same answer on every machine.
+Both work on a factor C of few rows and many columns (the top directions of a sketch, s_i v_i), and both discount each
+column by what the selected columns already explain of it. Ties within rounding go to the lowest index, so equal columns
+give the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ TIE = 1e-10
 """Relative difference below which two gains are equal: products of equal columns may differ by rounding."""
 
 CLOSE = 1e-6
-"""Relative difference of gains below which the larger column is taken. Where one direction is left and there is no
-noise, all columns gain the same, and rounding would decide."""
+"""Relative difference of gains below which the larger column is selected. When one direction is left and there is no
+noise, all gains are equal, and rounding would decide."""
 
 EXHAUSTED = 1e-14
-"""Share of the largest squared norm below which what is left of a column is rounding (of the singular vectors)."""
+"""Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors)."""
 
 REFRESH = 64
-"""Rank-one updates of the greedy choice before its running sums are computed anew."""
+"""Rank-one updates of the greedy selection before its running sums are recomputed."""
 
 
 @dataclass(frozen=True)
 class Pivots:
-    """Chosen columns in order, and the round each was chosen in (from 0; -1: a column of zeros)."""
+    """Selected columns in order, and the round in which each was selected (from 0; -1 for a column of zeros)."""
 
     order: Indices
     rounds: Indices
@@ -41,7 +41,7 @@ class Pivots:
 def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
     """Return the first pivots of QR with column pivoting: each the column farthest from the span of those before.
 
-    Fewer than `n_pivots` come back where the columns are exhausted: all that is left is rounding.
+    Fewer than `n_pivots` are returned if the residuals of all other columns are rounding.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
 
     Notes
     -----
-    Cost: at most 2 m p flops a pivot, mostly far less: distances only shrink, so most columns are ruled out by an
-    older one. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
+    Cost: at most 2 m p flops a pivot, usually far less: distances only shrink, so an older distance excludes most
+    columns. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
 
     Examples
     --------
@@ -68,10 +68,10 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
 
 
 def pivot_rounds(factor: Floats, n_select: int) -> Pivots:
-    """Return `n_select` columns by pivoted QR in rounds: pivots until nothing is left, then again among the rest.
+    """Return `n_select` columns by pivoted QR in rounds: when all residuals are zero, the next round begins.
 
-    A round has as many pivots as what is left has rank, so every direction is taken up once in each round before any is
-    taken up again, and duplicated columns go to different rounds. Columns of zeros come last, by their index.
+    A round has as many pivots as the rank of the remaining columns, so each direction is covered once in a round before
+    any is covered again, and duplicated columns are in different rounds. Columns of zeros come last, by index.
 
     Examples
     --------
@@ -101,14 +101,14 @@ def pivot_rounds(factor: Floats, n_select: int) -> Pivots:
 
 
 def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
-    """Return `n_select` columns, each the one that most lowers the error of predicting *all* columns from the chosen.
+    """Return `n_select` columns, each the one that most lowers the error of predicting *all* columns.
 
     The model is ``a_j = c_j + e_j``: signal c_j (column of `factor`) and noise of squared norm ``noise[j]``. With the
-    posterior covariance ``M = (I + sum_S c c' / noise)^-1`` of the directions, choosing j lowers the total squared
+    posterior covariance ``M = (I + sum_S c c' / noise)^-1`` of the directions, selecting j lowers the total squared
     error of the signal, ``tr(C' M C)``, by exactly ``||C' M c_j||^2 / (noise_j + c_j' M c_j)``.
 
-    Without noise this is greedy column subset selection of `factor`. Then (and wherever noise is too small to matter)
-    the gains run out once the columns span it; the choice goes on with a new round on the columns that are left.
+    Without noise this is greedy column subset selection of `factor`. Then, and wherever the noise is negligible, all
+    gains are zero once the columns span it; the selection continues with a new round on the remaining columns.
 
     Parameters
     ----------
@@ -121,12 +121,12 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
     Notes
     -----
     Cost: 4 m p flops a column. Source: greedy column subset selection, Farahat, Ghodsi and Kamel 2013; the noise, as in
-    Bayesian experimental design (A-optimality), is what keeps columns that nothing else resembles from being taken
-    first, and lets several noisy columns share one direction.
+    Bayesian experimental design (A-optimality), keeps columns unlike all others from being selected first, and lets
+    several noisy columns represent one direction.
 
     Examples
     --------
-    Two columns that agree are worth more than a lone larger one, until noise is all that they would add:
+    Two equal columns are worth more than one larger column, until the second would add only noise:
 
     >>> import numpy as np
     >>> C = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.2]])
@@ -153,7 +153,7 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
     while len(order) < n_select and alive.any():
         j = best_gain(alive, noise, variance, reach, CLOSE, TIE, EXHAUSTED)
         if j < 0:
-            if since == 0:  # Even a fresh round has columns below rounding only.
+            if since == 0:  # Even in a new round all columns are below rounding.
                 break
             posterior, since, index = np.eye(m), 0, index + 1
             variance, reach = _sums(columns, posterior, second)
@@ -171,11 +171,11 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
             add_observation(columns, u, away, scale, float(u @ moved), variance, reach)
         else:
             variance, reach = _sums(columns, posterior, second)
-    rest = np.flatnonzero(alive)
-    rest = rest[np.argsort(-squares[rest], kind="stable")]
-    rest = np.concatenate([rest, np.flatnonzero(~(squares > 0))])[: n_select - len(order)]
-    level = np.where(squares[rest] > 0, index, -1)
-    return Pivots(np.array([*order, *rest], dtype=np.int64), np.array([*rounds, *level], dtype=np.int64))
+    others = np.flatnonzero(alive)
+    others = others[np.argsort(-squares[others], kind="stable")]
+    others = np.concatenate([others, np.flatnonzero(~(squares > 0))])[: n_select - len(order)]
+    level = np.where(squares[others] > 0, index, -1)
+    return Pivots(np.array([*order, *others], dtype=np.int64), np.array([*rounds, *level], dtype=np.int64))
 
 
 def _sums(columns: Floats, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Compiled loops of `column_pivoting`, which says what they do; a column of the factor is a row here."""
+"""Compiled loops of `pivoting`; a column of the factor is a row here."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def _dot(a: Floats, b: Floats) -> float:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _refresh(rest: Floats, basis: Floats, seen: int, n_basis: int) -> float:
-    """Take the newer part of the basis out of a column, and return what is left of its squared norm."""
+def _refresh(residual: Floats, basis: Floats, seen: int, n_basis: int) -> float:
+    """Subtract the projection onto the newer basis vectors from a column; return the squared norm of its residual."""
     for t in range(seen, n_basis):
-        along = _dot(rest, basis[t])
-        for i in range(rest.shape[0]):
-            rest[i] -= along * basis[t, i]
-    return float(_dot(rest, rest))
+        along = _dot(residual, basis[t])
+        for i in range(residual.shape[0]):
+            residual[i] -= along * basis[t, i]
+    return float(_dot(residual, residual))
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: float, order: Indices) -> int:
-    """Write the pivots among the columns `alive` to `order`, clear them in `alive`, return how many there are.
+    """Write the pivots among the columns `alive` to `order`, clear them in `alive`, and return their number.
 
     Distances only shrink as the basis grows, so an old distance bounds the present one, and only columns whose bound
-    reaches the best are computed anew: the result is that of computing all.
+    reaches the best distance are recomputed: the result is the same as if all were.
     """
     p, m = columns.shape
-    rest = np.empty((p, m))
-    seen = np.full(p, -1, dtype=np.int64)  # -1: its row of `rest` is not filled yet
+    residual = np.empty((p, m))
+    seen = np.full(p, -1, dtype=np.int64)  # -1: its row of `residual` is not filled yet
     bound = np.full(p, -1.0)
     basis = np.zeros((min(m, n_pivots), m))
     largest = 0.0
@@ -50,7 +50,7 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
     count = 0
     while count < basis.shape[0]:
         best = -1.0
-        # First the most promising one, so that the scan has something to compare with.
+        # First the column of the largest bound, so that the scan has a distance to compare with.
         start = int(np.argmax(bound))
         for step in range(-1, p):
             j = start if step < 0 else step
@@ -58,9 +58,9 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
                 continue
             if seen[j] < count:
                 if seen[j] < 0:
-                    rest[j] = columns[j]
+                    residual[j] = columns[j]
                     seen[j] = 0
-                bound[j] = _refresh(rest[j], basis, seen[j], count)
+                bound[j] = _refresh(residual[j], basis, seen[j], count)
                 seen[j] = count
             best = max(best, bound[j])
         if not best > exhausted * largest:
@@ -68,9 +68,9 @@ def pivots(columns: Floats, alive: Mask, n_pivots: int, tie: float, exhausted: f
         chosen = 0
         while not bound[chosen] >= best * (1.0 - tie):
             chosen += 1
-        # Once more: what is left of a column that is nearly in the span is not orthogonal to it to all digits.
-        _refresh(rest[chosen], basis, 0, count)
-        basis[count] = rest[chosen] / np.sqrt(_dot(rest[chosen], rest[chosen]))
+        # Once more: the residual of a column that is nearly in the span is not orthogonal to it to full precision.
+        _refresh(residual[chosen], basis, 0, count)
+        basis[count] = residual[chosen] / np.sqrt(_dot(residual[chosen], residual[chosen]))
         order[count] = chosen
         alive[chosen] = False
         bound[chosen] = -1.0
@@ -94,7 +94,7 @@ def add_observation(
 def best_gain(
     alive: Mask, noise: Floats, variance: Floats, reach: Floats, close: float, tie: float, exhausted: float
 ) -> int:
-    """Return the column of the largest gain, -1 where there is none.
+    """Return the column of the largest gain, -1 if all gains are zero.
 
     Of gains closer than `close` the larger variance wins, then (closer than `tie`) the lower index.
     """

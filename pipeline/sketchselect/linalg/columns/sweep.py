@@ -1,4 +1,4 @@
-"""One sweep over a block that collects the statistics of every column, missing values left out."""
+"""Statistics of every column of a block in one sweep, missing values left out."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _sweep(block, shift, weights, counts, stats):  # type: ignore[no-untyped-def
 def column_sweep(block: Array, shift: Floats, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
     """Return ``(counts, stats)`` of the columns of a block.
 
-    `counts` has the rows missing, non-zero, infinite; `stats` the rows weight present, weighted sum and weighted sum of
-    squares about `shift`, minimum, maximum.
+    `counts` has the rows missing, non-zero, infinite; `stats` the rows weight of the values present, weighted sum and
+    weighted sum of squares about `shift`, minimum, maximum.
     """
     p = block.shape[1]
     counts = np.zeros((3, p), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""How the variance of counts grows with their mean: a smooth curve on logarithmic axes."""
+"""Trend of the variance of counts with their mean: a smooth curve on logarithmic axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sketchselect.linalg.arrays import Floats
 
 
 def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: float) -> Floats:
-    """Return the variance that the trend expects at each mean: a fit of log10(variance) on log10(mean).
+    """Return the variance of the trend at each mean: a fit of log10(variance) on log10(mean).
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: floa
     Raises
     ------
     ConfigError
-        If loess is asked for and its library is not installed.
+        For loess without its library (scikit-misc) installed.
     BadParameter
         If there are too few points for loess.
     """
@@ -39,7 +39,7 @@ def _loess(x: Floats, y: Floats, span: float) -> Floats:
         from skmisc.loess import loess
     except ImportError:
         raise ConfigError(
-            'the loess trend needs scikit-misc: pip install "sketchselect[anndata]", or ask for trend="quadratic"'
+            'the loess trend needs scikit-misc: pip install "sketchselect[anndata]", or use trend="quadratic"'
         ) from None
     try:
         model = loess(x, y, span=span, degree=2)
@@ -50,7 +50,7 @@ def _loess(x: Floats, y: Floats, span: float) -> Floats:
     if not np.isfinite(fitted).all():
         raise BadParameter(
             f"loess with span={span:g} cannot be fitted to the means and variances of {x.size} columns that are not "
-            'constant; raise span, or ask for trend="quadratic"'
+            'constant; raise span, or use trend="quadratic"'
         )
     return fitted
 
@@ -58,6 +58,6 @@ def _loess(x: Floats, y: Floats, span: float) -> Floats:
 def _parabola(x: Floats, y: Floats) -> Floats:
     center = x - x.mean()
     design = np.stack([np.ones(x.size), center, center * center], axis=1)
-    # The least-norm solution also serves one or two points.
+    # The least-norm solution is defined for one or two points too.
     coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
     return np.asarray(design @ coefficients)

@@ -1,4 +1,4 @@
-"""How two groupings of the same rows agree, from their contingency table alone."""
+"""Measures of agreement of two groupings of the same rows, from their contingency table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scipy.optimize import linear_sum_assignment
 Counts = NDArray[np.int64]
 
 _SAFE_ROWS = 1 << 31
-"""Up to so many rows, sums of squared counts fit into 64 bits."""
+"""Up to this number of rows, sums of squared counts fit into 64 bits."""
 
 
 def normalized_mutual_information(counts: Counts) -> float:
-    """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for unrelated ones.
+    """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for independent ones.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ def normalized_mutual_information(counts: Counts) -> float:
     share = table[i, j] / n
     shared = float(share @ (np.log(share) - np.log(first[i]) - np.log(second[j])))
     entropies = -float(first @ np.log(first)) - float(second @ np.log(second))
-    # Of unrelated groupings the sum is zero but for rounding, which may go either way.
+    # For independent groupings the sum is zero up to rounding, of either sign.
     return min(max(2.0 * shared / entropies, 0.0), 1.0)
 
 
 def adjusted_rand_index(counts: Counts) -> float:
     """Return the Rand index corrected for chance: 1 for equal groupings, about 0 for random ones, possibly negative.
 
-    The pairs of rows are counted in integers, exactly, whatever their number.
+    The pairs of rows are counted in integers, exactly, for any number of rows.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def adjusted_rand_index(counts: Counts) -> float:
     """
     table = _occupied(counts)
     n = int(table.sum())
-    # Each of these counts ordered pairs twice as often as unordered ones; the factor cancels.
+    # These count ordered pairs, twice the number of unordered ones; the factor cancels.
     same_both = _sum_of_squares(table, n) - n
     same_first = _sum_of_squares(table.sum(axis=1), n) - n
     same_second = _sum_of_squares(table.sum(axis=0), n) - n
@@ -74,7 +74,7 @@ def adjusted_rand_index(counts: Counts) -> float:
 
 
 def purity(counts: Counts) -> float:
-    """Return the share of rows that are of the commonest first group in their second group.
+    """Return the share of rows in the most frequent class of their cluster.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def purity(counts: Counts) -> float:
 
 
 def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``(first groups, second groups)``: pairs, each group in one at most, that hold the most rows together.
+    """Return ``(first groups, second groups)``: the one-to-one pairs of groups that contain the most rows.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def matched_accuracy(counts: Counts) -> float:
 
 
 def _occupied(counts: Counts) -> Counts:
-    """Return the table without groups of no rows."""
+    """Return the table without empty groups."""
     return counts[counts.any(axis=1)][:, counts.any(axis=0)]
 
 

@@ -1,4 +1,4 @@
-"""What Lloyd's iteration remembers of rows that stay in memory, so that most of them need no further comparison."""
+"""Distance bounds of rows in memory between sweeps of Lloyd's iteration, so that most rows need no comparison."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Floats
 
-# Centres move far in the first sweeps, and bounds taken there hold no row.
+# Centres move far in the first sweeps, where bounds decide no row.
 _FIRST_PAUSE = 2
-# Beyond this share of rows compared all the same, bounds cost more than they save.
+# Beyond this share of rows compared in spite of the bounds, these cost more than they save.
 _TOO_MANY = 0.6
-# Comparing a row with all centres must be dear against its own part of the sums, which no bound saves (measured).
+# Comparing a row with all centres must cost more than adding it to the sums, which no bound saves (measured).
 _LEAST_FEATURES, _LEAST_PRODUCTS = 32, 500
 
 
-class Follow(NamedTuple):
-    """What a sweep is told: whether something is known, bounds (no columns: keep none), steps of centres, of groups."""
+class SweepBounds(NamedTuple):
+    """Arguments of the `sweep` kernel: whether bounds are known, the bounds by group and row (without columns none are
+    stored), the last step of each centre, and the sum of the largest steps of each group.
+    """
 
     known: bool
     lower: NDArray[np.float32]
@@ -27,35 +29,34 @@ class Follow(NamedTuple):
     drift: Floats
 
 
-NOTHING = Follow(False, np.empty((1, 0), dtype=np.float32), np.empty(0, dtype=np.float32), np.zeros(1))
+NO_BOUNDS = SweepBounds(False, np.empty((1, 0), dtype=np.float32), np.empty(0, dtype=np.float32), np.zeros(1))
 
-
-# Larger arrays are not worth keeping alive for.
+# Larger arrays are not cached.
 _SHARED_BYTES = 1 << 20
 
 
-class Same:
-    """An array that nobody can change, told from others by what it is and not by what it holds: a key."""
+class ArrayKey:
+    """Cache key of an immutable array, compared by identity."""
 
     def __init__(self, array: Floats) -> None:
         self.array = array
 
     @classmethod
     def of(cls, array: Floats) -> Self | None:
-        """Return the key of an array; None where somebody might write to it, or it is large."""
+        """Return the key of an array; None for one that may be written to, or is large."""
         if array.flags.writeable or array.base is not None or array.nbytes > _SHARED_BYTES:
             return None
         return cls(array)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.array is self.array
+        return isinstance(other, ArrayKey) and other.array is self.array
 
     def __hash__(self) -> int:
         return id(self.array)
 
 
 def _steps(before: Floats, after: Floats, n_groups: int) -> tuple[NDArray[np.float32], Floats]:
-    """Return how far each centre went, and the farthest of each group."""
+    """Return the step of each centre, and the largest step of each group."""
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.linalg.norm(after - before, axis=1)
         largest = np.zeros(n_groups)
@@ -64,27 +65,27 @@ def _steps(before: Floats, after: Floats, n_groups: int) -> tuple[NDArray[np.flo
 
 
 @lru_cache(maxsize=4)
-def _shared_steps(before: Same, after: Same, n_groups: int) -> tuple[NDArray[np.float32], Floats]:
+def _shared_steps(before: ArrayKey, after: ArrayKey, n_groups: int) -> tuple[NDArray[np.float32], Floats]:
     return _steps(before.array, after.array, n_groups)
 
 
 def worth_keeping(n_features: int, n_clusters: int) -> bool:
-    """Return whether a `RowMemory` saves time: by measurement from 32 columns and 500 multiplications a row."""
+    """Return whether a `RowMemory` saves time: as measured, from 32 columns and 500 multiplications a row."""
     return n_features >= _LEAST_FEATURES and n_features * n_clusters >= _LEAST_PRODUCTS
 
 
 def n_groups(n_clusters: int) -> int:
-    """Return into how many groups the centres are divided: each row keeps one bound for each group."""
+    """Return the number of groups of centres; each row has one bound per group."""
     return min(n_clusters, 8 if n_clusters <= 32 else 16 if n_clusters <= 128 else 32)
 
 
 class RowMemory:
     """Nearest centre, distance to it, and lower bounds of the distances to the other centres, for rows of one block.
 
-    One bound is kept for each group of centres (those of equal index modulo `n_groups`): no centre of the group but
-    the nearest one itself is closer than the bound, less the sum of the largest steps of the group since it was taken.
-    Where the exact distance to a row's centre is below all of them, the centre is still the nearest one. Labels,
-    distances and sums are therefore the same, to the bit, with and without it, and it may be lost at any time.
+    A row has one bound for each group of centres (those of equal index modulo `n_groups`): no centre of the group other
+    than the nearest one is closer than the bound, less the sum of the largest steps of the group since it was computed.
+    If the exact distance to the row's centre is below all of these, the centre is still the nearest. Labels, distances
+    and sums are therefore the same, to the bit, with and without a memory, and it may be lost at any time.
 
     Parameters
     ----------
@@ -93,47 +94,47 @@ class RowMemory:
 
     Notes
     -----
-    Bytes: n (12 + 4 n_groups(k)). It pauses where bounds do not pay. Not for use by two threads at a time.
+    Bytes: n (12 + 4 n_groups(k)). It pauses while bounds do not save time. Not safe for concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """
 
     def __init__(self, n_rows: int) -> None:
         self.labels: NDArray[np.int32] = np.empty(n_rows, dtype=np.int32)
         self.distances: Floats = np.empty(n_rows)
-        self._last: Follow = NOTHING
+        self._bounds = NO_BOUNDS
         self._centers: Floats | None = None
         self._pause, self._next_pause = _FIRST_PAUSE, _FIRST_PAUSE
         self._fresh = False
 
-    def follow(self, centers: Floats) -> Follow:
-        """Return what the coming sweep, with these centres, is told; nothing is known until `swept`."""
+    def bounds_for(self, centers: Floats) -> SweepBounds:
+        """Return the bounds for the next sweep, with these centres; they are not known before `note_sweep`."""
         before, self._centers = self._centers, None
         if self._pause:
             self._pause -= 1
-            self._last = NOTHING
-        elif before is not None and before.shape == centers.shape and self._last is not NOTHING:
-            keys = Same.of(before), Same.of(centers)
-            groups = self._last.drift.size
+            self._bounds = NO_BOUNDS
+        elif before is not None and before.shape == centers.shape and self._bounds is not NO_BOUNDS:
+            keys = ArrayKey.of(before), ArrayKey.of(centers)
+            groups = self._bounds.drift.size
             if keys[0] is None or keys[1] is None:
                 moved, largest = _steps(before, centers, groups)
             else:
                 moved, largest = _shared_steps(keys[0], keys[1], groups)
-            self._last = self._last._replace(known=True, moved=moved, drift=self._last.drift + largest)
+            self._bounds = self._bounds._replace(known=True, moved=moved, drift=self._bounds.drift + largest)
         else:
             shape = n_groups(centers.shape[0]), self.labels.shape[0]
-            self._last = Follow(
+            self._bounds = SweepBounds(
                 False, np.zeros(shape, np.float32), np.zeros(len(centers), np.float32), np.zeros(shape[0])
             )
             self._fresh = True
-        return self._last
+        return self._bounds
 
-    def swept(self, centers: Floats, compared: int) -> None:
-        """Note that labels, distances and bounds are those of these centres, and how many rows were compared."""
-        self._centers = centers if Same.of(centers) else centers.copy()
-        if not self._last.known:
+    def note_sweep(self, centers: Floats, compared: int) -> None:
+        """Note the centres that labels, distances and bounds belong to, and the number of rows compared."""
+        self._centers = centers if ArrayKey.of(centers) else centers.copy()
+        if not self._bounds.known:
             return
         many = compared > _TOO_MANY * self.labels.shape[0]
-        # Old bounds fail most rows at last and are taken anew by that; only if new ones fail too, they do not pay.
+        # In the end most old bounds decide nothing and are replaced; only if new ones fail too do they not save time.
         if many and self._fresh:
             self._pause = self._next_pause
             self._next_pause *= 2

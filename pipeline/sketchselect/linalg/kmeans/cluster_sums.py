@@ -1,4 +1,4 @@
-"""Sums of clusters: merged pairwise per cluster, with means kept beyond float64 so that nothing cancels."""
+"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.kmeans.distances import read_only
+from sketchselect.linalg.arrays import Floats, read_only
 
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """Per cluster the weight (k), the mean (k x d), what rounding cut off it, and the sum of squares about it (k).
+    """Weight (k), mean (k x d), correction of the mean (k x d) and sum of squares about it (k) of each cluster.
 
-    ``mean + rest`` is the mean beyond float64: far from the origin, differences of means would otherwise lose the
-    digits that the sums of squares need. Clusters without rows have zeros.
+    ``mean + correction`` is the mean in twice the precision: far from the origin, differences of float64 means would
+    lose the digits that the sums of squares need. Clusters without rows have zeros.
     """
 
     weight: Floats
     mean: Floats
-    rest: Floats
+    correction: Floats
     within: Floats
 
 
 def sums_about(references: Floats, weight: Floats, sums: Floats, squares: Floats) -> ClusterSums:
-    """Return the cluster sums, given those of the weighted differences to one reference point for each cluster.
+    """Return the cluster sums from the sums of weighted differences to one reference point for each cluster.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ def sums_about(references: Floats, weight: Floats, sums: Floats, squares: Floats
     weight, squares : arrays of shape (n_clusters,)
     """
     out = ClusterSums(weight, np.empty_like(sums), np.empty_like(sums), np.empty_like(squares))
-    _about(read_only(references), weight, sums, squares, out.mean, out.rest, out.within)
+    _about(read_only(references), weight, sums, squares, out.mean, out.correction, out.within)
     return out
 
 
@@ -49,7 +48,7 @@ def merge_sums(left: ClusterSums, right: ClusterSums) -> ClusterSums:
 
 
 def _arrays(sums: ClusterSums) -> tuple[Floats, Floats, Floats, Floats]:
-    return sums.weight, sums.mean, sums.rest, sums.within
+    return sums.weight, sums.mean, sums.correction, sums.within
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -60,23 +59,23 @@ def two_sum(a: Any, b: Any) -> Any:
     return total, (a - (total - back)) + (b - back)
 
 
-# One loop over the clusters each: NumPy would make a dozen sweeps over arrays of their size, for every block.
+# One loop over the clusters each, where NumPy would sweep a dozen times over arrays of their size for every block.
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _about(
-    references: Floats, weight: Floats, sums: Floats, squares: Floats, mean: Floats, rest: Floats, within: Floats
+    references: Floats, weight: Floats, sums: Floats, squares: Floats, mean: Floats, correction: Floats, within: Floats
 ) -> None:
     for c in range(weight.shape[0]):
         w, spread = weight[c], 0.0
         if w == 0.0:
             mean[c] = 0.0
-            rest[c] = 0.0
+            correction[c] = 0.0
             within[c] = 0.0
             continue
         for j in range(mean.shape[1]):
             shift, reference = sums[c, j] / w, references[c, j]
             spread += shift * sums[c, j]
-            mean[c, j], rest[c, j] = two_sum(reference, shift)
-        # Values whose squares leave float64 must stay to be seen: NaN is not above 0.
+            mean[c, j], correction[c, j] = two_sum(reference, shift)
+        # NaN, of values whose squares leave float64, is not below 0 and so is not hidden.
         within[c] = 0.0 if squares[c] - spread < 0.0 else squares[c] - spread
 
 
@@ -84,52 +83,52 @@ def _about(
 def _merge(
     weight_a: Floats,
     mean_a: Floats,
-    rest_a: Floats,
+    correction_a: Floats,
     within_a: Floats,
     weight_b: Floats,
     mean_b: Floats,
-    rest_b: Floats,
+    correction_b: Floats,
     within_b: Floats,
     weight: Floats,
     mean: Floats,
-    rest: Floats,
+    correction: Floats,
     within: Floats,
 ) -> None:
     for c in range(weight.shape[0]):
-        # A side without rows must leave the other one's bits alone.
+        # A side without rows must not change the bits of the other.
         if weight_b[c] == 0.0:
-            mean[c], rest[c], within[c] = mean_a[c], rest_a[c], within_a[c]
+            mean[c], correction[c], within[c] = mean_a[c], correction_a[c], within_a[c]
             continue
         if weight_a[c] == 0.0:
-            mean[c], rest[c], within[c] = mean_b[c], rest_b[c], within_b[c]
+            mean[c], correction[c], within[c] = mean_b[c], correction_b[c], within_b[c]
             continue
         share, spread = weight_b[c] / weight[c], 0.0
         for j in range(mean.shape[1]):
-            step = (mean_b[c, j] - mean_a[c, j]) + (rest_b[c, j] - rest_a[c, j])
+            step = (mean_b[c, j] - mean_a[c, j]) + (correction_b[c, j] - correction_a[c, j])
             spread += step * step
-            mean[c, j], rest[c, j] = two_sum(mean_a[c, j], rest_a[c, j] + step * share)
+            mean[c, j], correction[c, j] = two_sum(mean_a[c, j], correction_a[c, j] + step * share)
         within[c] = within_a[c] + within_b[c] + spread * weight_a[c] * share
 
 
 def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
-    """Return the positions of the `count` largest positive distances, largest first, ties by lowest row index.
+    """Return the positions of the `count` largest positive distances, largest first, ties by row index.
 
     Without `rows` the positions are the rows.
     """
-    found = np.flatnonzero(distances >= _cut(read_only(distances), count))
-    order = np.lexsort((found if rows is None else rows[found], -distances[found]))[:count]
-    out: NDArray[np.int64] = found[order].astype(np.int64)
+    places = np.flatnonzero(distances >= _cut(read_only(distances), count))
+    order = np.lexsort((places if rows is None else rows[places], -distances[places]))[:count]
+    out: NDArray[np.int64] = places[order].astype(np.int64)
     return out
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _cut(values: Floats, count: int) -> float:
-    """Return the largest value of which `count` are at least as large, or the least positive number."""
+    """Return the `count`-th largest value, or the smallest positive number if fewer are positive."""
     heap = np.full(count, np.nextafter(0.0, 1.0))
     for value in values:
         if not value > heap[0]:
             continue
-        # The smallest of those kept is at the root: let it go, and sift the new one down.
+        # The root is the smallest of the heap: replace it, and sift the new value down.
         place = 0
         while True:
             child = 2 * place + 1

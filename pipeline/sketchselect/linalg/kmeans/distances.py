@@ -1,4 +1,4 @@
-"""Squared distances in float64, and rows chosen by them."""
+"""Squared distances in float64, and greedy k-means++ seeding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.linalg.arrays import Array, Floats, canonical
+from sketchselect.linalg.arrays import Array, Floats, read_only
 from sketchselect.linalg.hashing import uniforms
 
 
@@ -21,15 +21,8 @@ def squared_distance(row: Array, center: Floats) -> float:
 
 
 def as_float_rows(block: Array) -> Array:
-    """Return the block as float32 or float64, the two types the kernels are compiled for, and not writable."""
+    """Return a read-only view of the block in float32 or float64, the types that kernels are compiled for."""
     return read_only(block if block.dtype in (np.float32, np.float64) else block.astype(np.float64))
-
-
-def read_only(array: Array) -> Array:
-    """Return a read-only view: writable and read-only arrays are different types to the compiler, one is enough."""
-    view = canonical(array).view()
-    view.flags.writeable = False
-    return view
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -59,14 +52,14 @@ def distances_to(block: Array, centers: Floats) -> Floats:
 def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDArray[np.int64]:
     """Return the rows that greedy k-means++ chooses: the first by weight, each next by weight times squared distance.
 
-    For each choice 2 + log k rows are drawn and the one that lowers the cost most is taken. Fewer than `n_clusters`
-    are returned where fewer rows are distinct.
+    For each choice 2 + log k rows are drawn, and the one that lowers the cost most is taken. If there are fewer than
+    `n_clusters` distinct rows, fewer are returned.
 
     Parameters
     ----------
     rows : array of shape (n_rows, n_features)
     weights : array of shape (n_rows,)
-        Not negative, some positive.
+        Not negative, at least one positive.
     n_clusters : int
     seed : int
         Draws are hashed from (seed, step, trial).
@@ -91,17 +84,17 @@ def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDA
         cumulative = np.cumsum(pull)
         if not cumulative[-1] > 0:
             break
-        # The first row is drawn once: there is no cost yet that a better one could lower.
+        # The first row is drawn once, because there is no cost yet to lower.
         picks = np.searchsorted(cumulative, draws[step, : n_trials if step else 1] * cumulative[-1], side="right")
-        # Rounding may carry the last draw past the last row that can be drawn.
+        # Rounding may carry a draw past the last row of positive weight.
         picks = np.unique(np.minimum(picks, np.flatnonzero(pull)[-1]))
-        best, found = np.inf, nearest
+        best, closest = np.inf, nearest
         for pick in picks:
             out = np.empty(n_rows)
             cost = _closer(rows, rows[pick].astype(np.float64), weights, nearest, out)
             if cost < best:
-                best, found, winner = cost, out, int(pick)
+                best, closest, winner = cost, out, int(pick)
         chosen.append(winner)
-        nearest = found
+        nearest = closest
         pull = weights * nearest
     return np.array(chosen, dtype=np.int64)

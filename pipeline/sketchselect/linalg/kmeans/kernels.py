@@ -1,4 +1,4 @@
-"""Compiled loops of one Lloyd step; `lloyd` prepares what they take and says what they guarantee."""
+"""Compiled loops of one Lloyd step, called by `lloyd`, which states their guarantees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, Labels
-from sketchselect.linalg.kmeans.bound_kernels import doubtful, keep_bounds, least_of_others
+from sketchselect.linalg.kmeans.bound_kernels import doubtful, least_of_others, store_bounds
 from sketchselect.linalg.kmeans.distances import squared_distance
 
 _TILE = 16
@@ -22,7 +22,7 @@ def _squared_length(row: Array) -> np.float32:
     return total
 
 
-# The one place where distances that are handed out are computed, so that their bits have one origin.
+# All distances that are returned are computed here, so that their bits have one origin.
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
 def settle(
     rows: Array,
@@ -37,7 +37,7 @@ def settle(
 ) -> None:
     """Write each row's distance to its centre; if `summing`, add rows and squares about the centres, row after row.
 
-    A negative label leaves a row out. Where nothing is summed, `sums` has one row, which stays zero.
+    Rows with a negative label are left out. Without `summing`, `sums` has one row, which stays zero.
     """
     for i in range(rows.shape[0]):
         label = labels[i]
@@ -58,13 +58,13 @@ def settle(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _turn(matrix: Array, turned: Array) -> None:
-    """Write the transpose, some rows at a time: what is read then stays in the cache."""
+    """Write the transpose, tile by tile, so that the values read stay in the cache."""
     n_rows, n_columns = matrix.shape
     even = n_rows - n_rows % _TILE
     for a in range(0, even, _TILE):
         for c in range(n_columns):
             line = turned[c]
-            # A fixed number of steps, and indices that cannot be negative: the compiler unrolls it.
+            # The compiler unrolls a fixed number of steps with indices that cannot be negative.
             for f in range(_TILE):
                 line[np.uint64(a + f)] = matrix[np.uint64(a + f), np.uint64(c)]
     for a in range(even, n_rows):
@@ -76,8 +76,8 @@ def _turn(matrix: Array, turned: Array) -> None:
 def _multiply(piece: Array, factors: Array, turned: Array, turning: Array, products: Array) -> None:
     """Write the products of centres and rows, shape (n_clusters, n_rows)."""
     n_clusters, n_features = factors.shape
-    # With few centres rows times centres, turned over afterwards, is faster in BLAS than centres times rows; with many,
-    # turning the products costs more than that.
+    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, the
+    # transpose costs more than it saves.
     if n_clusters <= n_features:
         across = turning[: products.size].reshape((piece.shape[0], n_clusters))
         np.dot(piece, turned, across)
@@ -88,7 +88,7 @@ def _multiply(piece: Array, factors: Array, turned: Array, turning: Array, produ
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen: Labels) -> None:
-    """Add the norms; per row the least value, the second least, and the index of the least where only one has it."""
+    """Add the norms; write the two least values of each row, and the index of the least if it is unique."""
     best[:] = np.inf
     runner[:] = np.inf
     for c in range(products.shape[0]):
@@ -109,10 +109,10 @@ def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _resolve(row: Array, products: Array, f: int, limit: float, centers: Floats) -> int:
-    """Return the nearest of the centres within the limit, by float64 distances; the lowest of equals."""
+    """Return the nearest of the centres within the limit by float64 distances; ties go to the lowest index."""
     label, least = 0, np.inf
     for c in range(centers.shape[0]):
-        # No limit at all where it is infinite or not a number.
+        # An infinite limit, or NaN, is no limit.
         if not limit < np.inf or products[c, f] <= limit:
             distance = squared_distance(row, centers[c])
             if distance < least:
@@ -121,22 +121,22 @@ def _resolve(row: Array, products: Array, f: int, limit: float, centers: Floats)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def first_rows(rows: Array, labels: Labels, weights: Floats, found: Floats) -> None:
-    """Copy the first row of positive weight of each cluster to `found`; a negative label leaves a row out."""
-    missing = np.ones(found.shape[0], dtype=np.bool_)
-    left = found.shape[0]
+def first_rows(rows: Array, labels: Labels, weights: Floats, points: Floats) -> None:
+    """Copy the first row of positive weight of each cluster to `points`; rows with a negative label are left out."""
+    missing = np.ones(points.shape[0], dtype=np.bool_)
+    left = points.shape[0]
     for i in range(rows.shape[0]):
         label = labels[i]
         if label >= 0 and weights[i] != 0.0 and missing[label]:
             missing[label] = False
             left -= 1
             for j in range(rows.shape[1]):
-                found[label, j] = rows[i, j]
+                points[label, j] = rows[i, j]
             if left == 0:
                 break
 
 
-# One call for all pieces of a block: threads that came back to Python for each piece would queue for its lock.
+# One call for all pieces of a block: threads that returned to Python after each piece would wait for its lock.
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def sweep(
     rows: Array,
@@ -163,10 +163,9 @@ def sweep(
 ) -> int:
     """Assign the rows to their nearest centres, a piece at a time, and add them to the sums if `summing`.
 
-    Where `operand` has rows, these are the rows as the products want them, and no copies are made. Where `lower` has
-    columns, one per row, bounds are kept there; where `known`, labels and distances are those of the sweep before and
-    only rows that the bounds leave in doubt are compared with the centres. Rows are added in their order either way.
-    Returns how many rows were compared.
+    If `operand` has rows, the products take them without a copy. If `lower` has columns, one per row, bounds are stored
+    there; if `known`, labels and distances are those of the previous sweep, and only rows that the bounds do not decide
+    are compared with the centres. Rows are added in their order in any case. Returns the number of rows compared.
     """
     n_rows, n_features = rows.shape
     n_clusters, n_groups = centers.shape[0], lower.shape[0]
@@ -185,7 +184,7 @@ def sweep(
     chosen = np.empty(step, dtype=np.int32)
     base = np.empty(step, dtype=np.float32)
     unscale = 1.0 / (np.float64(scale) * np.float64(scale))
-    # Beyond, float32 does not hold the factor that bounds are scaled back by.
+    # Beyond these limits float32 cannot represent the factor by which bounds are scaled back.
     plain = 1e-30 < unscale < 1e30
     where = np.arange(window + 1).astype(np.int32)
     compared = 0
@@ -202,7 +201,7 @@ def sweep(
                 for f in range(m):
                     row = rows[a + where[first + f]]
                     for j in range(n_features):
-                        # In the source's own precision: a cast first would lose what an offset leaves.
+                        # In the precision of the source: a cast first would lose the digits that an offset leaves.
                         shifted[f, j] = (row[j] - pilot[j]) * scale
             if copying:
                 _multiply(shifted[:m], factors, turned, turning, products)
@@ -212,25 +211,25 @@ def sweep(
             for f in range(m):
                 i = a + where[first + f]
                 length = _squared_length(shifted[f]) if copying else _squared_length(operand[i])
-                # A row that float32 cannot hold has no limit: all centres are compared.
+                # A row beyond float32 has no limit: all centres are compared.
                 error = np.float32(slope * np.sqrt(length) + floor) if length < np.float32(1e36) else np.float32(np.inf)
                 clear = runner[f] > best[f] + error
                 labels[i] = chosen[f] if clear else _resolve(rows[i], products, f, best[f] + error, centers)
                 chosen[f] = labels[i]
-                # Products tell differences of squared distances, to the error; the nearest one is known exactly.
+                # Products give differences of squared distances up to the error; the nearest distance is exact.
                 best[f] = best[f] + error if clear and plain else np.float32(np.inf)
             if not known:
-                # Now that the rows are in the cache; the window is one piece, and its distances are what bounds need.
+                # Here, while the rows are in the cache; the window is one piece, and bounds need its distances.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:
                 for f in range(m):
                     i = a + where[first + f]
                     square = squared_distance(rows[i], centers[labels[i]]) if known else distances[i]
-                    rest = square - np.float64(best[f]) * unscale
-                    base[f] = rest - np.abs(rest) * 2.0**-22
+                    offset = square - np.float64(best[f]) * unscale
+                    base[f] = offset - np.abs(offset) * 2.0**-22
                 others = least[: n_groups * m].reshape((n_groups, m))
                 least_of_others(products, chosen[:m], others)
-                keep_bounds(others, base, np.float32(unscale), drift, where[first:], a, lower)
+                store_bounds(others, base, np.float32(unscale), drift, where[first:], a, lower)
         if known:
             settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
     return compared

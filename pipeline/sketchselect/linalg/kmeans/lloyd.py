@@ -1,8 +1,8 @@
-"""One Lloyd step over a block: assign rows to centres and sum up clusters, in float32 products and float64 sums.
+"""One Lloyd step over a block: nearest centres and cluster sums, in float32 products and float64 sums.
 
-The products of rows and centres are float32 matrix products of pilot-shifted data. Each row's candidates within the
+The products of rows and centres are float32 matrix products of pilot-shifted data. The candidates of a row within the
 rigorous error of those products are then compared by float64 distances, so labels, distances and sums are those of
-float64 arithmetic and depend on nothing but the rows: not on BLAS, pieces, partitions or workers.
+float64 arithmetic and depend on the rows alone: not on BLAS, pieces, partitions or workers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats, Labels
-from sketchselect.linalg.kmeans.bounds import NOTHING, RowMemory, Same
+from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
+from sketchselect.linalg.kmeans.bounds import NO_BOUNDS, ArrayKey, RowMemory
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, sums_about
-from sketchselect.linalg.kmeans.distances import as_float_rows, read_only
+from sketchselect.linalg.kmeans.distances import as_float_rows
 from sketchselect.linalg.kmeans.kernels import first_rows, settle, sweep
 from sketchselect.linalg.kmeans.sparse import assign_rows
 from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
@@ -24,10 +24,10 @@ from sketchselect.linalg.sparse.csr import is_csr
 
 _UNIT = 2.0**-24
 _PIECE_BYTES = 1 << 19
-# Fewer rows at a time than this make the products slow, more bring nothing.
+# With fewer rows at a time products are slow, with more they are not faster.
 _LEAST_ROWS, _MOST_ROWS = 256, 2048
-# The products need no rows about the pilot where it is, squared, at most this many times as large as the centres are
-# about it: the error that they can make is then not much larger.
+# Rows need no shift by the pilot if its squared norm is at most this multiple of that of the centres about it: the
+# error of the products is then not much larger.
 _NEAR = 4.0
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
@@ -35,7 +35,7 @@ _CANCELLED = 1e3
 
 @dataclass(frozen=True)
 class _Shifted:
-    """Centres about a pilot, as the float32 products want them, and the error that these can make."""
+    """Centres about a pilot, scaled for float32 products, and the bound of their error."""
 
     pilot: Array
     scale: float
@@ -52,43 +52,43 @@ class _Shifted:
         top = float(np.abs(about).max(initial=0.0))
         with np.errstate(over="ignore", invalid="ignore"):
             near = np.square(pilot, dtype=np.float64).sum() <= _NEAR * np.square(about).sum() / len(centers)
-        # float64 rows have to be copied in any case.
+        # Rows of float64 have to be copied in any case.
         if near and dtype == np.float32:
             pilot, about, top = np.zeros_like(pilot), centers.copy(), float(np.abs(centers).max())
-        # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products away from its ends.
+        # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products within its range.
         reach = 100 if dtype == np.float32 else 1000
         exponent = int(np.clip(-np.frexp(top)[1], -reach, reach)) if top > 0 else 0
         scale = 1.0 if abs(exponent) <= 20 else float(np.ldexp(1.0, exponent))
         about *= scale
         norms = np.einsum("ij,ij->i", about, about)
         longest = float(np.sqrt(norms.max(initial=0.0)))
-        # Two products, each within (d + 8) units of 2 |x| |c| plus 4 units of |c|^2, and a quarter for the slack of
-        # computing this bound itself in float32.
+        # Two products, each within (d + 8) units of 2 |x| |c| plus 4 units of |c|^2, and a quarter for
+        # computing this bound in float32.
         slope = 2.5 * _UNIT * 2.0 * (centers.shape[1] + 8) * longest
         floor = 2.5 * _UNIT * 4.0 * longest * longest
-        # A centre beyond float32 makes the bound infinite, and then all centres are compared.
+        # A centre beyond float32 makes the bound infinite; then all centres are compared.
         with np.errstate(over="ignore"):
             return cls(pilot, scale, (-2.0 * about).astype(np.float32), norms.astype(np.float32), slope, floor)
 
     @property
     def takes_rows_as_they_are(self) -> bool:
-        """Whether rows of float32 need not be shifted or scaled for the products."""
+        """Whether products take float32 rows without a shift or scale."""
         return self.pilot.dtype == np.float32 and self.scale == 1.0 and not self.pilot.any()
 
 
 @lru_cache(maxsize=4)
-def _shared(centers: Same, dtype: np.dtype[Any]) -> _Shifted:
+def _cached_shift(centers: ArrayKey, dtype: np.dtype[Any]) -> _Shifted:
     return _Shifted.of(centers.array, dtype)
 
 
 def _shifted(centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
-    """Return the centres as the products want them: prepared once for all blocks of a sweep."""
-    same = Same.of(centers)
-    return _Shifted.of(centers, dtype) if same is None else _shared(same, dtype)
+    """Return the centres prepared for the products, once for all blocks of a sweep."""
+    key = ArrayKey.of(centers)
+    return _Shifted.of(centers, dtype) if key is None else _cached_shift(key, dtype)
 
 
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
-    """Return how many rows the kernels take at a time, so that rows and products stay in the second-level cache."""
+    """Return the rows that kernels take at a time, so that rows and products stay in the second-level cache."""
     rows = _PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1)
     return int(np.clip(rows, _LEAST_ROWS, _MOST_ROWS))
 
@@ -96,8 +96,8 @@ def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
 def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
     """Return the nearest centre of every row, and the squared distance to it.
 
-    Ties go to the lowest index. Both are those of float64 arithmetic whatever the block's type and offset: float32
-    products only discard the centres that cannot be nearest.
+    Ties go to the lowest index. Both are those of float64 arithmetic for any type and offset of the block: float32
+    products only exclude centres that cannot be the nearest.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
 
     Notes
     -----
-    Cost: 2 n k d float32 operations in matrix products, 3 n d in float64, and 3 d for each further centre within
-    the error of the products.
+    Cost: 2 n k d float32 operations in matrix products, 3 n d in float64, and 3 d for each further centre within the
+    error of the products.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class _Accumulator:
     """Cluster sums about one reference point per cluster, such as the centres that rows were assigned to.
 
     The raw sum of squares exceeds the centred one by the squared distance of the reference to the mean, times the
-    weight; where that is much, the sums are taken once more about the means so found.
+    weight; where that is large, the sums are computed again about the means.
     """
 
     def __init__(self, references: Floats) -> None:
@@ -159,7 +159,7 @@ class _Accumulator:
         return ClusterSums(
             self.weight,
             np.where(wide, better.mean, first.mean),
-            np.where(wide, better.rest, first.rest),
+            np.where(wide, better.correction, first.correction),
             np.where(poor, better.within, first.within),
         )
 
@@ -170,7 +170,7 @@ class _Accumulator:
 def assign_and_sum(
     block: Any, centers: Floats, weights: Floats | None = None, *, memory: RowMemory | None = None
 ) -> tuple[Labels, Floats, ClusterSums]:
-    """Return `assign` of the block and the cluster sums of that assignment, in one sweep over the rows.
+    """Return `assign` of the block and the cluster sums of this assignment, in one sweep over the rows.
 
     Parameters
     ----------
@@ -178,17 +178,16 @@ def assign_and_sum(
     centers : array of shape (n_clusters, n_features)
     weights : array of shape (n_rows,), optional
     memory : RowMemory, optional
-        What was found for these same rows before; it saves products and changes no bit of the result. Only dense rows
-        have use for it.
+        Bounds from earlier sweeps over the same dense rows; they save products and change no bit of the result.
 
     Returns
     -------
     labels : int32 array of shape (n_rows,)
-        With a memory, its own array, like the distances: the next call changes them.
+        With a memory, like the distances an array of the memory, which the next call changes.
     distances : float64 array of shape (n_rows,)
         Squared distance of each row to its centre, not weighted.
     sums : ClusterSums
-        Exact to float64 rounding at any offset and separation.
+        Exact to float64 rounding, also far from the origin.
     """
     weights = np.ones(block.shape[0]) if weights is None else weights
     if is_csr(block):
@@ -204,10 +203,10 @@ def _nearest(
     rows: Array, centers: Floats, weights: Floats, into: _Accumulator | None, memory: RowMemory | None
 ) -> tuple[Labels, Floats]:
     n_rows = rows.shape[0]
-    kept = RowMemory(n_rows) if memory is None else memory
-    follow = NOTHING if memory is None else memory.follow(centers)
+    state = RowMemory(n_rows) if memory is None else memory
+    bounds = NO_BOUNDS if memory is None else memory.bounds_for(centers)
     if not n_rows:
-        return kept.labels, kept.distances
+        return state.labels, state.distances
     s = _shifted(centers, rows.dtype)
     compared = sweep(
         rows,
@@ -220,20 +219,20 @@ def _nearest(
         s.floor,
         read_only(centers),
         piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
-        kept.labels,
-        kept.distances,
+        state.labels,
+        state.distances,
         into is not None,
         read_only(weights),
         *(_Accumulator(centers[:1]) if into is None else into).arrays,
-        *follow,
+        *bounds,
     )
     if memory is not None:
-        memory.swept(centers, compared)
-    return kept.labels, kept.distances
+        memory.note_sweep(centers, compared)
+    return state.labels, state.distances
 
 
 def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | None = None) -> ClusterSums:
-    """Return the cluster sums of given labels; rows with a negative label are left out.
+    """Return the cluster sums of labelled rows; rows with a negative label are left out.
 
     Parameters
     ----------

@@ -12,21 +12,21 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.kmeans.partition_dual import DualAscent
 
 ITERATIONS = 100
-"""Most rounds of the dual method; more gain about a thousandth."""
+"""Most rounds of the dual method; further rounds gain about a thousandth."""
 
 EVALUATE_EVERY = 20
-"""Rounds between two evaluations of the bound, each as dear as some twenty rounds."""
+"""Rounds between two evaluations of the bound, each of which costs as much as some twenty rounds."""
 
 LEAST_GAIN = 4e-4
 """Relative gain between two evaluations below which the method stops."""
 
 _EPS = float(np.finfo(np.float64).eps)
 _LAST = 2.0**-1072
-"""Some units of the smallest numbers: of no effect on any other."""
+"""Some units of the smallest subnormal numbers, without effect on larger ones."""
 
 
 class PartitionBound(NamedTuple):
-    """What is known of the objective of the best clustering of some rows."""
+    """Bounds of the objective of the best clustering of some rows."""
 
     lower: float
     """No clustering has a smaller objective."""
@@ -39,14 +39,14 @@ class PartitionBound(NamedTuple):
 def partition_bound(
     rows: Array, n_clusters: int, weights: Floats | None = None, iterations: int = ITERATIONS
 ) -> PartitionBound:
-    """Return a lower bound of the k-means objective of these rows, valid whatever the iteration reached.
+    """Return a lower bound of the k-means objective of these rows, valid after any number of iterations.
 
     With r the roots of the weights, u = r / ||r||, K the Gram matrix of the rows about their weighted mean, row i times
     r_i, P = I - uu' and any matrix N >= 0 (entry by entry), every partition into at most k clusters has a weighted
     objective of at least ``tr K - u'(K + N)u - sum_{i<k} max(lambda_i(P (K + N) P), 0)``. For that objective is
     tr K - tr K Z, where Z is the sum, over the clusters c, of r_c r_c' / ||r_c||^2 (r_c is r on the rows of c, 0
     elsewhere): Z >= 0, so tr K Z <= tr (K + N) Z; and Z = uu' + PZP, where PZP is a projection of rank at most k - 1.
-    The iteration only looks for a good N; N = 0 is the spectral bound. Rounding is subtracted.
+    The iteration only improves N; N = 0 is the spectral bound. Rounding is subtracted.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def partition_bound(
     weights : array of shape (n_rows,), optional
         Row weights, not negative.
     iterations : int
-        Most rounds of the dual method; 0 leaves the spectral bound.
+        Most rounds of the dual method; with 0 the result is the spectral bound.
 
     Notes
     -----
@@ -80,21 +80,21 @@ def partition_bound(
         return PartitionBound(0.0, 0.0, 0.0)
     roots = np.ones(n) if weights is None else np.sqrt(weights / weights.max())
     unit = roots / np.linalg.norm(roots)
-    # Twice: the first mean is rounded to a unit of its own size, which far from the origin is more than of the rest.
+    # Twice: the rounding of the first mean is relative to the mean, which far from the origin exceeds the differences.
     for _ in range(2):
         x = x - np.average(x, axis=0, weights=roots * roots)
     x *= roots[:, None]
     largest = float(np.abs(x).max(initial=0.0))
     if largest == 0.0:
         return PartitionBound(0.0, 0.0, 0.0)
-    # Scaled so that no product overflows or vanishes, by a power of two, which rounds nothing; undone in the results.
+    # Scaled so that no product overflows or vanishes, by a power of two, which is exact; undone in the results.
     power = 2.0 ** math.floor(math.log2(largest))
     heaviest = 1.0 if weights is None else float(weights.max())
     x /= power
     gram = _outside(x @ x.T, unit)
     gram = (gram + gram.T) / 2
     scatter = float(np.trace(gram))
-    # Of the Gram matrix, in Frobenius norm, times the square root of the k eigenvalues that it can move together.
+    # Rounding of the Gram matrix in Frobenius norm, times the square root of k, as it affects k eigenvalues.
     rounding = 8.0 * _EPS * (n + x.shape[1]) * math.sqrt(n_clusters) * scatter
     if scatter <= 0.0:
         return PartitionBound(0.0, 0.0, 0.0)
@@ -102,7 +102,7 @@ def partition_bound(
     lower = spectral
     if n_clusters > 1 and iterations > 0:
         lower = _climbed(gram, unit, n_clusters, scatter, iterations, spectral)
-    # One after the other, and a little less: the square of the scale itself may vanish, or be rounded up.
+    # The scale is applied twice, and the bounds are lowered a little: its square may vanish or be rounded up.
     lower, spectral, scatter = (
         value * heaviest * power * power for value in (lower - rounding, spectral - rounding, scatter + rounding)
     )
@@ -110,7 +110,7 @@ def partition_bound(
 
 
 def _climbed(gram: Floats, unit: Floats, k: int, scatter: float, iterations: int, best: float) -> float:
-    """Return the best dual value seen."""
+    """Return the best dual value of the iteration."""
     last = best
     for multipliers in DualAscent(gram, unit, k).multipliers(iterations, EVALUATE_EVERY):
         value = _dual_value(gram, multipliers, unit, k, scatter)

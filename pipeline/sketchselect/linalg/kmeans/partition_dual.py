@@ -1,6 +1,6 @@
-"""The dual of the semidefinite relaxation of k-means, climbed in single precision for the multipliers of a bound.
+"""Multipliers for the dual of the semidefinite relaxation of k-means, by an ascent in single precision.
 
-Nothing here has to be exact: `partition_bound` makes a valid bound of whatever multipliers it is handed.
+They need not be exact: `partition_bound` derives a valid bound from any multipliers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ STIFFNESS = 2.0
 """Penalty of the method, in units of ||K||_F / sqrt(k)."""
 
 SPARE = 8
-"""Directions followed beside those in use, so that others can come in."""
+"""Directions followed beside those in use, so that others can replace them."""
 
 _TINY = 1e-10
 """Relative square below which a direction of the search space is rounding."""
 
 
 class DualAscent:
-    """The alternating direction method on the dual; each round leaves better multipliers N >= 0, entry by entry.
+    """The alternating direction method on the dual; each round improves the multipliers N >= 0 (entry by entry).
 
     The rounds project in turn onto {spectrum in [0, 1], trace k, Z u = u} and {entries >= 0}. The first needs the
     largest eigenvalues of a matrix that changes little from round to round: a Rayleigh-Ritz step on the directions of
@@ -60,10 +60,10 @@ class DualAscent:
         for done in range(1, rounds + 1):
             self._round()
             if done % every == 0 or done == rounds:
-                found = self._dual.astype(np.float64)
-                found += found.T
-                found *= -0.5 * self._penalty
-                yield found
+                multipliers = self._dual.astype(np.float64)
+                multipliers += multipliers.T
+                multipliers *= -0.5 * self._penalty
+                yield multipliers
 
     def _round(self) -> None:
         spectral = self._projection()
@@ -80,16 +80,16 @@ class DualAscent:
             values, vectors = np.linalg.eigh(outside)
         else:
             values, vectors = self._ritz()
-        kept = capped_simplex(values, self._trace)
-        used = int(np.count_nonzero(kept))
+        capped = capped_simplex(values, self._trace)
+        used = int(np.count_nonzero(capped))
         first = vectors.shape[1] - used
         self._directions = np.ascontiguousarray(vectors[:, max(first - SPARE, 0) :], np.float32)
         mine = np.ascontiguousarray(vectors[:, first:], np.float32)
-        projected: Array = (mine * kept[first:].astype(np.float32)) @ mine.T
+        projected: Array = (mine * capped[first:].astype(np.float32)) @ mine.T
         return projected
 
     def _ritz(self) -> tuple[Floats, Array]:
-        """Return Ritz values (ascending) and vectors of the matrix outside u, from directions and their images."""
+        """Return Ritz values (ascending) and vectors of the matrix outside u, from the directions and their images."""
         v = self._outside(self._directions)
         image = self._outside(self._matrix @ v)
         lengths = np.linalg.norm(image, axis=0)
@@ -104,8 +104,8 @@ class DualAscent:
         return values, (basis @ (turn @ vectors)).astype(np.float32)
 
     def _outside(self, columns: Array) -> Array:
-        found: Array = columns - np.outer(self._unit, self._unit @ columns)
-        return found
+        projected: Array = columns - np.outer(self._unit, self._unit @ columns)
+        return projected
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -120,10 +120,10 @@ def capped_simplex(values: Floats, total: float) -> Floats:
     low, high = values.min() - 1.0, values.max()
     for _ in range(64):
         middle = (low + high) / 2
-        found = 0.0
+        capped = 0.0
         for value in values:
-            found += min(max(value - middle, 0.0), 1.0)
-        if found > total:
+            capped += min(max(value - middle, 0.0), 1.0)
+        if capped > total:
             low = middle
         else:
             high = middle
@@ -137,13 +137,13 @@ def capped_simplex(values: Floats, total: float) -> Floats:
 def _relax(
     spectral: Array, entries: Array, dual: Array, matrix: Array, scaled: Array, unit: Array, relaxation: np.float32
 ) -> None:
-    """Project onto the entries >= 0, add what was cut off to the multipliers, and make the next matrix; one sweep."""
+    """Project onto the entries >= 0, add the difference to the multipliers, and write the next matrix, in one sweep."""
     n = spectral.shape[0]
     for i in range(n):
         for j in range(n):
-            found = spectral[i, j] + unit[i] * unit[j]
-            total = relaxation * found + (np.float32(1.0) - relaxation) * entries[i, j] + dual[i, j]
-            kept = max(total, np.float32(0.0))
-            entries[i, j] = kept
-            dual[i, j] = total - kept
-            matrix[i, j] = kept - dual[i, j] + scaled[i, j]
+            projected = spectral[i, j] + unit[i] * unit[j]
+            total = relaxation * projected + (np.float32(1.0) - relaxation) * entries[i, j] + dual[i, j]
+            entry = max(total, np.float32(0.0))
+            entries[i, j] = entry
+            dual[i, j] = total - entry
+            matrix[i, j] = entry - dual[i, j] + scaled[i, j]

@@ -1,31 +1,28 @@
-"""The nearest of dense centres for sparse rows: work in proportion to the stored entries, in float64.
+"""Nearest centres of sparse rows, in time proportional to the stored entries, in float64.
 
 ||x - c||^2 = ||c||^2 + sum over entries x_j (x_j - 2 c_j) loses digits where a row is much closer to a centre than both
 are to the origin. Such distances, and centres that tie to rounding, are compared by differences over all columns, so
-labels are those that dense rows get.
+labels are those of dense rows.
 """
 
 from __future__ import annotations
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.kmeans.distances import as_float_rows, read_only, squared_distance
+from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
+from sketchselect.linalg.kmeans.distances import as_float_rows, squared_distance
 from sketchselect.linalg.sparse.csr import arrays_of
 
-Labels = NDArray[np.int32]
-
 _UNIT = 2.0**-53
-# A distance below this share of the squared lengths is taken over all columns.
+# A distance below this share of the squared lengths is computed over all columns.
 _CLOSE = 1e-4
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _apart(data: Array, indices: Array, lo: int, hi: int, center: Floats, dense: Floats) -> float:
-    """Return the squared distance over all columns; `dense` holds zeros, before and after."""
+    """Return the squared distance over all columns; `dense` is all zeros before and after."""
     for e in range(lo, hi):
         dense[indices[e]] = data[e]
     distance: float = squared_distance(dense, center)
@@ -60,9 +57,9 @@ def _nearest(
                 label, least, next_least = c, value, least
             elif value < next_least:
                 next_least = value
-        # Twice the error of one value: of the products and of the sum of squares of a centre, summed pairwise.
+        # Twice the error of one value: of the products, and of the norms of the centres, summed pairwise.
         limit = least + 4.0 * _UNIT * (hi - lo + 64) * (np.sqrt(length) + longest) ** 2
-        # Not so also where something is not a number: then all centres are compared.
+        # Negated, so that NaN compares all centres.
         if not next_least > limit:
             least = np.inf
             for c in range(n_clusters):
@@ -111,7 +108,7 @@ def assign_rows(block: csr_array, centers: Floats) -> tuple[Labels, Floats]:
     """
     labels, distances = np.empty(block.shape[0], dtype=np.int32), np.empty(block.shape[0])
     data, *places = arrays_of(block)
-    # As dense rows: the two types that kernels are compiled for.
+    # Like dense rows, in one of the two types that kernels are compiled for.
     parts = (as_float_rows(data), *places)
     fixed, by_column = read_only(centers), read_only(np.ascontiguousarray(centers.T))
     # NumPy sums contiguous rows pairwise: the error grows with the logarithm of their length.

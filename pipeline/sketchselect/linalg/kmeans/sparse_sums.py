@@ -1,4 +1,4 @@
-"""Sums of the clusters of sparse rows."""
+"""Cluster sums of sparse rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sketchselect.linalg.sparse.split import refuse_huge, require_ordinary
 def sparse_label_sums(
     block: csr_array, labels: NDArray[np.int32], n_clusters: int, weights: Floats | None, start: int | Array = 0
 ) -> ClusterSums:
-    """Return the sums of the clusters that `labels` deal the rows to; rows with a negative label are left out.
+    """Return the cluster sums of labelled rows; rows with a negative label are left out.
 
     Exact to rounding: with m the mean of a column in a cluster, its sum of squares is
     ``sum w (x - m)^2 + (weight of the zeros) m^2``, in which nothing cancels.
@@ -29,23 +29,23 @@ def sparse_label_sums(
     data, indices, indptr = arrays_of(block)
     inside = labels >= 0
     weight: Floats = np.bincount(labels[inside], w[inside], k).astype(np.float64, copy=False)
-    # Rows of weight 0 are left out of the counts: they are no zeros either.
+    # Rows of weight 0 are not counted: they have no zeros either.
     rows = np.bincount(labels[inside & (w > 0)], minlength=k)
     seen, sums, counts = np.zeros((k, p)), np.zeros((k, p)), np.zeros((k, p), dtype=np.int32)
     _first(data, indices, indptr, labels, w, seen, sums, counts)
     safe = np.where(weight > 0, weight, 1.0)[:, None]
     mean = np.divide(sums, safe, out=sums)
-    # The difference would be all rounding where a cluster has no zeros in a column.
+    # Where a cluster has no zeros in a column the difference would be rounding.
     zeros = np.where(counts < rows[:, None], np.maximum(weight[:, None] - seen, 0.0), 0.0)
     residual = -zeros * mean
     within = np.einsum("ij,ij,ij->i", zeros, mean, mean)
     _second(data, indices, indptr, labels, w, mean, residual, within)
-    rest = residual / safe
-    within = np.maximum(within - weight * np.einsum("ij,ij->i", rest, rest), 0.0)
+    correction = residual / safe
+    within = np.maximum(within - weight * np.einsum("ij,ij->i", correction, correction), 0.0)
     if not (within < LARGEST**2).all():
         refuse_huge(block, start)
-    mean, rest = two_sum(mean, rest)
-    return ClusterSums(weight, mean, rest, within)
+    mean, correction = two_sum(mean, correction)
+    return ClusterSums(weight, mean, correction, within)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

@@ -1,15 +1,15 @@
 """Centred second moments of a block, and the pairwise (Chan) update that merges those of two sets of rows.
 
 Sums of raw squares cancel once the mean is large against the spread (relative error 2e-3 at mean/sd = 1e6), so only
-centred quantities are ever kept. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
+centred quantities are stored. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, pieces
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
 
 def centered_gram(
@@ -17,7 +17,7 @@ def centered_gram(
 ) -> tuple[float, Floats, Floats, Floats]:
     """Return ``(W, mean, S, q)``: total weight, column means, ``S = sum w (z - mean)(z - mean)'`` and its diagonal.
 
-    The columns of z are those of the block, then those of the targets. All in float64, whatever the type of the block.
+    The columns of z are those of the block, then those of the targets. All in float64, for any type of block.
 
     Cost: n p^2 multiply-adds (symmetric rank-k products) and two sweeps over the block; 2 p^2 + 2048 p numbers.
     """
@@ -27,7 +27,7 @@ def centered_gram(
     w = np.ones(n) if weights is None else weights
     sums, squares = np.zeros(d), np.zeros(d)
     gram: Floats | None = None
-    buffer = np.empty((min(n, 2048), d))
+    buffer = np.empty((min(n, PIECE_ROWS), d))
     product = np.empty((d, d))
     for a, b in pieces(block):
         rows = buffer[: b - a]
@@ -49,7 +49,7 @@ def centered_gram(
 def joint_mean(
     block: Array, targets: Floats | None, weights: Floats | None, start: int | Array
 ) -> tuple[float, Floats]:
-    """Return the total weight and the means of the columns of a block and of its targets, screened for bad values."""
+    """Return the total weight and the means of the columns of a block and its targets, as `block_mean`."""
     weight, shift = block_mean(block, weights, start)
     if targets is None:
         return weight, shift
@@ -59,18 +59,12 @@ def joint_mean(
 def remove_residual(
     weight: float, shift: Floats, sums: Floats, gram: Floats, squares: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place.
-
-    The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
-    """
-    if weight > 0:
-        rest = sums / weight
-        shift = shift + rest
-        for a in range(0, rest.shape[0], 256):
-            gram[a : a + 256] -= np.outer(weight * rest[a : a + 256], rest)
-        squares = np.maximum(squares - weight * rest * rest, 0.0)
+    """Return mean, scatter and its diagonal about the mean, from sums about `shift`; changes `gram` in place."""
+    mean, residual, squares = centered_moments(weight, shift, sums, squares)
+    for a in range(0, residual.shape[0], 256):
+        gram[a : a + 256] -= np.outer(weight * residual[a : a + 256], residual)
     np.fill_diagonal(gram, squares)
-    return shift, gram, squares
+    return mean, gram, squares
 
 
 def merge_means(
@@ -90,7 +84,7 @@ def merge_means(
 
 
 def unmerge_means(weight: float, mean: Floats, weight_b: float, mean_b: Floats) -> tuple[float, Floats, Floats, float]:
-    """Return ``(W_a, mean_a, difference, factor)`` of the rows that are in the total but not in part b."""
+    """Return ``(W_a, mean_a, difference, factor)`` of the rows of the total that are not in part b."""
     weight_a = weight - weight_b
     if weight_a <= 0:
         return 0.0, np.zeros_like(mean), np.zeros_like(mean), 0.0

@@ -1,4 +1,4 @@
-"""Second moments of rows with missing values: for each pair of columns, those of the rows that have both."""
+"""Second moments of rows with missing values: for each pair of columns, of the rows with a value in both."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchselect.errors import NotFinite
-from sketchselect.linalg.arrays import LARGEST, Array, Floats, pieces
+from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, pieces, start_of_piece
 from sketchselect.linalg.centering import check_squares
 
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Weight, mean and scatter by pair of columns, each of shape (d, d).
+    """Weight, mean and scatter for each pair of columns, arrays of shape (d, d).
 
     Parameters
     ----------
     weight : array
-        ``weight[i, j]``: total weight of the rows that have both i and j.
+        ``weight[i, j]``: total weight of the rows with a value in both i and j.
     mean : array
         ``mean[i, j]``: mean of column i over those rows (not symmetric).
     scatter : array
@@ -31,7 +31,7 @@ class PairMoments:
 
 
 def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Array = 0) -> PairMoments:
-    """Return the moments by pair of a block whose NaN are missing values.
+    """Return the pairwise moments of a block in which NaN is a missing value.
 
     With the mask O and the values V about a shift, 0 where missing: ``N = O'O``, ``S = V'O``, ``P = V'V``, and
     ``scatter = P - S S' / N`` entry by entry.
@@ -63,15 +63,15 @@ def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Ar
         if not (products.diagonal() < LARGEST**2).all():
             check_squares(products.diagonal()[:p], np.nan_to_num(block, nan=0.0), start)
             check_squares(products.diagonal()[p:], targets, start, "target")
-    rest = np.divide(sums, total, out=np.zeros((d, d)), where=total > 0)
-    products -= rest * sums.T
+    mean = np.divide(sums, total, out=np.zeros((d, d)), where=total > 0)
+    products -= mean * sums.T
     np.fill_diagonal(products, np.maximum(products.diagonal(), 0.0))
-    rest += shift[:, None]
-    return PairMoments(total, np.where(total > 0, rest, 0.0), products)
+    mean += shift[:, None]
+    return PairMoments(total, np.where(total > 0, mean, 0.0), products)
 
 
 def _present_means(block: Array, targets: Floats, weights: Floats, start: int | Array) -> Floats:
-    """Return the weighted mean of the values present in each column; 0 where there are none."""
+    """Return the weighted mean of the values present in each column; 0 for a column without values."""
     d = block.shape[1] + targets.shape[1]
     total, weight = np.zeros(d), np.zeros(d)
     shift = np.zeros(d)
@@ -79,13 +79,11 @@ def _present_means(block: Array, targets: Floats, weights: Floats, start: int | 
         rows = np.hstack([block[a:b].astype(np.float64), targets[a:b]])
         if np.isinf(rows).any():
             row, column = divmod(int(np.isinf(rows).argmax()), d)
-            first = int(start[a + row]) if isinstance(start, np.ndarray) else start + a + row
-            raise NotFinite(
-                f"an infinite value at row {first}, column {column}; missing values are NaN: clean the data"
-            )
+            row = first_row(start_of_piece(start, a + row, b))
+            raise NotFinite(f"infinite value at row {row}, column {column}; only NaN counts as missing: clean the data")
         missing = np.isnan(rows)
         if a == 0:
-            # About the first values present, so that the mean of values far from zero keeps its digits.
+            # Relative to the first value present, so that the mean of values far from zero keeps its digits.
             shift = np.where(missing.all(axis=0), 0.0, rows[missing.argmin(axis=0), np.arange(d)])
         rows -= shift
         rows[missing] = 0.0
@@ -96,7 +94,7 @@ def _present_means(block: Array, targets: Floats, weights: Floats, start: int | 
 
 
 def merge_pairs(left: PairMoments, right: PairMoments, sign: float = 1.0) -> PairMoments:
-    """Return the moments of the rows of both, entry by entry; with `sign` = -1 of `left` without those of `right`."""
+    """Return the moments of the rows of both, entry by entry; with `sign` = -1, of `left` without those of `right`."""
     weight = left.weight + sign * right.weight
     some = weight > 0
     share = np.divide(right.weight, weight, out=np.zeros_like(weight), where=some)
@@ -108,7 +106,7 @@ def merge_pairs(left: PairMoments, right: PairMoments, sign: float = 1.0) -> Pai
     else:
         difference[right.weight == 0] = 0.0
         mean = left.mean - share * difference
-        # The difference of the two parts is that of part and total, times W / W_a.
+        # The difference between the two parts is that between part and total, times W / W_a.
         scatter = left.scatter - right.scatter - left.weight * share * difference * difference.T
     np.fill_diagonal(scatter, np.maximum(scatter.diagonal(), 0.0))
     return PairMoments(np.where(some, weight, 0.0), np.where(some, mean, 0.0), np.where(some, scatter, 0.0))

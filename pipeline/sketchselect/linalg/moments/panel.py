@@ -1,22 +1,22 @@
-"""Some rows of a centred co-moment matrix: what is computed where the whole matrix would be too big for a task."""
+"""Panels of a centred co-moment matrix: some of its rows, where the whole matrix is too large for a task."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.centering import centered_moments, check_squares
 from sketchselect.linalg.moments.comoments import joint_mean
 
 PIECE_NBYTES = 128 * 2**20
-"""Bytes of centred rows that a task holds at a time."""
+"""Bytes of centred rows in memory at a time."""
 
 
 def panel_edges(width: int, panel_nbytes: int) -> tuple[int, ...]:
-    """Cut the columns of a `width` x `width` symmetric matrix so that the rows of each run fit in `panel_nbytes`.
+    """Return the edges that cut a `width` x `width` symmetric matrix into panels of at most `panel_nbytes`.
 
-    Run i holds rows ``e_i`` to ``e_{i+1}`` from the diagonal to the right, a panel of (e_{i+1} - e_i) x (width - e_i);
-    together they hold the upper triangle, each run at least one row.
+    Panel i has the rows ``e_i`` to ``e_{i+1}`` from the diagonal to the right, (e_{i+1} - e_i) x (width - e_i) numbers,
+    at least one row; together the panels are the upper triangle.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def panel_edges(width: int, panel_nbytes: int) -> tuple[int, ...]:
 
 
 def piece_rows(width: int) -> int:
-    """Return how many rows of `width` numbers are centred at a time."""
+    """Return the number of rows of `width` numbers that are centred at a time."""
     return max(16, min(2048, PIECE_NBYTES // (8 * max(width, 1))))
 
 
@@ -74,11 +74,7 @@ def comoment_panel(
             np.matmul(left, centred, out=product)
             panel += product
     assert panel is not None
-    if weight > 0:
-        # The rounding of the mean leaves a small sum behind; removing it costs one rank-one term.
-        rest = sums / weight
-        mean[first:] += rest
-        panel -= np.outer(weight * rest[:height], rest)
-        squares = np.maximum(squares - weight * rest * rest, 0.0)
+    mean[first:], residual, squares = centered_moments(weight, mean[first:], sums, squares)
+    panel -= np.outer(weight * residual[:height], residual)
     np.fill_diagonal(panel, squares[:height])
     return weight, mean, panel

@@ -1,7 +1,7 @@
 """Centred second moments of a float32 block: products in float32, sums in float64.
 
-Products of float32 numbers run twice as fast as those of float64. What makes them safe is that they are only ever made
-of centred, scaled numbers, for at most 2048 rows, and added up in float64.
+Products of float32 numbers are twice as fast as those of float64. They are safe because only centred, scaled numbers
+are multiplied, for at most 2048 rows at a time, and the products are added up in float64.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import LARGEST, Array, Floats, pieces
+from sketchselect.linalg.arrays import LARGEST, PIECE_ROWS, Array, Floats, pieces
 from sketchselect.linalg.centering import block_mean, center_into, check_squares
 from sketchselect.linalg.moments.comoments import remove_residual
 
@@ -41,7 +41,7 @@ def _center_scaled(block, shift, scale, weights, targets, out, sums, squares, cr
             out[i, j] = np.float32(t * scale[j])
             sums[j] += w * d
             squares[j] += t * t
-        # With targets in float64, from the block itself: what the answers are most sensitive to.
+        # Products with targets in float64, from the block itself: the answers are most sensitive to them.
         for k in range(targets.shape[1]):
             y = targets[i, k] * root
             for j in range(block.shape[1]):
@@ -63,10 +63,10 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
 
 
 def suits_single(block: Array) -> bool:
-    """Return whether products of a block may be made in float32.
+    """Return whether products of a block may be computed in float32.
 
-    Not where a column holds whole numbers alone (indicators, counts): their linear dependences are exact and have to
-    stay so. Nor where rows are few: there is nothing to be gained.
+    Not if a column consists of whole numbers (indicators, counts): their linear dependences are exact and have to stay
+    so. Nor if rows are few, where it saves no time.
     """
     if block.dtype != np.float32 or block.shape[0] < _FEW:
         return False
@@ -77,12 +77,12 @@ def suits_single(block: Array) -> bool:
 def single_gram(
     block: Array, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
 ) -> tuple[float, Floats, Floats, Floats]:
-    """Return what `centered_gram` returns, for a float32 block, with products of the block's columns in float32.
+    """Return `centered_gram` of a float32 block, with products of the block's columns computed in float32.
 
-    Means, variances and everything with a target are summed in float64. A covariance of two columns is wrong by at
-    most ``2048 u sqrt(S_ii S_jj)``, u = 6e-8; measured: 0.4 u for continuous data, about what rounding them to float32
-    did, and up to 10 u where few values repeat. Columns are scaled by powers of two, so that no magnitude over- or
-    underflows.
+    Means, variances and everything with a target are summed in float64. The error of a co-moment of two columns is at
+    most ``2048 u sqrt(S_ii S_jj)``, u = 6e-8; measured: 0.4 u for continuous data, about the rounding of the data to
+    float32, and up to 10 u for columns with few distinct values. Columns are scaled by powers of two, so that no
+    magnitude over- or underflows.
 
     Cost: n p^2 float32 multiply-adds and four sweeps; (p + q)^2 + p^2 / 2 + 2048 (1.5 p + q) numbers of 8 bytes.
     Source: shifted sums, Chan, Golub and LeVeque 1983; blocked summation, Higham 2002, section 4.2.
@@ -96,8 +96,8 @@ def single_gram(
     d = shift.shape[0]
     sums, squares = np.zeros(d), np.zeros(d)
     gram = np.zeros((d, d))
-    rows_buffer = np.empty((min(n, 2048), p), np.float32)
-    wide_buffer = np.empty((min(n, 2048), d - p))
+    rows_buffer = np.empty((min(n, PIECE_ROWS), p), np.float32)
+    wide_buffer = np.empty((min(n, PIECE_ROWS), d - p))
     product = np.empty((p, p), np.float32)
     cross = np.zeros((d - p, p))
     for a, b in pieces(block):
@@ -117,13 +117,13 @@ def single_gram(
 
 
 def _pilot(block: Array, weights: Floats, start: int | Array) -> tuple[float, Floats, Floats, float]:
-    """Return weight, means, and powers of two that bring each largest deviation, and the largest weight, near one."""
+    """Return weight, means, and the powers of two that scale deviations (by column) and weights to about 1."""
     p = block.shape[1]
     sums, low, high = np.zeros(p), np.full(p, np.inf, np.float32), np.full(p, -np.inf, np.float32)
     _survey(block, weights, sums, low, high)
     weight = float(weights.sum())
     if not (np.abs(sums) < LARGEST).all():
-        # Says what is wrong with them, and where.
+        # Raises the error that names row and column.
         block_mean(block, weights, start)
     mean = sums / weight if weight > 0 else np.zeros(p)
     largest = np.maximum(high - mean, mean - low)

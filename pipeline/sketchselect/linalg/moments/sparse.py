@@ -1,4 +1,4 @@
-"""Centred second moments of sparse rows: products of the entries that are there, and the mean taken off afterwards."""
+"""Centred second moments of sparse rows: products of the stored entries, from which the mean is subtracted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 from sketchselect.linalg.sparse.products import add_transposed_times, scatter_rows
 from sketchselect.linalg.sparse.split import by_column, split_columns
 
@@ -16,10 +16,10 @@ _ROWS = 256
 def sparse_gram(
     block: csr_array, weights: Floats | None = None, start: int | Array = 0, targets: Floats | None = None
 ) -> tuple[float, Floats, Floats, Floats]:
-    """Return ``(W, mean, S, q)`` of the rows z = [x, y] of a sparse block: what `centered_gram` returns, to rounding.
+    """Return ``(W, mean, S, q)`` of the rows z = [x, y] of a sparse block: `centered_gram`, up to rounding.
 
-    Nothing cancels (`sparse_columns`): full columns and targets are centred entry by entry, and of the others the mean
-    takes off a quarter at most.
+    Nothing cancels (`sparse.split`): full columns and targets are centred entry by entry, and subtracting the mean
+    reduces the squares of the others by a quarter at most.
 
     Cost: half the sum of squared row lengths in multiply-adds, and one sweep over S.
     """
@@ -36,7 +36,7 @@ def sparse_gram(
 def sparse_panel(
     block: csr_array, weights: Floats | None, start: int | Array, targets: Floats | None, first: int, last: int
 ) -> tuple[float, Floats, Floats, Floats]:
-    """Return ``(W, mean, q, S[first:last, first:])`` of the rows [x, y]; only what is not below the diagonal is right.
+    """Return ``(W, mean, q, S[first:last, first:])`` of the rows [x, y]; entries below the diagonal are undefined.
 
     Cost: as `sparse_gram`, for the entries in columns from `first` on.
     """
@@ -46,8 +46,9 @@ def sparse_panel(
     dense, mean, squares = split.centered(w, start)
     columns = split.full
     if targets is not None and targets.shape[1]:
-        own, about, spread = _centered_targets(targets, w, start)
-        dense, mean, squares = np.hstack([dense, own]), np.concatenate([mean, about]), np.concatenate([squares, spread])
+        centred, y_mean, y_squares = _centered_targets(targets, w, start)
+        dense = np.hstack([dense, centred])
+        mean, squares = np.concatenate([mean, y_mean]), np.concatenate([squares, y_squares])
         columns = np.concatenate([columns, np.arange(p, mean.size)])
     roots = np.sqrt(w)
     rows = split.sparse.copy()
@@ -76,11 +77,11 @@ def sparse_panel(
 
 
 def _centered_targets(targets: Floats, weights: Floats, start: int | Array) -> tuple[Floats, Floats, Floats]:
-    """Return the weighted targets about their mean, the mean, and the squares about it."""
+    """Return the weighted targets about their mean, the mean, and the sums of squares about it."""
     weight, shift = block_mean(targets, weights, start, "target")
     rows = np.empty(targets.shape)
     sums, squares = np.zeros(targets.shape[1]), np.zeros(targets.shape[1])
     center_into(targets, shift, weights, rows, sums, squares)
     check_squares(squares, targets, start, "target")
-    rest = sums / weight if weight > 0 else np.zeros_like(sums)
-    return rows, shift + rest, np.maximum(squares - weight * rest * rest, 0.0)
+    mean, _, squares = centered_moments(weight, shift, sums, squares)
+    return rows, mean, squares

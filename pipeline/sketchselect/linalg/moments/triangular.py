@@ -1,4 +1,4 @@
-"""Centred triangular factors: R with R'R = the scatter, merged by stacking, for problems too ill-conditioned for R'R.
+"""Centred triangular factors R with R'R = the scatter, for problems too ill-conditioned for R'R; merged by stacking.
 
 A scatter matrix squares the condition number; its factor does not. Source: TSQR, Demmel, Grigori, Hoemmen and Langou
 2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq. 2.1, in factored form.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, pieces
-from sketchselect.linalg.centering import center_into, check_squares
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, pieces
+from sketchselect.linalg.centering import center_into, centered_moments, check_squares
 from sketchselect.linalg.moments.comoments import joint_mean
 
 
@@ -28,29 +28,29 @@ def centered_factor(
     Cost: 2 n d^2 multiply-adds for d = p + q, twice that of the scatter; 2 (2 d + 2048) d numbers.
     """
     n, p = block.shape
-    weight, mean = joint_mean(block, targets, weights, start)
-    d = mean.shape[0]
+    weight, shift = joint_mean(block, targets, weights, start)
+    d = shift.shape[0]
     w = np.ones(n) if weights is None else weights
-    # The mean in two parts: what its rounding leaves is subtracted from the centred rows, not lost.
+    # The mean in two parts: its rounding error is subtracted from the centred rows, not lost.
     sums, squares = np.zeros(d), np.zeros(d)
-    buffer = np.empty((min(n, 2048), d))
+    buffer = np.empty((min(n, PIECE_ROWS), d))
     for a, b in pieces(block):
-        _center(block, targets, mean, w, buffer, sums, squares, a, b)
+        _center(block, targets, shift, w, buffer, sums, squares, a, b)
         check_squares(squares[:p], block, start)
         check_squares(squares[p:], targets, start, "target")
-    rest = sums / weight if weight > 0 else np.zeros(d)
+    mean, residual, _ = centered_moments(weight, shift, sums, squares)
     factor = np.zeros((0, d))
     for a, b in pieces(block):
-        rows = _center(block, targets, mean, w, buffer, sums, squares, a, b)
-        rows -= np.sqrt(w[a:b])[:, None] * rest
+        rows = _center(block, targets, shift, w, buffer, sums, squares, a, b)
+        rows -= np.sqrt(w[a:b])[:, None] * residual
         factor = triangular_factor(np.vstack([factor, rows]))
-    return weight, mean + rest, factor
+    return weight, mean, factor
 
 
 def _center(
     block: Array,
     targets: Floats,
-    mean: Floats,
+    shift: Floats,
     weights: Floats,
     buffer: Floats,
     sums: Floats,
@@ -60,8 +60,8 @@ def _center(
 ) -> Floats:
     p = block.shape[1]
     rows = buffer[: b - a]
-    center_into(block[a:b], mean[:p], weights[a:b], rows, sums[:p], squares[:p])
-    center_into(targets[a:b], mean[p:], weights[a:b], rows, sums[p:], squares[p:], offset=p)
+    center_into(block[a:b], shift[:p], weights[a:b], rows, sums[:p], squares[:p])
+    center_into(targets[a:b], shift[p:], weights[a:b], rows, sums[p:], squares[p:], offset=p)
     return rows
 
 
@@ -94,13 +94,11 @@ def factor_least_squares(factor: Floats, n_features: int, columns: Array | None 
     k = chosen.shape[0]
     both = np.hstack([factor[:, chosen], factor[:, n_features:]])
     norms = np.linalg.norm(both, axis=0)
-    # Scaled first: otherwise what counts as dependent would depend on the units.
+    # Scaled first, so that the test for dependence does not depend on the units.
     scale = np.where(norms > 0, norms, 1.0)
     r = triangular_factor(both / scale)
     if r.shape[0] < k:
-        raise BadParameter(
-            f"least squares of {k} columns needs more than {k} rows of data, there are too few; choose fewer columns"
-        )
+        raise BadParameter(f"least squares of {k} columns needs more than {k} rows of data; choose fewer columns")
     diagonal = r.diagonal()[:k]
     dependent = np.flatnonzero(diagonal <= k * np.finfo(float).eps)
     if dependent.size:

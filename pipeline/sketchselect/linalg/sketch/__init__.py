@@ -1,1 +1,1 @@
-"""Frequent Directions: the shrink step for dense and sparse rows, and the spectrum of small factors."""
+"""Frequent Directions: the shrink step for dense and sparse rows; singular values and vectors of small factors."""

@@ -20,34 +20,33 @@ BUFFER_FACTOR = 2.4
 (the products alone are cheapest at 1 + sqrt(2)); within that, fewer and larger shrinks lose less."""
 
 SINGLE_SHRINK_FACTOR = 4
-"""A block of at most this many times the sketch size is shrunk once: fewer shrinks lose less."""
+"""A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less."""
 
 
 def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
-    """Return ``(M, kept, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, M K M' diagonal, and the loss.
-
-    `lost` is what Delta grows by: lam_l and what rounding may add to it.
+    """Return ``(M, squares, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, the diagonal of M K M', and
+    the increase of Delta, lam_l and what rounding may add to it.
     """
     lam, vectors = np.linalg.eigh(gram)
     eps, top = float(np.finfo(np.float64).eps), max(float(lam[-1]), 0.0)
     delta = max(float(lam[-size]), 0.0) if lam.shape[0] >= size else 0.0
-    # Products and eigenvalues are known to some units of the largest one. Left out of Delta, that would add up, shrink
-    # after shrink, to directions which are lost while Delta says that they are not.
+    # Products and eigenvalues are known to some units of the largest one. Were that left out of Delta, many shrinks
+    # would lose more than Delta bounds.
     lost = delta + eps * lam.shape[0] * top
     lam = lam[::-1][: size - 1]
     # Eigenvalues at rounding level carry no direction; they stay out of B.
     keep = lam - delta > eps * top
-    kept = lam[keep] - delta
-    f = np.sqrt(kept / lam[keep])
+    squares = lam[keep] - delta
+    f = np.sqrt(squares / lam[keep])
     matrix = f[:, None] * vectors[:, ::-1][:, : size - 1][:, keep].T
-    return matrix, kept, lost
+    return matrix, squares, lost
 
 
 def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     """Return ``(B, delta)`` with at most `size` - 1 rows and ``0 <= C'C - B'B <= delta I`` for C = `rows`.
 
     Also ``size * delta <= ||C||_F^2 - ||B||_F^2``, from which ``Delta <= ||A - A_k||_F^2 / (size - k)`` follows, up
-    to the ``m eps ||C||_2^2`` that `delta` holds for rounding.
+    to the ``m eps ||C||_2^2`` for rounding that `delta` includes.
 
     Cost: 2 m^2 p + 2 (size - 1) m p flops and an eigenproblem of order m, for m rows of p columns.
 
@@ -68,13 +67,13 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
 def shrink_block(
     block: Array, size: int, shift: Floats, weights: Floats, start: int | Array = 0
 ) -> tuple[Floats, float, Floats, Floats]:
-    """Return ``(B, Delta, sums, squares)`` of a block of rows taken about `shift`.
+    """Return ``(B, Delta, sums, squares)`` of a block of rows about `shift`.
 
     ``0 <= D'D - B'B <= Delta I`` for the rows ``D = sqrt(w) (x - shift)``; `sums` and `squares` are the column sums of
     ``w (x - shift)`` and ``w (x - shift)^2``. B has at most ``2 size`` rows (nothing is lost while the block is small).
 
-    Cost: for long blocks about 6.8 l p flops a row: the rows of B left by one shrink are orthogonal with known norms,
-    so the next Gram matrix needs only their products with the new rows.
+    Cost: for long blocks about 6.8 l p flops a row: the rows of B after a shrink are orthogonal with known norms, so
+    the next Gram matrix needs only their products with the new rows.
     """
     n, p = block.shape
     sums, squares = np.zeros(p), np.zeros(p)
@@ -93,20 +92,20 @@ def shrink_block(
     # Two buffers in turn: each shrink writes its rows where the next one reads them, and nothing is allocated inside.
     buffer, other = np.empty((height, p)), np.empty((height, p))
     gram = np.empty((height, height))
-    kept = np.empty(0)
+    norms = np.empty(0)
     delta = 0.0
     for a, b in pairwise(edges):
-        old, m = kept.shape[0], kept.shape[0] + int(b - a)
+        old, m = norms.shape[0], norms.shape[0] + int(b - a)
         new = buffer[old:m]
         center_into(block[a:b], shift, weights[a:b], new, sums, squares)
         check_squares(squares, block, start)
         k = gram[:m, :m]
-        k[:old, :old] = np.diag(kept)
+        k[:old, :old] = np.diag(norms)
         k[old:, old:] = new @ new.T
         # eigh reads the lower triangle only.
         np.matmul(new, buffer[:old].T, out=k[old:, :old])
-        matrix, kept, lost = shrink_factors(k, size)
-        np.matmul(matrix, buffer[:m], out=other[: kept.shape[0]])
+        matrix, norms, lost = shrink_factors(k, size)
+        np.matmul(matrix, buffer[:m], out=other[: norms.shape[0]])
         buffer, other = other, buffer
         delta += lost
-    return buffer[: kept.shape[0]].copy(), delta, sums, squares
+    return buffer[: norms.shape[0]].copy(), delta, sums, squares

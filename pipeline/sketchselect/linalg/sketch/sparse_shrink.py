@@ -1,13 +1,13 @@
-"""The shrink of Frequent Directions for sparse rows: nothing of the size of the block is ever dense.
+"""The shrink step of Frequent Directions for sparse rows, without a dense copy of the block.
 
-With C = [B; D], D the new rows about their mean, everything goes through ``K = C C'`` of some hundred rows: products of
-sparse rows, minus the mean as a rank-one term. For any U with orthonormal columns and 0 <= f <= 1, ``B = diag(f) U'C``
-has ``C'C - B'B = C'(I - U f^2 U')C >= 0``, so the leading eigenvectors need not be accurate: one step of a block power
-iteration finds them, from the rows of B themselves and some random ones. What that loses is bounded afterwards and not
-estimated: ``t >= lambda_max(C'C - B'B)`` is shown by a Cholesky factorisation of ``t I - (I - U f^2 U')^(1/2) K (I - U
-f^2 U')^(1/2)``, which has the same eigenvalues. The factor is computed in float32, and what that may hide is bounded
-from the factor itself. (Lanczos would give a lower estimate of that eigenvalue, which proves nothing.) Where no t near
-the eigenvalue that was taken off passes, the eigenvectors are computed to the last digit, as for dense rows.
+With C = [B; D], D the new rows about their mean, all steps use ``K = C C'`` of some hundred rows: products of sparse
+rows, minus the mean as a rank-one term. For any U with orthonormal columns and 0 <= f <= 1, ``B = diag(f) U'C`` has
+``C'C - B'B = C'(I - U f^2 U')C >= 0``, so the leading eigenvectors need not be accurate: one step of a block power
+iteration from the rows of B and some random rows computes them. The loss is bounded afterwards, not estimated:
+``t >= lambda_max(C'C - B'B)`` is proved by a Cholesky factorisation of ``t I - (I - U f^2 U')^(1/2) K (I - U
+f^2 U')^(1/2)``, which has the same eigenvalues. The factor is computed in float32, and its rounding is bounded from the
+factor itself. (Lanczos would give a lower estimate of that eigenvalue, which proves nothing.) If no t near the
+subtracted eigenvalue passes, the eigenvectors are computed to full precision, as for dense rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from sketchselect.linalg.sparse.products import add_row_gram, add_transposed_tim
 from sketchselect.linalg.sparse.split import ByColumn, by_column, split_columns
 
 BUFFER_FACTOR = 8
-"""Sparse rows per sketch row that are taken at a time: products with the dense B cost as much as some hundred rows."""
+"""Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows."""
 
 _EXTRA = 20
-# Further steps of the power iteration: one takes a tenth more time and a tenth or more off Delta, the next less.
+# Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
+# by less.
 _ROUNDS = 1
 _LANCZOS = 16
 _STEPS = (1.02, 1.1, 1.3)
@@ -52,12 +53,12 @@ def shrink_sparse(
     full = split.full
     dense, mean, squares = split.centered(w, start)
     roots = np.sqrt(w)
-    kept = np.empty(0)
-    # B in two parts, as the block is: its full columns, and all others turned over, the mean as their last column. Two
-    # buffers in turn, as the whole of B is written anew at every step.
+    norms = np.empty(0)
+    # B in two parts, like the block: its full columns, and the transpose of all others with the mean as last column.
+    # Two buffers in turn, because every step rewrites the whole of B.
     b_dense, b_sparse = np.empty((0, full.size)), split.mean[:, None]
     buffers = np.empty(split.mean.size * size), np.empty(split.mean.size * size)
-    # The products of the mean with the rows of B and with itself: they follow from those of the rows that B is made of.
+    # The products of the mean with the rows of B and with itself; they follow from those of the rows B is made of.
     products = np.array([split.mean @ split.mean])
     delta = 0.0
     n_steps = -(-n // (BUFFER_FACTOR * size))
@@ -66,12 +67,12 @@ def shrink_sparse(
         columns = by_column(rows)
         values = rows.data[columns.places] * v[columns.rows]
         across = times_dense(values, columns, v.size, b_sparse)
-        k = _gram(values, columns, v, across, products, kept, new, b_dense)
-        matrix, kept, lost = _factors(k, size, kept.size)
+        k = _gram(values, columns, v, across, products, norms, new, b_dense)
+        matrix, norms, lost = _factors(k, size, norms.size)
         delta += lost
         of_b, of_new = matrix[:, : b_dense.shape[0]], np.ascontiguousarray(matrix[:, b_dense.shape[0] :].T)
         b_dense = of_b @ b_dense + of_new.T @ new
-        turn = np.zeros((b_sparse.shape[1], kept.size + 1))
+        turn = np.zeros((b_sparse.shape[1], norms.size + 1))
         turn[:-1, :-1], turn[-1, :-1], turn[-1, -1] = of_b.T, -(v @ of_new), 1.0
         ahead = of_b @ products[:-1] + (across[:, -1] - products[-1] * v) @ of_new
         products = np.append(ahead, products[-1])
@@ -79,7 +80,7 @@ def shrink_sparse(
         room = buffers[0][: split.mean.size * turn.shape[1]].reshape(-1, turn.shape[1])
         b_sparse = np.matmul(b_sparse, turn, out=room)
         add_transposed_times(values, columns, of_new, b_sparse)
-    sketch = np.empty((kept.size, split.mean.size))
+    sketch = np.empty((norms.size, split.mean.size))
     sketch[:] = b_sparse[:, :-1].T
     sketch[:, full] = b_dense
     return sketch, delta, split.weight, mean, squares
@@ -91,17 +92,17 @@ def _gram(
     v: Floats,
     across: Floats,
     products: Floats,
-    kept: Floats,
+    norms: Floats,
     new: Floats,
     b_dense: Floats,
 ) -> Floats:
-    """Return ``C C'`` of ``C = [B; S - v mean', N]``; the rows of B are orthogonal, of known squared norms.
+    """Return ``C C'`` of ``C = [B; S - v mean', N]``; the rows of B are orthogonal, with squared norms `norms`.
 
     `across` are the products of S, `products` those of the mean, with the rows of B and the mean.
     """
-    old, m = kept.size, v.size
+    old, m = norms.size, v.size
     k = np.zeros((old + m, old + m))
-    k[np.arange(old), np.arange(old)] = kept
+    k[np.arange(old), np.arange(old)] = norms
     below = k[old:, :old]
     np.subtract(across[:, :old], np.multiply.outer(v, products[:old]), out=below)
     add_row_gram(values, columns, k[old:, old:])
@@ -113,7 +114,7 @@ def _gram(
 
 
 def _factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats, float]:
-    """Return what `shrink_factors` returns, from approximate eigenvectors wherever a bound can be shown for them."""
+    """Return `shrink_factors` of a matrix, from approximate eigenvectors wherever their error can be bounded."""
     k, trace = gram.shape[0], float(gram.trace())
     width = min(size + _EXTRA, k)
     if k < 3 * width or not trace > 0:
@@ -125,29 +126,29 @@ def _factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats, float
     lam, vectors, images = lam[: size - 1], vectors[:, : size - 1], images[:, : size - 1]
     keep = lam - delta > max(eps * float(lam[0]), noise)
     lam, vectors, images = lam[keep], vectors[:, keep], images[:, keep]
-    kept = lam - delta
-    spent = trace - float(kept.sum())
-    f = np.sqrt(kept / lam)
+    norms = lam - delta
+    spent = trace - float(norms.sum())
+    f = np.sqrt(norms / lam)
     # (I - U f^2 U')^(1/2) = I - U g U'
-    g = kept / (lam * (1.0 + np.sqrt(delta / lam)))
-    # rest = (I - U g U') K (I - U g U'), of which the lower triangle is computed
+    g = norms / (lam * (1.0 + np.sqrt(delta / lam)))
+    # loss = (I - U g U') K (I - U g U'), of which the lower triangle is computed
     half = images * g
     half -= 0.5 * vectors @ (g[:, None] * (vectors.T @ half))
-    rest = dsyr2k(-1.0, half, vectors, 1.0, gram.T, lower=1)
+    loss = dsyr2k(-1.0, half, vectors, 1.0, gram.T, lower=1)
     scale = max(delta, noise)
-    single = np.multiply(rest, 1.0 / scale, dtype=np.float32, casting="same_kind", order="F")
+    single = np.multiply(loss, 1.0 / scale, dtype=np.float32, casting="same_kind", order="F")
     least = max(1.0, _largest(single), 8 * noise / scale)
     for step in _STEPS:
         if size * (step * least * scale + noise) > spent:
             break
         shown = _upper(single, step * least)
         if size * (shown * scale + noise) <= spent:
-            return f[:, None] * vectors.T, kept, shown * scale + noise
+            return f[:, None] * vectors.T, norms, shown * scale + noise
     return shrink_factors(gram, size)
 
 
 def _largest(matrix: Array) -> float:
-    """Return a lower estimate of the largest eigenvalue, by Lanczos: where to begin looking for an upper bound."""
+    """Return a lower estimate of the largest eigenvalue by Lanczos steps: the first candidate of the upper bound."""
     v = uniforms(derive_seed(0, "sparse-shrink bound"), np.arange(matrix.shape[0], dtype=np.uint64)) - 0.5
     v /= np.linalg.norm(v)
     basis = np.zeros((_LANCZOS, v.size))
@@ -169,11 +170,11 @@ def _largest(matrix: Array) -> float:
 
 
 def _upper(matrix: Array, bound: float) -> float:
-    """Return a number that no eigenvalue of a symmetric matrix (its lower triangle) is above: a little over `bound`.
+    """Return an upper bound of the eigenvalues of a symmetric matrix (its lower triangle), slightly above `bound`.
 
-    Infinite where ``A = I - matrix / bound`` has no Cholesky factor. Where it has one, R, its eigenvalues are at least
-    minus the largest row sum of |R||R'|, times the order + 2 units of float32 (Higham 2002, theorem 10.3), and the
-    rounding of A itself.
+    Infinite where ``A = I - matrix / bound`` has no Cholesky factor. If it has a factor R, the eigenvalues of A are at
+    least minus the largest row sum of |R||R'|, times the order + 2 units of float32 (Higham 2002, theorem 10.3), minus
+    the rounding of A itself.
     """
     k = matrix.shape[0]
     shifted = np.multiply(matrix, np.float32(-1.0 / bound), order="F")
@@ -189,10 +190,10 @@ def _upper(matrix: Array, bound: float) -> float:
 
 
 def _leading(gram: Floats, width: int, trace: float, known: int) -> tuple[Floats, Floats, Floats]:
-    """Return Ritz values, descending, and vectors of the leading eigenspace, and their products with the matrix.
+    """Return Ritz values (descending) and vectors of the leading eigenspace, and their products with the matrix.
 
-    A block power iteration, in float32: only the last basis has to be orthonormal to the last digit. The first `known`
-    unit vectors are among those that it begins with.
+    A block power iteration in float32, of which only the last basis has to be orthonormal to full precision. The first
+    `known` unit vectors are among its initial vectors.
     """
     k = gram.shape[0]
     single = np.multiply(gram, 1.0 / trace, dtype=np.float32, casting="same_kind")
@@ -211,10 +212,10 @@ def _leading(gram: Floats, width: int, trace: float, known: int) -> tuple[Floats
 
 
 def _orthonormal(matrix: Floats) -> tuple[Floats, Floats]:
-    """Return ``(Q, T)`` such that Q T spans the columns and is orthonormal to the last digit; T is nearly the identity.
+    """Return ``(Q, T)`` such that Q T spans the columns and is orthonormal to full precision; T is nearly the identity.
 
-    Two Cholesky factorisations of the Gram matrix are three times faster than Householder's reflections, which are
-    taken where the columns are too close to dependent.
+    Two Cholesky factorisations of the Gram matrix are three times faster than Householder reflections, which are used
+    where the columns are too close to dependent.
     """
     norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
     if norms.min() > 0:

@@ -26,7 +26,7 @@ def symmetric_directions(gram: Floats) -> Directions:
 def row_directions(rows: Floats) -> Directions:
     """Return the squared singular values and right singular vectors of a matrix with few rows.
 
-    The rows must be finite (LAPACK's SVD may never return on infinities); summaries refuse others on entry.
+    The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows.
     """
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         return Directions(np.zeros(0), np.zeros((0, rows.shape[1])))
@@ -46,9 +46,9 @@ def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_colum
     n_components : int
         k.
     shrinkage : float
-        Delta: what the sketch may lose in any direction; it gains in none.
+        Delta: bound of the loss of the sketch in any direction; it gains in none.
     n_columns : int
-        Rounding, n_columns units in the last place of s_1^2, is counted in Delta: equal values have no angle.
+        Number of columns; Delta includes a rounding of n_columns units of s_1^2, so that equal values have no angle.
 
     Notes
     -----

@@ -1,1 +1,1 @@
-"""Compressed sparse rows: canonical form, products, statistics."""
+"""Compressed sparse rows: canonical form, products, column statistics."""

@@ -1,4 +1,4 @@
-"""Compressed sparse rows: one canonical form, and the few operations on it that every reader and kernel needs."""
+"""Compressed sparse rows: the canonical form, and the operations on it that readers and kernels need."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.arrays import Array, canonical, read_only
 
 PIECE_VALUES = 1 << 22
-"""Values of the dense pieces that a sparse block is turned into where a kernel takes dense rows only."""
+"""Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece."""
 
 _INT32 = np.iinfo(np.int32).max
 
@@ -27,16 +27,16 @@ def is_csr(values: Any) -> TypeGuard[csr_array]:
 def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_array:
     """Return a sparse matrix as a canonical `scipy.sparse.csr_array`, sharing memory where it is one already.
 
-    Canonical: column indices ascending in each row and none twice (values stored twice are added up), no stored zeros,
-    native byte order, a real dtype that NumPy computes with, 32-bit indices where they suffice. The input is not
-    changed. Whole numbers that have to be added up become float64, so that none wraps around.
+    Canonical: column indices ascending in each row, duplicate entries added up, no stored zeros, native byte order,
+    a real dtype that NumPy computes with, 32-bit indices where they suffice. The input is not changed. Integers that
+    have to be added up become float64, so that none wraps around.
 
     Parameters
     ----------
     values : SciPy sparse matrix or array of shape (n_rows, n_columns)
         In any format.
     name : str
-        What messages call it.
+        Name of the matrix in messages.
     first_row : int
         Global index of its first row, for messages.
 
@@ -48,7 +48,7 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
 
     Notes
     -----
-    Cost: one sweep over the indices and one over the values where nothing is to be mended.
+    Cost: one sweep over the indices and one over the values of a canonical matrix.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
     indptr = canonical(rows.indptr, index)
     indices = canonical(rows.indices[:nnz], rows.indices.dtype.newbyteorder("="))
     data = canonical(rows.data[:nnz], rows.data.dtype.newbyteorder("="))
-    code, row, column = _survey(_frozen(indices), _frozen(indptr), rows.shape[1])
+    code, row, column = _survey(read_only(indices), read_only(indptr), rows.shape[1])
     if code == _OUTSIDE:
         raise BadBlock(
             f"{name}: row {first_row + row} has an entry in column {column}, and there are {rows.shape[1]} columns"
@@ -80,7 +80,7 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
         out = out.copy()
         out.eliminate_zeros()
         out.sort_indices()
-        if data.dtype.kind in "iu" and _survey(_frozen(out.indices), _frozen(out.indptr), out.shape[1])[0] != _OK:
+        if data.dtype.kind in "iu" and _survey(read_only(out.indices), read_only(out.indptr), out.shape[1])[0] != _OK:
             out = out.astype(np.float64)
         out.has_canonical_format = False
         out.sum_duplicates()
@@ -94,14 +94,14 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
 
 
 def structure_fault(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...]) -> str | None:
-    """Return what keeps these arrays from being a CSR matrix (columns are not looked at); None if nothing does."""
+    """Return why these arrays are not a CSR matrix, or None if they are one; column indices are not checked."""
     if any(a.ndim != 1 for a in (data, indices, indptr)) or any(a.dtype.kind not in "iu" for a in (indices, indptr)):
-        return "data, indices and indptr must be one-dimensional, the last two of whole numbers"
+        return "data, indices and indptr must be one-dimensional, indices and indptr of integer type"
     if indptr.shape[0] != shape[0] + 1:
         return f"indptr has {indptr.shape[0]} entries for {shape[0]} rows"
     steps = np.diff(indptr.astype(np.int64))
     if int(indptr[0]) != 0:
-        return f"indptr must begin with 0, it begins with {int(indptr[0])}"
+        return f"indptr must begin with 0, got {int(indptr[0])}"
     if (steps < 0).any():
         return f"indptr decreases after row {int((steps < 0).argmax())}"
     if int(indptr[-1]) > min(len(data), len(indices)):
@@ -115,7 +115,7 @@ def density(block: csr_array) -> float:
 
 
 def densify(block: csr_array, dtype: Any = None) -> Array:
-    """Return the block as a canonical dense array, in its own dtype unless another is asked for."""
+    """Return the block as a canonical dense array, in the dtype of the block by default."""
     out = np.zeros(block.shape, dtype=block.dtype if dtype is None else dtype)
     _scatter(*arrays_of(block), out)
     return out
@@ -133,7 +133,7 @@ def take_rows(block: csr_array, start: int, stop: int) -> csr_array:
 
 
 def take_columns(block: csr_array, columns: Any) -> csr_array:
-    """Return these columns (ascending, none twice) of a canonical block."""
+    """Return these columns (ascending, without duplicates) of a canonical block."""
     chosen = np.asarray(columns, dtype=np.int64)
     place = np.full(block.shape[1], -1, dtype=np.int64)
     place[chosen] = np.arange(chosen.size)
@@ -149,7 +149,7 @@ def take_columns(block: csr_array, columns: Any) -> csr_array:
 
 
 def row_pieces(block: csr_array, n_values: int = PIECE_VALUES) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, stop)`` of runs of rows that hold at most `n_values` values when dense (one row at least)."""
+    """Yield ``(start, stop)`` of consecutive rows with at most `n_values` values when dense, at least one row."""
     step = max(1, n_values // max(1, block.shape[1]))
     for start in range(0, block.shape[0], step):
         yield start, min(start + step, block.shape[0])
@@ -169,7 +169,7 @@ def entry_runs(offsets: Array, n_entries: int, n_rows: int | None = None) -> Ite
 
 
 def first_nonfinite_entry(block: csr_array) -> tuple[int, int, int, int] | None:
-    """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity, or None: as `first_nonfinite`."""
+    """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity in `block`, or None if all is finite."""
     data = block.data
     if data.dtype.kind != "f" or data.size == 0:
         return None
@@ -182,7 +182,7 @@ def first_nonfinite_entry(block: csr_array) -> tuple[int, int, int, int] | None:
 
 
 def finite_rows(block: csr_array) -> NDArray[np.bool_]:
-    """Return which rows hold no NaN or infinity, shape (n_rows,)."""
+    """Return a mask of the rows without NaN and infinity, shape (n_rows,)."""
     good = np.ones(block.shape[0], dtype=bool)
     if block.data.dtype.kind == "f":
         good[row_numbers(block)[~np.isfinite(block.data)]] = False
@@ -195,23 +195,17 @@ def row_numbers(block: csr_array) -> NDArray[np.int64]:
 
 
 def row_of(indptr: Array, place: int) -> int:
-    """Return the row that the entry at a place belongs to."""
+    """Return the row of the stored entry at `place`."""
     return int(np.searchsorted(indptr, place, side="right")) - 1
 
 
 def arrays_of(block: csr_array) -> tuple[Array, Array, Array]:
-    """Return values, indices and row ends as compiled kernels take them: read-only, so that one version serves all."""
-    return _frozen(block.data), _frozen(block.indices), _frozen(block.indptr)
-
-
-def _frozen(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    """Return data, indices and indptr as read-only views, the one array type that kernels are compiled for."""
+    return read_only(block.data), read_only(block.indices), read_only(block.indptr)
 
 
 def _converted(values: Any, name: str) -> Any:
-    """Return another sparse format as CSR; index arrays that lie are found before compiled code follows them."""
+    """Return another sparse format as CSR; invalid index arrays are refused before compiled code follows them."""
     try:
         if hasattr(values, "check_format"):
             values.check_format(full_check=True)

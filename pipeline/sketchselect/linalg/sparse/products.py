@@ -1,4 +1,4 @@
-"""Products with sparse rows, column after column: what is read and written at random then fits in the cache."""
+"""Products with sparse rows, column by column: the part of memory that is accessed at random then fits in the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TILE = 32
 
 
 def add_row_gram(values: Floats, columns: ByColumn, out: Floats) -> None:
-    """Add the lower triangle of ``S S'`` to `out`, for rows S whose entries, column after column, are `values`.
+    """Add the lower triangle of ``S S'`` to `out`, for rows S whose entries in column order are `values`.
 
     Cost: half the sum of the squared column counts; columns that have an entry in every sixth row go through dense
     products, which are faster for them, and fill the upper triangle as well.
@@ -31,11 +31,6 @@ def add_row_gram(values: Floats, columns: ByColumn, out: Floats) -> None:
         out += slab @ slab.T
 
 
-def complete(out: Floats, first: int, t: Floats, v: Floats) -> None:
-    """Take ``t v' + v t'`` off a symmetric matrix from row and column `first` on; copy the lower triangle upwards."""
-    _complete(out, first, t, v)
-
-
 def times_dense(values: Floats, columns: ByColumn, n_rows: int, matrix: Floats) -> Floats:
     """Return ``S M``, shape (n_rows, r), for M of shape (n_columns, r)."""
     out = np.zeros((n_rows, matrix.shape[1]))
@@ -44,14 +39,14 @@ def times_dense(values: Floats, columns: ByColumn, n_rows: int, matrix: Floats) 
 
 
 def add_transposed_times(values: Floats, columns: ByColumn, matrix: Floats, out: Floats) -> None:
-    """Add ``S' M`` to the first r columns of `out`, n_columns long, for M of shape (n_rows, r)."""
+    """Add ``S' M`` to the first r columns of `out`, an array of n_columns rows, for M of shape (n_rows, r)."""
     _transposed_times(values, columns.ends, columns.rows, matrix, out)
 
 
 def scatter_rows(block: csr_array, columns: ByColumn, first: int, out: Floats) -> None:
     """Add ``(X'X)[first + i, first + j]``, j >= i, to ``out[i, j]`` for the rows of `out`.
 
-    X are the rows of the block, weighted already.
+    X are the rows of the block, scaled by the roots of their weights.
     """
     _pair_columns(block.data, block.indices, block.indptr, columns.ends, columns.rows, columns.places, first, out)
 
@@ -70,13 +65,14 @@ def _pair_rows(values, ends, rows, skip, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _complete(out, first, t, v):  # type: ignore[no-untyped-def]
+def complete(out, first, t, v):  # type: ignore[no-untyped-def]
+    """Subtract ``t v' + v t'`` from a symmetric matrix from row and column `first` on; mirror the lower triangle."""
     n = out.shape[0]
     for i in range(first, n):
         line, a, b = out[i, first:], t[i - first], v[i - first]
         for m in range(i - first + 1):
             line[m] -= a * v[m] + b * t[m]
-    # By tiles: one of the two sides is walked down its columns.
+    # Tile by tile, because one of the two sides is traversed down its columns.
     for i in range(0, n, _TILE):
         for j in range(0, i + 1, _TILE):
             for a in range(i, min(i + _TILE, n)):

@@ -1,9 +1,9 @@
-"""The columns of a sparse block, those that are hardly sparse taken apart: what makes centring safe.
+"""A sparse block split into dense ("full") and sparse columns, so that centring loses no digits.
 
 Rows about their mean are dense, so kernels subtract the mean of a sparse column afterwards, as a rank-one term. That
 cancels where a column is nearly constant and far from zero. It cannot where at most a quarter of the weight is on
 entries that are not zero: then ``sum w x^2 - W mean^2 >= 3/4 sum w x^2`` (Cauchy and Schwarz), whatever the values. All
-other columns ("full") are few, and are kept dense and centred entry by entry, as in a dense block.
+other columns, the full ones, are few; they are stored dense and centred entry by entry, as in a dense block.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from sketchselect.errors import BadBlock, NotFinite
-from sketchselect.linalg.arrays import LARGEST, Array, Floats
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, nonfinite_error
+from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 from sketchselect.linalg.sparse.csr import arrays_of, density, first_nonfinite_entry, row_of
 
 FULL_SHARE = 0.25
@@ -29,7 +28,7 @@ _MOST_DENSE = 8
 
 @dataclass(frozen=True)
 class SplitBlock:
-    """A block of rows as full columns, dense, and all others, sparse.
+    """A block of rows, its full columns dense and all others sparse.
 
     Parameters
     ----------
@@ -42,7 +41,7 @@ class SplitBlock:
     sparse : csr_array of shape (n_rows, n_columns)
         The values of all other columns, in float64, under their own column numbers.
     mean, squares : arrays of shape (n_columns,)
-        Means, and sums of squares about them, of the other columns; 0 for the full ones.
+        Means of the other columns and sums of squares about them; 0 for the full ones.
     """
 
     weight: float
@@ -62,15 +61,12 @@ class SplitBlock:
             sums, about = np.zeros(full.size), np.zeros(full.size)
             center_into(self.dense, shift, weights, rows, sums, about)
             check_squares(about, self.dense, start)
-            # The rounding of the mean leaves a small sum behind; it belongs to the mean.
-            rest = sums / self.weight
-            mean[full] = shift + rest
-            squares[full] = np.maximum(about - self.weight * rest * rest, 0.0)
+            mean[full], _, squares[full] = centered_moments(self.weight, shift, sums, about)
         return rows, mean, squares
 
 
 def split_columns(block: csr_array, weights: Floats | None = None, start: int | Array = 0) -> SplitBlock:
-    """Return the block with its full columns taken apart, screened for bad values; both mean and squares to rounding.
+    """Return the block with its full columns separated; means and squares are exact to rounding.
 
     Raises
     ------
@@ -97,10 +93,10 @@ def split_columns(block: csr_array, weights: Floats | None = None, start: int | 
 
 
 def stays_sparse(block: csr_array, weights: Floats | None, limit: float) -> bool:
-    """Return whether sparse kernels serve a block: its density is at most `limit`, and its full columns are few.
+    """Return whether a block suits the sparse kernels: its density is at most `limit`, and its full columns are few.
 
-    A limit of 1 or more says that a summary looks at no density. A row that outweighs all others makes every column
-    full that it has an entry in.
+    With a limit of 1 or more every block does. A row that outweighs all others makes every column full in which it has
+    an entry.
     """
     if limit >= 1.0:
         return True
@@ -122,21 +118,12 @@ def require_ordinary(block: csr_array, start: int | Array = 0) -> None:
 
 
 def refuse_huge(block: csr_array, start: int | Array) -> None:
-    """Raise the right error for a block that holds NaN, infinity or huge values."""
-    first = int(start[0]) if isinstance(start, np.ndarray) else start
-    found = first_nonfinite_entry(block)
-    if found is not None:
-        row, column, n_nan, n_inf = found
-        raise NotFinite(
-            f"non-finite values: {n_nan} NaN and {n_inf} infinite, the first at row {first + row}, column {column}; "
-            'clean the data, or pass nonfinite="drop_rows" to leave such rows out'
-        )
+    """Raise `NotFinite` for a block with NaN or infinity, otherwise `BadBlock` for the largest value."""
+    bad = first_nonfinite_entry(block)
+    if bad is not None:
+        raise nonfinite_error(*bad, first_row(start))
     place = int(np.abs(block.data.astype(np.float64)).argmax())
-    raise BadBlock(
-        "values of magnitude 1e150 or more, columns or weights whose sums come near it, cannot be squared in float64: "
-        f"the largest value is at row {first + row_of(block.indptr, place)}, column {int(block.indices[place])}; "
-        "rescale that column or the weights"
-    )
+    raise magnitude_error(first_row(start) + row_of(block.indptr, place), int(block.indices[place]))
 
 
 def columns_dense(block: csr_array, columns: NDArray[np.int64]) -> Array:
@@ -150,7 +137,7 @@ def columns_dense(block: csr_array, columns: NDArray[np.int64]) -> Array:
 
 
 def without_columns(block: csr_array, left_out: NDArray[np.bool_]) -> csr_array:
-    """Return the block in float64 with some columns empty."""
+    """Return the block in float64, without the entries of some columns."""
     keep = ~left_out[block.indices]
     ends = np.zeros(keep.size + 1, dtype=np.int64)
     np.cumsum(keep, out=ends[1:])
@@ -162,14 +149,14 @@ def without_columns(block: csr_array, left_out: NDArray[np.bool_]) -> csr_array:
 
 @dataclass(frozen=True)
 class ByColumn:
-    """The entries of some rows, column after column, rows ascending in each.
+    """The entries of some rows in column order, rows ascending in each column.
 
     Parameters
     ----------
     ends : array of int64, shape (n_columns + 1,)
-        Entries before each column, and in all.
+        Number of entries before each column, and of all entries.
     rows, places : arrays of int64
-        The row of each entry, and where it stands in the row-wise arrays.
+        The row of each entry, and its position in the row-wise arrays.
     """
 
     ends: NDArray[np.int64]
@@ -178,7 +165,7 @@ class ByColumn:
 
 
 def by_column(block: csr_array) -> ByColumn:
-    """Return where the entries of each column of a block are: a counting sort, one sweep and one scatter."""
+    """Return the entries of a block in column order, by a counting sort: one sweep and one scatter."""
     ends = np.zeros(block.shape[1] + 1, dtype=np.int64)
     rows, places = np.empty(block.nnz, dtype=np.int64), np.empty(block.nnz, dtype=np.int64)
     _, indices, indptr = arrays_of(block)

@@ -11,13 +11,13 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.graph import neighbour_graph, spectral_embedding
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.selectors.sketched.sparse_regressions import resolved_nonzero, with_marginal_order
 from sketchselect.solvers.factored import Design
 from sketchselect.summaries import RowSample, Summary
-from sketchselect.summaries.base import require_positive
 
 Weight = Literal["heat", "cosine", "binary"]
 

@@ -11,12 +11,12 @@ from sklearn.utils import check_random_state
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, column_subspace
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
-from sketchselect.summaries.base import require_positive
 
 
 class ColumnSelector(BaseSelector):

@@ -14,6 +14,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
+from sketchselect.linalg.bottom_k import smallest_keys
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.readers import open_vector
 from sketchselect.summaries import CentroidSums
@@ -115,7 +116,7 @@ class _Sample:
     weights: Floats
 
     def first(self, size: int) -> _Sample:
-        order = np.lexsort((self.rows, self.keys))[:size]
+        order = smallest_keys(self.keys, self.rows, size)
         return _Sample(self.keys[order], self.rows[order], self.points[order], self.weights[order])
 
 
@@ -132,7 +133,7 @@ class _SampleBlock:
         rows = global_rows(block.position, n_rows)
         heavy = np.flatnonzero(weights > 0)
         keys = uniforms(self.seed, rows[heavy])
-        sample = heavy[np.lexsort((rows[heavy], keys))[: self.size]]
+        sample = heavy[smallest_keys(keys, rows[heavy], self.size)]
         dense = block.values[sample]
         points = np.asarray(dense.toarray() if hasattr(dense, "toarray") else dense, dtype=np.float64)
         return _Sample(uniforms(self.seed, rows[sample]), rows[sample], points, weights[sample])

@@ -17,6 +17,7 @@ from sketchselect.linalg.columns.leverage_bounds import leverage_bounds, sketche
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sketch.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import in_double
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.leverage.column_streams import (
@@ -29,7 +30,6 @@ from sketchselect.selectors.leverage.column_streams import (
 )
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
-from sketchselect.summaries.base import require_positive
 
 MOST_ROWS = 8192
 """Most rows for reading columns, which needs n_rows^2 numbers."""

@@ -28,7 +28,7 @@ from sketchselect.selectors.leverage.column_streams import (
 )
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Summary, pick
-from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
+from sketchselect.summaries.sketch.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
 
 _OF_A_STREAM = ("summary_", "_sketch", "n_features_in_", "feature_names_in_")
 

@@ -10,10 +10,10 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.selectors.streams.decaying import DecayingSelector
 from sketchselect.summaries import FrequentDirections, Summary
-from sketchselect.summaries.base import require_positive
 
 
 class SketchedSelector(DecayingSelector):

@@ -12,10 +12,10 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.pivoting import Pivots
 from sketchselect.linalg.sketch.spectrum import Directions, subspace_angle, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.streams.decaying import DecayingSelector
 from sketchselect.summaries import FrequentDirections, Moments, Summary
-from sketchselect.summaries.base import require_positive
 
 ROUNDING = 1e-12
 """Share of the largest square below which a direction, or the remainder of a column, is rounding."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.summaries.base import require_positive
+from sketchselect.linalg.validation import require_positive
 
 N_NONZERO = 200
 """Most columns in a regression by default: the coefficients of later ones are small."""

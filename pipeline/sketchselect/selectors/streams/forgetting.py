@@ -9,9 +9,9 @@ from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Source
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.summarize import summarize_source
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.summaries import Summary
-from sketchselect.summaries.base import require_positive
 from sketchselect.summaries.window import SlidingWindow
 
 

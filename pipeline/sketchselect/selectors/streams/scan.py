@@ -31,10 +31,10 @@ from sketchselect.execution.run import (
 )
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, merge_summaries, source_for, summary_key
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
 from sketchselect.summaries import Summary
-from sketchselect.summaries.base import require_positive
 
 T = TypeVar("T")
 

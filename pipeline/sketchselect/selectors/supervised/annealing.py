@@ -9,11 +9,11 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.selectors.supervised.sized import SizedSelector
 from sketchselect.solvers import Problem, anneal
-from sketchselect.summaries.base import require_positive
 
 
 class FeatureSelectionAnnealing(SizedSelector):

@@ -10,12 +10,12 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
-from sketchselect.solvers.ranking import row_norms
-from sketchselect.summaries.base import require_positive
+from sketchselect.solvers.ranking import scaled_row_norms
 
 _ZOOMS = 3
 _ZOOM_POINTS = 13
@@ -138,7 +138,7 @@ class PenalizedPath(SupervisedSelector):
         if self.alphas is not None:
             alphas = np.unique(np.asarray(self.alphas, dtype=np.float64))[::-1]
             return alphas if self.alpha is None else np.append(alphas[alphas > self.alpha], float(self.alpha))
-        pull = row_norms(problem.xy)
+        pull = scaled_row_norms(problem.xy)
         if factors is not None:
             pull = pull / factors
         # Rounding must not let a column in at the first alpha.

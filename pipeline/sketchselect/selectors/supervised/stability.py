@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
+from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import Selection
@@ -21,7 +22,6 @@ from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarge
 from sketchselect.selectors.supervised.moments import design_of
 from sketchselect.selectors.supervised.target import one_column
 from sketchselect.summaries import Folds, Summary
-from sketchselect.summaries.base import require_positive
 
 
 class StabilitySelector(BaseSelector):

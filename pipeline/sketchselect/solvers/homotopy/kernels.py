@@ -1,4 +1,4 @@
-"""Compiled steps of the homotopy: a Cholesky factor that grows and shrinks by a row, and the products with the Gram."""
+"""Compiled steps of the homotopy: rows added to and removed from a Cholesky factor, products with the Gram matrix."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
 
-# Sums may be taken in another order, which is what lets them use vector registers.
+# Sums may be reordered, so that they use vector registers.
 _SUMS = {"reassoc", "contract", "nsz"}
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")  # type: ignore[untyped-decorator]
 def append_row(factor: Floats, k: int, column: Floats, diagonal: float, smallest: float) -> bool:
-    """Extend the lower factor of a k x k matrix by one row; return False if the new pivot is below `smallest`."""
+    """Extend the lower factor of a k x k matrix by one row; return False if the squared pivot is at most `smallest`."""
     left = diagonal
     for i in range(k):
         total = column[i]
@@ -83,13 +83,13 @@ def lines(gram: Floats, xy: Floats, columns: Array, pair: Floats, offset: Floats
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def next_entry(offset: Floats, slope: Floats, outside: Array, alpha: float, tol: float) -> float:
-    """Return the largest strength below `alpha` at which a column outside reaches the bound; 0 if none does."""
+    """Return the largest strength below `alpha` at which an outside column reaches the bound; 0 if none does."""
     best = 0.0
     for j in range(offset.shape[0]):
         if not outside[j]:
             continue
         at = offset[j] + alpha * slope[j]
-        # A column that is on the bound now, and was not taken in, leaves it.
+        # A column that is on the bound and did not enter leaves it.
         if alpha - at > tol and 1.0 - slope[j] > 0.0:
             best = max(best, min(offset[j] / (1.0 - slope[j]), alpha))
         if alpha + at > tol and 1.0 + slope[j] > 0.0:

@@ -1,4 +1,4 @@
-"""The exact lasso path: every strength at which a column enters or leaves, from the Gram matrix."""
+"""The exact lasso path by homotopy: all breakpoints, from the Gram matrix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.solvers.gap import duality_gap
 from sketchselect.solvers.homotopy.state import HomotopyState
 from sketchselect.solvers.path import Path, PathBuilder
@@ -17,22 +18,22 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
     """Return the breakpoints of the minimisers of ``f(b) + alpha ||b||_1 + (l2 / 2) ||b||^2``, alpha descending.
 
     Between two breakpoints the minimiser is linear in alpha. The last model has exactly `max_features` columns (just
-    before the next one enters), or as many as can be told apart: fewer where several columns enter at the same alpha,
-    or where all others depend linearly on those inside. Without a limit it is the one of alpha = 0.
+    before the next one enters), or fewer if several columns enter at the same alpha or all others depend linearly on
+    those inside. Without a limit it is the model of alpha = 0.
 
-    Of columns that enter at the same alpha the directions are found by non-negative least squares, starting with the
-    lowest index; a column that equals one inside never enters.
+    For columns that enter at the same alpha the directions are computed by non-negative least squares, starting with
+    the lowest index; a column equal to one inside never enters.
 
     Parameters
     ----------
     problem : Problem
         The moments.
     max_features : int, optional
-        Number of columns to stop at; default all.
+        Number of columns of the last model; default all.
     l2 : float
-        A fixed ridge part (the elastic net with this one), at least 0.
+        A fixed ridge penalty (elastic net), at least 0.
     target : int
-        Which target.
+        Index of the target.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
     Warns
     -----
     RuntimeWarning
-        If rounding kept the path from going on.
+        If the path ended early because of rounding.
 
     Notes
     -----
@@ -59,16 +60,13 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
     ([3.0, 1.0], [2.0, 0.0])
     """
     if not 0 <= target < problem.n_targets:
-        raise BadParameter(f"there is no target {target}: there are {problem.n_targets}, counted from 0")
-    if not (np.isfinite(l2) and l2 >= 0):
-        raise BadParameter(f"l2 must be a number not below zero, got {l2}")
-    most = problem.n_features if max_features is None else max_features
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        raise BadParameter(f"max_features must be a positive integer, got {max_features!r}")
+        raise BadParameter(f"target {target} does not exist: there are {problem.n_targets}, counted from 0")
+    l2 = require_number("l2", l2, least=0)
+    most = problem.n_features if max_features is None else require_positive("max_features", max_features)
     unit = float(np.sqrt(problem.yy[target, target])) or 1.0
     xy = problem.xy[:, target] / unit
     total = float(problem.yy[target, target] / unit / unit)
-    state = HomotopyState(problem.correlation, xy, problem.active, float(l2))
+    state = HomotopyState(problem.correlation, xy, problem.active, l2)
     out = PathBuilder(problem.n_features)
     limit = 20 * problem.n_features + 100
     for n_breaks in range(limit):
@@ -91,5 +89,9 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
             break
         state.advance()
     else:
-        warnings.warn(f"the path was left after {limit} breakpoints; add an l2 part", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"the path ended after {limit} breakpoints, from rounding; set l2 above 0",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return out.build()

@@ -1,4 +1,4 @@
-"""The state of the homotopy at one strength: which columns are inside, and the line their coefficients move on."""
+"""The state of the homotopy at one strength: the columns inside, and the line of their coefficients."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.solvers.homotopy.kernels import append_row, lines, next_entry, remove_row, solve_two
 from sketchselect.solvers.path import Ints
 
-# Residual covariances are in units of the target's spread; two strengths closer than this are one breakpoint.
+# Residual covariances are in units of the target's standard deviation; strengths closer than this are one breakpoint.
 _TIE = 1e-11
-# Of a column's unit variance, what has to be left after regressing it on the columns inside.
+# Least variance of a column (of 1) after regression on the columns inside.
 DEPENDENT = 1e-11
 _FALLING = 1e-9
 
@@ -20,7 +20,8 @@ class HomotopyState:
     """Minimiser of ``b'S b / 2 - s'b + (l2 / 2) ||b||^2 + alpha ||b||_1``, followed from the largest alpha to zero.
 
     With the columns A inside and their signs z, ``b_A = u - alpha w`` for ``u = (S_AA + l2)^-1 s_A`` and
-    ``w = (S_AA + l2)^-1 z``: always solved for anew, so that rounding does not build up along the path.
+    ``w = (S_AA + l2)^-1 z``: solved for at every
+    breakpoint, so that rounding does not accumulate.
     """
 
     def __init__(self, gram: Floats, xy: Floats, active: NDArray[np.bool_], l2: float) -> None:
@@ -28,7 +29,7 @@ class HomotopyState:
         self._gram, self._xy, self._l2 = gram, np.ascontiguousarray(xy), l2
         self._inside: list[int] = []
         self._signs: list[float] = []
-        # Columns that entered at this strength: their coefficients are zero, and may only move along their signs.
+        # Columns that entered at this strength have coefficients of zero, which may only move along their signs.
         self._fresh: list[bool] = []
         self._factor = np.zeros((16, 16))
         self._pair = np.zeros((2, 0))
@@ -49,7 +50,7 @@ class HomotopyState:
         return out
 
     def solution(self) -> tuple[Ints, Floats]:
-        """Return the columns whose coefficient is not zero, ascending, and the coefficients."""
+        """Return the columns with non-zero coefficients, ascending, and these coefficients."""
         columns = np.array(self._inside, dtype=np.int64)
         values = self._pair[0] - self.alpha * self._pair[1]
         order = np.argsort(columns)
@@ -57,10 +58,10 @@ class HomotopyState:
         return columns[order], values[order]
 
     def enter(self) -> None:
-        """Take in the columns on the bound that would otherwise cross it, and find the line to move on from here."""
+        """Add the columns on the bound that would otherwise cross it, and compute the line from here."""
         refused = self._dependent.copy()
         if self._left is not None:
-            # It has just come out, and moves away from the bound.
+            # It has just left, and moves away from the bound.
             refused[self._left] = True
             self._left = None
         residual = self.residual()
@@ -80,7 +81,7 @@ class HomotopyState:
             self._settle()
 
     def advance(self) -> None:
-        """Lower the strength to the next breakpoint; a column whose coefficient becomes zero there leaves."""
+        """Lower the strength to the next breakpoint, where a column whose coefficient becomes zero leaves."""
         entry = float(next_entry(self._offset, self._slope, self._outside & ~self._dependent, self.alpha, _TIE))
         signs = np.array(self._signs)
         u, w = self._pair
@@ -108,7 +109,7 @@ class HomotopyState:
         return True
 
     def _make_room(self, k: int) -> None:
-        """Double the factor where k rows fill it."""
+        """Double the factor if k rows fill it."""
         if k == self._factor.shape[0]:
             larger = np.zeros((2 * k, 2 * k))
             larger[:k, :k] = self._factor
@@ -126,11 +127,11 @@ class HomotopyState:
         self._outside[self._inside[i]] = True
         del self._inside[i], self._signs[i], self._fresh[i]
         self._pair = np.delete(self._pair, i, axis=1)
-        # What depended on it may be independent now.
+        # Columns that depended on it may be independent now.
         self._dependent[:] = False
 
     def _settle(self) -> None:
-        """Move to the line of the columns inside; those at zero that would take the wrong sign go out again."""
+        """Move to the line of the columns inside; those at zero that would take the wrong sign leave again."""
         while True:
             before = self._pair[1].copy()
             self._solve()
@@ -138,7 +139,7 @@ class HomotopyState:
             wrong = fresh & (signs * self._pair[1] < 0)
             if not wrong.any():
                 return
-            # Go from the old direction towards the new one as far as no sign breaks.
+            # Move from the old direction towards the new one as long as all signs hold.
             old, new = (signs * before)[wrong], (signs * self._pair[1])[wrong]
             step = old / (old - new)
             i = int(np.flatnonzero(wrong)[int(step.argmin())])

@@ -1,4 +1,4 @@
-"""Penalties for sparse regression, one a file."""
+"""Penalties for sparse regression, one per file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from sketchselect.solvers.penalties.mcp import MCP
 from sketchselect.solvers.penalties.scad import SCAD
 
 PENALTIES: dict[str, type[Penalty]] = {penalty.name: penalty for penalty in (Lasso, ElasticNet, MCP, SCAD)}
-"""Every penalty by its name."""
+"""Registry of the penalties, by name."""
 
 __all__ = ["MCP", "PENALTIES", "SCAD", "ElasticNet", "Lasso", "Penalty"]

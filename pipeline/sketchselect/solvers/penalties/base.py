@@ -1,4 +1,4 @@
-"""What a penalty is: the derivative of an even function of one coefficient, linear in pieces."""
+"""Base class of penalties: even functions of one coefficient with a piecewise linear derivative."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sketchselect.linalg.arrays import Floats
 
 
 class Penalty(ABC):
-    """An even penalty ``P(b; alpha)`` whose derivative on b > 0 is continuous and linear in pieces.
+    """An even penalty ``P(b; alpha)`` whose derivative on b > 0 is continuous and piecewise linear.
 
-    A subclass gives `value` and `pieces`; proximal step, distance to the subdifferential and the compiled solvers
-    follow from the pieces. With several targets it is a penalty on the norm of a column's coefficients.
+    A subclass defines `value` and `pieces`, from which proximal step, distance to the subdifferential and the compiled
+    solvers follow. With several targets the penalty is on the norm of the coefficients of a column.
     """
 
     name: ClassVar[str]
@@ -29,13 +29,13 @@ class Penalty(ABC):
         """Return the derivative on b > 0 for every alpha, an array of shape ``alpha.shape + (K, 3)``.
 
         Row k is ``(end, slope, level)``: ``P'(b) = level + slope * b`` from the end of the row before (0 for the first)
-        up to `end`; the last end is infinite. Slopes are above -1, so that one coefficient of a standardised column
-        has one minimiser.
+        up to `end`; the last end is infinite. Slopes are above -1, so that the minimiser for one coefficient of a
+        standardised column is unique.
         """
 
     @property
     def convex(self) -> bool:
-        """Whether no piece of the derivative falls."""
+        """Whether no piece of the derivative decreases."""
         return bool((self.pieces(np.ones(1))[..., 1] >= 0).all())
 
     def prox(self, values: Floats, alpha: float, step: float = 1.0) -> Floats:
@@ -48,7 +48,7 @@ class Penalty(ABC):
         """
         pieces = self.pieces(np.asarray(float(alpha)))
         if (1.0 + step * pieces[:, 1] <= 0).any():
-            raise BadParameter(f"step {step} is too long for the concavity of {self.name}")
+            raise BadParameter(f"step {step} is too long for the concave penalty {self.name}")
         size = np.abs(np.asarray(values, dtype=np.float64))
         out, start = np.zeros(size.shape), np.zeros(size.shape)
         for end, slope, level in pieces:
@@ -62,8 +62,8 @@ class Penalty(ABC):
     def subdiff_distance(self, coef: Floats, gradient: Floats, alpha: float) -> Floats:
         """Return the distance of ``-gradient`` to the subdifferential of P at every coefficient.
 
-        It is zero everywhere if and only if `coef` is a stationary point of the objective with this gradient of its
-        smooth part.
+        It is zero everywhere if and only if `coef` is a stationary point of the objective whose smooth part has this
+        gradient.
         """
         size = np.abs(coef)
         pieces = self.pieces(np.asarray(float(alpha)))
@@ -71,12 +71,3 @@ class Penalty(ABC):
         slope = np.sign(coef) * (pieces[k, 2] + pieces[k, 1] * size)
         out: Floats = np.where(coef == 0, np.maximum(np.abs(gradient) - pieces[0, 2], 0.0), np.abs(gradient + slope))
         return out
-
-
-def check_parameter(name: str, value: float, low: float, high: float = np.inf) -> float:
-    """Return `value` as a float if ``low < value <= high``; raise `BadParameter` otherwise."""
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not low < float(value) <= high:
-        limits = f"above {low:g}" + ("" if high == np.inf else f" and at most {high:g}")
-        raise BadParameter(f"{name} must be {limits}, got {value!r}")
-    return float(value)

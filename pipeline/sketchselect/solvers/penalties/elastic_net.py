@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.solvers.penalties.base import Penalty, check_parameter
+from sketchselect.linalg.validation import require_number
+from sketchselect.solvers.penalties.base import Penalty
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class ElasticNet(Penalty):
     Parameters
     ----------
     l1_ratio : float
-        Above 0 (which would be `ridge`) and at most 1 (the lasso).
+        Above 0 (`ridge`) and at most 1 (the lasso).
 
     Raises
     ------
@@ -39,7 +40,7 @@ class ElasticNet(Penalty):
     l1_ratio: float = 0.5
 
     def __post_init__(self) -> None:
-        check_parameter("l1_ratio", self.l1_ratio, 0.0, 1.0)
+        require_number("l1_ratio", self.l1_ratio, above=0, most=1)
 
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return ``alpha (l1_ratio |b| + (1 - l1_ratio) b^2 / 2)``."""
@@ -47,7 +48,7 @@ class ElasticNet(Penalty):
         return out
 
     def pieces(self, alpha: Floats) -> Floats:
-        """Return one piece: a rising derivative."""
+        """Return one piece, an increasing derivative."""
         out = np.empty((*alpha.shape, 1, 3))
         out[..., 0, 0] = np.inf
         out[..., 0, 1] = alpha * (1.0 - self.l1_ratio)

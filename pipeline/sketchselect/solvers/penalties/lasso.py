@@ -33,7 +33,7 @@ class Lasso(Penalty):
         return out
 
     def pieces(self, alpha: Floats) -> Floats:
-        """Return one piece: a constant derivative."""
+        """Return one piece, a constant derivative."""
         out = np.zeros((*alpha.shape, 1, 3))
         out[..., 0, 0] = np.inf
         out[..., 0, 2] = alpha

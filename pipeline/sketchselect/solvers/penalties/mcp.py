@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.solvers.penalties.base import Penalty, check_parameter
+from sketchselect.linalg.validation import require_number
+from sketchselect.solvers.penalties.base import Penalty
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class MCP(Penalty):
     Parameters
     ----------
     gamma : float
-        Above 1; larger is nearer to the lasso.
+        Above 1; the larger, the closer to the lasso.
 
     Raises
     ------
@@ -28,7 +29,7 @@ class MCP(Penalty):
     Notes
     -----
     Source: Zhang 2010. The proximal step is ``(t - step alpha) / (1 - step / gamma)`` in the first piece; formula 12 of
-    Sun, Guo and Barbu 2019 is right for steps of 1 only.
+    Sun, Guo and Barbu 2019 holds for steps of 1 only.
 
     Examples
     --------
@@ -40,7 +41,7 @@ class MCP(Penalty):
     gamma: float = 3.0
 
     def __post_init__(self) -> None:
-        check_parameter("gamma", self.gamma, 1.0)
+        require_number("gamma", self.gamma, above=1)
 
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return the penalty of every entry."""
@@ -49,7 +50,7 @@ class MCP(Penalty):
         return out
 
     def pieces(self, alpha: Floats) -> Floats:
-        """Return a falling piece and zero."""
+        """Return a decreasing piece and zero."""
         out = np.zeros((*alpha.shape, 2, 3))
         out[..., 0, 0] = self.gamma * alpha
         out[..., 0, 1] = -1.0 / self.gamma

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.solvers.penalties.base import Penalty, check_parameter
+from sketchselect.linalg.validation import require_number
+from sketchselect.solvers.penalties.base import Penalty
 
 
 @dataclass(frozen=True)
 class SCAD(Penalty):
-    """The lasso up to ``|b| = alpha``, then bent until it is constant from ``|b| = gamma alpha`` on.
+    """The lasso up to ``|b| = alpha``, then of decreasing slope, constant from ``|b| = gamma alpha`` on.
 
     Parameters
     ----------
@@ -39,18 +40,18 @@ class SCAD(Penalty):
     gamma: float = 3.7
 
     def __post_init__(self) -> None:
-        check_parameter("gamma", self.gamma, 2.0)
+        require_number("gamma", self.gamma, above=2)
 
     def value(self, coef: Floats, alpha: float) -> Floats:
         """Return the penalty of every entry."""
         a, size = self.gamma, np.abs(coef)
         bent = np.clip(size, alpha, a * alpha) - alpha
-        # The integral of the derivative, which falls from alpha to zero over the second piece.
+        # The integral of the derivative, which decreases from alpha to zero over the second piece.
         out: Floats = alpha * np.minimum(size, alpha) + bent * (alpha - bent / (2.0 * (a - 1.0)))
         return out
 
     def pieces(self, alpha: Floats) -> Floats:
-        """Return a constant piece, a falling one and zero."""
+        """Return a constant piece, a decreasing piece and zero."""
         a = self.gamma
         out = np.zeros((*alpha.shape, 3, 3))
         out[..., 0, 0] = alpha

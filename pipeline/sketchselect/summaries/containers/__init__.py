@@ -1,1 +1,1 @@
-"""Summaries made of other summaries."""
+"""Summaries made of other summaries: bundles, folds, groups."""

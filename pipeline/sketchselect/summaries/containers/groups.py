@@ -1,4 +1,4 @@
-"""Groups: one summary for each group of rows that a label names, such as the batches of an experiment."""
+"""Groups: one summary for each labelled group of rows, such as the batches of an experiment."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats, global_rows
+from sketchselect.linalg.arrays import Array, Floats, as_labels
 from sketchselect.summaries.base import Summary
-from sketchselect.summaries.containers.partitioned import PartitionedSummary, PartsRecord
+from sketchselect.summaries.containers.base import MembersRecord
+from sketchselect.summaries.containers.partitioned import PartitionedSummary
 from sketchselect.summaries.moments.classes import as_classes
 from sketchselect.summaries.registry import register
 
 
 @register
 class Groups(PartitionedSummary):
-    """One summary for each group of rows; the target holds the group of each row.
+    """One summary for each group of rows; the target is the group label of each row.
 
-    ``groups[i]`` is the summary of the rows labelled ``labels[i]`` and `total` that of all rows: exact wherever the
-    merge of the inner summaries is.
+    ``groups[i]`` is the summary of the rows labelled ``labels[i]`` and `total` that of all rows, exact if the merge of
+    the inner summaries is.
 
     Parameters
     ----------
     summary : Summary
         Description of the inner summary, such as ``TopValues()``.
     labels : sequence
-        Every label there may be, at least two; all text or all numbers.
+        All possible labels, at least two; all text or all numbers.
 
     Notes
     -----
@@ -47,15 +48,11 @@ class Groups(PartitionedSummary):
     kind = "groups"
 
     def __init__(self, summary: Summary[Any], labels: Sequence[Any] | Array) -> None:
-        self.summary = self._inner(summary, "Groups")
-        found = as_classes(labels)
-        if found is None:
+        self.summary = self._inner(summary)
+        classes = as_classes(labels)
+        if classes is None:
             raise BadParameter("Groups needs the labels of the groups")
-        self.labels = found
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"summary": self.summary, "labels": self.labels}
+        self.labels = classes
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,33 +63,21 @@ class Groups(PartitionedSummary):
         Raises
         ------
         BadBlock
-            If rows have no label, or one that is not among the groups', naming the first such row.
+            If a row has no label or an unknown one, naming the first such row.
         """
         if y is None:
             raise BadBlock("groups need a label for every row; pass y")
-        given = np.asarray(y)
-        given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
-        if given.shape != (n_rows,):
-            raise BadBlock(f"the labels of the groups have shape {given.shape}, the block has {n_rows} rows")
+        row_labels = as_labels(y, n_rows)
         groups = np.full(n_rows, -1, dtype=np.intp)
         for i, label in enumerate(self.labels):
-            groups[given == label] = i
+            groups[row_labels == label] = i
         unknown = np.flatnonzero(groups < 0)
         if unknown.size:
             raise BadBlock(
-                f"the label of row {int(unknown[0])} of the block is none of the {len(self)} groups' "
-                f"({unknown.size} such rows); give every label that occurs"
+                f"the label of row {int(unknown[0])} of the block is none of the {len(self)} groups "
+                f"({unknown.size} such rows); list every label that occurs"
             )
         return groups
 
-    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> PartsRecord:
-        rows, groups = global_rows(start, block.shape[0]), self.group_of(targets, block.shape[0])
-        members: dict[str, Summary[Any]] = {}
-        for i in range(len(self)):
-            at = np.flatnonzero(groups == i)
-            members[str(i)] = self.summary.from_block(
-                block[at],
-                start=rows[at].astype(np.int64),
-                sample_weight=None if weights is None else weights[at],
-            )
-        return PartsRecord(block.shape[0], block.shape[1], members)
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
+        return self._summarise_parts(block, None, start, weights, self.group_of(targets, block.shape[0]))

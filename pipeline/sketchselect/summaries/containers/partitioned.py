@@ -1,66 +1,52 @@
-"""What summaries have in common that keep one summary for each of several parts of the rows."""
+"""Base class of summaries that partition the rows and keep the same inner summary of each part."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sketchselect.errors import BadParameter
+from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.summaries.base import Summary
+from sketchselect.summaries.containers.base import Container, MembersRecord
 
 
-@dataclass(frozen=True)
-class PartsRecord:
-    """State of `PartitionedSummary`: the summary of each part, named by its number."""
+class PartitionedSummary(Container):
+    """A container of one summary for each part of the rows, named by the number of the part.
 
-    n_rows: int
-    n_features: int
-    members: Mapping[str, Summary[Any]]
-
-
-class PartitionedSummary(Summary[PartsRecord]):
-    """Base of the summaries that deal the rows to parts and keep the same inner summary of each.
-
-    A subclass says how many parts there are (`__len__`) and which row goes where (`_summarise`).
+    A subclass gives the number of parts (`__len__`) and the part of each row (`_summarise`).
     """
 
-    record_type = PartsRecord
     summary: Summary[Any]
 
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of parts."""
 
-    @staticmethod
-    def _inner(summary: Any, holder: str) -> Summary[Any]:
-        """Return the description of an inner summary, refusing what cannot be one."""
+    @classmethod
+    def _inner(cls, summary: Any) -> Summary[Any]:
+        """Return the description of an inner summary, or raise `BadParameter`."""
         if not isinstance(summary, Summary):
-            raise BadParameter(f"{holder} needs the description of a summary, got {type(summary).__name__}")
-        if isinstance(summary, PartitionedSummary) or summary.kind.startswith("decayed-"):
-            reason = (
-                "one level is enough"
-                if isinstance(summary, PartitionedSummary)
-                else "their rows are told apart by time"
-            )
-            raise BadParameter(f"{holder} cannot hold {summary.kind}: {reason}")
+            raise BadParameter(f"{cls.__name__} needs the description of a summary, got {type(summary).__name__}")
+        if isinstance(summary, PartitionedSummary):
+            raise BadParameter(f"{cls.__name__} cannot contain {summary.kind}: parts of parts are not supported")
+        if summary.decays:
+            raise BadParameter(f"{cls.__name__} cannot contain {summary.kind}: the weight of its rows depends on time")
         return summary.describe()
 
     @property
     def accepts_sparse(self) -> bool:
-        """Whether the inner summary does; it then decides about density for itself."""
+        """Whether the inner summary accepts CSR blocks."""
         return self.summary.accepts_sparse
 
     @property
-    def sparse_limit(self) -> float:
-        """No limit of its own."""
-        return 1.0
-
-    @property
     def accepts_missing(self) -> bool:
-        """Whether the inner summary does."""
+        """Whether the inner summary accepts missing values."""
         return self.summary.accepts_missing
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -68,40 +54,35 @@ class PartitionedSummary(Summary[PartsRecord]):
         return len(self) * self.summary.projected_nbytes(n_features, n_targets)
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return that of the inner summary: parts are made one after the other."""
+        """Return the bytes for the inner summary: parts are built one after the other."""
         return self.summary.working_nbytes(n_features, n_targets)
-
-    def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
-        """Return this summary and its parts labelled with prepare steps and feature names."""
-        labelled = super().with_context(prepare=prepare, feature_names=feature_names)
-        if self._record is None:
-            return labelled
-        members = {
-            k: m.with_context(prepare=prepare, feature_names=feature_names) for k, m in self.record.members.items()
-        }
-        return labelled._with(PartsRecord(self.n_rows, self.n_features, members), labelled.context)
 
     @classmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:
-        """Return the summary whose parts, named "0", "1", ..., are given: how a file is read."""
+        """Return the summary of these parts, named "0", "1", ...; `parameters` without the inner summary."""
         parts = [members[str(i)] for i in range(len(members))]
         whole = cls(parts[0], **parameters)  # type: ignore[call-arg]
         alike = all(p.describe() == whole.summary and p.n_features == parts[0].n_features for p in parts)
         if len(parts) != len(whole) or not alike:
             raise ValueError(f"{len(parts)} members do not make up {len(whole)} {cls.kind}")
-        record = PartsRecord(sum(p.n_rows for p in parts), parts[0].n_features, dict(members))
+        record = MembersRecord(sum(p.n_rows for p in parts), parts[0].n_features, dict(members))
         return whole._with(record, parts[0].context)
 
-    def _targets(self, y: Any, n_rows: int) -> Any:
-        return y
-
-    def _empty(self, n_features: int, n_targets: int) -> PartsRecord:
+    def _empty(self, n_features: int, n_targets: int) -> MembersRecord:
         members = {str(i): self.summary.empty(n_features, n_targets) for i in range(len(self))}
-        return PartsRecord(0, n_features, members)
+        return MembersRecord(0, n_features, members)
 
-    def _combine(self, left: PartsRecord, right: PartsRecord) -> PartsRecord:
-        members = {k: left.members[k].merge(right.members[k]) for k in left.members}
-        return PartsRecord(left.n_rows + right.n_rows, left.n_features, members)
+    def _summarise_parts(
+        self, block: Any, targets: Array | None, start: int | Array, weights: Floats | None, part_of: NDArray[np.intp]
+    ) -> MembersRecord:
+        """Return the record of a block whose row i is in part ``part_of[i]``."""
+        rows = global_rows(start, block.shape[0]).astype(np.int64)
+        members: dict[str, Summary[Any]] = {}
+        for i in range(len(self)):
+            at = np.flatnonzero(part_of == i)
+            part_y, part_w = (None if values is None else values[at] for values in (targets, weights))
+            members[str(i)] = self.summary.from_block(block[at], part_y, start=rows[at], sample_weight=part_w)
+        return MembersRecord(block.shape[0], block.shape[1], members)
 
     # --- answers -----------------------------------------------------------------------------------------------
 
@@ -119,11 +100,11 @@ class PartitionedSummary(Summary[PartsRecord]):
         return reduce(lambda a, b: a.merge(b), self)
 
     def complement(self, index: int) -> Summary[Any]:
-        """Return the summary of all rows but those of one part, by merging the others."""
+        """Return the summary of all rows without those of one part, by merging the others."""
         left_out = range(len(self))[index]
         return reduce(lambda a, b: a.merge(b), (self[i] for i in range(len(self)) if i != left_out))
 
     @property
     def weight(self) -> Any:
-        """Total weight of the rows, as the inner summary tells it."""
-        return sum(part.weight for part in self)  # type: ignore[attr-defined]
+        """Total weight of the rows."""
+        return sum(part.weight for part in self)

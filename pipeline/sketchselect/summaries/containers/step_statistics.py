@@ -1,23 +1,24 @@
-"""StepStatistics: what the prepare steps of a run were fitted from, in one file."""
+"""StepStatistics: the summaries that the prepare steps of a run were fitted from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from sketchselect.errors import Incompatible
 from sketchselect.summaries.base import Context, Summary
-from sketchselect.summaries.containers.bundle import Bundle, BundleRecord
+from sketchselect.summaries.containers.base import MembersRecord
+from sketchselect.summaries.containers.bundle import Bundle
 from sketchselect.summaries.registry import register
 
 
 @register
 class StepStatistics(Bundle):
-    """The summaries that prepare steps were fitted from, by place and step, such as ``"0 tf-idf(sublinear=true)"``.
+    """The summaries that prepare steps were fitted from, by position and step, such as ``"0 tf-idf(sublinear=true)"``.
 
-    Each member is of the rows as the steps before its own leave them, and is labelled with these; so members differ in
-    their labels, and may differ in width (random features) and in rows (a pilot, a sample). Statistics of different
-    rows merge member by member where the steps before agree: the first steps that need statistics always do.
+    Each member summarises the output of the steps before its own and is labelled with these; so members differ in their
+    labels, and may differ in width (random features) and in rows (a pilot, a sample). Statistics of different rows
+    merge member by member if the earlier steps agree, as they always do for the first step that needs statistics.
 
     Parameters
     ----------
@@ -37,20 +38,20 @@ class StepStatistics(Bundle):
     kind = "step-statistics"
 
     @classmethod
-    def of(cls, members: Mapping[str, Summary[Any]]) -> StepStatistics:
-        """Return the statistics made of summaries that hold data."""
-        # Names of columns are kept once, for the source: after random features a member's columns are others.
-        held = {k: m.with_context(prepare=m.prepare, feature_names=None) for k, m in members.items()}
-        first = next(iter(held.values()))
-        record = BundleRecord(max(member.n_rows for member in held.values()), first.n_features, held)
-        return cls(held)._with(record, Context())
+    def of(cls, members: Mapping[str, Summary[Any]]) -> Self:
+        """Return the statistics of summaries with data."""
+        # Column names belong to the source: after random features the columns of a member are others.
+        unnamed = {k: m.with_context(prepare=m.prepare, feature_names=None) for k, m in members.items()}
+        first = next(iter(unnamed.values()))
+        record = MembersRecord(max(member.n_rows for member in unnamed.values()), first.n_features, unnamed)
+        return cls(unnamed)._with(record, Context())
 
-    def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> StepStatistics:
-        """Return these statistics with a label of their own; the members keep theirs, which differ."""
+    def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
+        """Return these statistics with this label; the members keep theirs, which differ."""
         return self._with(self._record, Context(tuple(prepare), feature_names))
 
     def require_mergeable(self, other: Any) -> None:
-        """Raise `Incompatible` unless both are of the same steps, each after the same others."""
+        """Raise `Incompatible` unless both are of the same steps in the same order."""
         if isinstance(other, StepStatistics) and list(self.members) != list(other.members):
             raise Incompatible(
                 f"cannot merge {self.kind} of different steps: {list(self.members)} and {list(other.members)}"

@@ -1,8 +1,9 @@
-"""What all summaries of moments can answer: means, covariances, and what they are worth in rows."""
+"""Base class of summaries of moments: means, covariances, effective number of rows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from sketchselect.summaries.moments.classes import Label, encode_labels, n_class
 
 
 class WeightedRecord(Protocol):
-    """The fields that records of moments have in common."""
+    """Common fields of records of moments."""
 
     @property
     def n_targets(self) -> int:
@@ -33,13 +34,25 @@ class WeightedRecord(Protocol):
 
 
 R = TypeVar("R", bound=WeightedRecord)
+S = TypeVar("S")
 
 
-class JointMoments(Summary[R]):
-    """Base of the summaries of the mean and scatter of the rows [x, y]."""
+class ClassTargets(Summary[S]):
+    """Mixin of the summaries whose targets are numbers, or the codes of class labels."""
 
     classes: tuple[Label, ...] | None = None
-    """Class labels, where y are labels; targets are then their codes."""
+    """Class labels if y are labels; the targets are then their codes."""
+
+    def _targets(self, y: Any, n_rows: int) -> Floats:
+        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
+
+    def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
+        """Return the numbers of features and of target columns, which classes determine."""
+        return n_features, n_targets if self.classes is None else n_class_targets(self.classes)
+
+
+class JointMoments(ClassTargets[R]):
+    """A summary of the mean and scatter of the rows [x, y]."""
 
     @abstractmethod
     def _joint_mean(self) -> Floats:
@@ -47,23 +60,25 @@ class JointMoments(Summary[R]):
 
     @abstractmethod
     def _scatter(self) -> Floats:
-        """Return ``sum w (z - mean)(z - mean)'`` of z = [x, y]; may be the state itself, which nobody changes."""
+        """Return ``sum w (z - mean)(z - mean)'`` of z = [x, y]; it may be the state itself and is read-only."""
 
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
-
-    def _n_joint(self, n_features: int, n_targets: int) -> tuple[int, int]:
-        """Return the numbers of features and of target columns, which the classes decide where there are some."""
-        return n_features, n_targets if self.classes is None else n_class_targets(self.classes)
+    def details(self) -> Iterator[str]:
+        """Yield the kind of target."""
+        count = self.n_targets
+        kind = "none" if count == 0 else "numbers" if count == 1 else f"{count} columns of numbers"
+        if self.classes is not None:
+            shown = ", ".join(f"{label!s:.40}" for label in self.classes[:5])
+            kind = f"{len(self.classes)} classes ({shown}{', ...' if len(self.classes) > 5 else ''})"
+        yield f"target: {kind}"
 
     @property
     def weight(self) -> float:
-        """Total weight of the rows (their number, if none were given)."""
+        """Total weight of the rows; their number by default."""
         return self.record.weight
 
     @property
     def n_effective(self) -> float:
-        """Rows of equal weight that these are worth: ``(sum w)^2 / sum w^2``; 0 without weight."""
+        """Effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""
         squared = self.record.squared_weight
         return self.weight * (self.weight / squared) if squared > 0 else 0.0
 
@@ -92,7 +107,7 @@ class JointMoments(Summary[R]):
             If the targets are not class labels.
         """
         if self.classes is None:
-            raise BadParameter("these moments have no classes; describe them as Moments(classes=...)")
+            raise BadParameter("these moments have no classes; create them as Moments(classes=...)")
         shares = self.y_mean
         if len(self.classes) == 2:
             shares = np.array([(1 - shares[0]) / 2, (1 + shares[0]) / 2])

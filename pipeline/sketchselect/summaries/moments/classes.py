@@ -1,4 +1,4 @@
-"""Class labels as targets of least squares: one column of -1 and +1 for two classes, one column each for several."""
+"""Class labels as targets of least squares: a column of -1 and +1 for two classes, else an indicator column each."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import Array, Floats, as_labels
 
 Label = str | bool | int | float
 
 
 def as_classes(classes: Sequence[Any] | Array | None) -> tuple[Label, ...] | None:
-    """Return the classes as a tuple of plain values, all text or all numbers, in the order given; None stays None.
+    """Return the classes as a tuple of plain values, all text or all numbers, in their order; None stays None.
 
     Raises
     ------
     BadParameter
-        For fewer than two classes, repeated ones, NaN, or text beside numbers.
+        For fewer than two classes, repeated classes, NaN, or text beside numbers.
     """
     if classes is None:
         return None
     if isinstance(classes, (str, bytes)):
-        raise BadParameter("classes must be a sequence of labels, got one text")
-    found = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
-    if len(found) < 2:
-        raise BadParameter(f"classification needs at least two classes, got {len(found)}")
-    texts = [isinstance(c, str) for c in found]
-    if not all(texts) and (any(texts) or not all(isinstance(c, (bool, int, float)) for c in found)):
+        raise BadParameter("classes must be a sequence of labels, got a single text")
+    labels = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
+    if len(labels) < 2:
+        raise BadParameter(f"classification needs at least two classes, got {len(labels)}")
+    texts = [isinstance(c, str) for c in labels]
+    if not all(texts) and (any(texts) or not all(isinstance(c, (bool, int, float)) for c in labels)):
         raise BadParameter("classes must be all text or all numbers")
-    if any(isinstance(c, float) and not np.isfinite(c) for c in found):
+    if any(isinstance(c, float) and not np.isfinite(c) for c in labels):
         raise BadParameter("classes must be finite; leave rows without a label out")
-    if len(set(found)) < len(found):
+    if len(set(labels)) < len(labels):
         raise BadParameter("classes must differ from each other")
-    return found
+    return labels
 
 
 def n_class_targets(classes: tuple[Label, ...]) -> int:
-    """Return the number of target columns: one for two classes, else one a class."""
+    """Return the number of target columns: one for two classes, else one for each class."""
     return 1 if len(classes) == 2 else len(classes)
 
 
@@ -49,27 +49,23 @@ def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Float
     Raises
     ------
     BadBlock
-        For labels of another number or type, or one that is not among the classes, naming its row in the block.
+        If the number or type of the labels is wrong, or a label is not among the classes, naming its row in the block.
     """
     if labels is None:
         raise BadBlock("moments with classes need a label for every row; pass y")
-    found = np.asarray(labels)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.shape != (n_rows,):
-        raise BadBlock(f"the labels have shape {found.shape}, the block has {n_rows} rows")
-    if found.dtype.kind == "O":
-        found = np.array(found.tolist()) if n_rows else found
+    values = as_labels(labels, n_rows)
+    if values.dtype.kind == "O":
+        values = np.array(values.tolist()) if n_rows else values
     text = isinstance(classes[0], str)
-    if n_rows and found.dtype.kind not in ("UT" if text else "fiub"):
-        raise BadBlock(f"the labels are of type {found.dtype}, the classes are {'text' if text else 'numbers'}")
+    if n_rows and values.dtype.kind not in ("UT" if text else "fiub"):
+        raise BadBlock(f"the labels are of type {values.dtype}, the classes are {'text' if text else 'numbers'}")
     out = np.zeros((n_rows, len(classes)))
     for column, label in enumerate(classes):
-        out[:, column] = found == label
+        out[:, column] = values == label
     unknown = np.flatnonzero(out.sum(axis=1) != 1)
     if unknown.size:
         raise BadBlock(
             f"the label of row {int(unknown[0])} of the block is none of the {len(classes)} classes "
-            f"({unknown.size} such rows); give every class that occurs"
+            f"({unknown.size} such rows); list every class that occurs"
         )
     return out[:, 1:] - out[:, :1] if len(classes) == 2 else out

@@ -1,13 +1,10 @@
-"""The forms that the state of `Moments` can take: how to make, merge and take apart a record.
-
-Here the record, and the forms for complete rows and their columns as they are.
-"""
+"""The record of `Moments`, and its forms for complete rows: co-moment and triangular factor."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,17 +24,17 @@ class MomentsRecord:
     Parameters
     ----------
     mean : array of shape (d,)
-        d = n_features + n_targets; with `shift` the products of columns stand between them.
+        d = n_features + n_targets; with `shift` the products of columns are between features and targets.
     comoment : array of shape (d, d) or None
         Scatter about the mean; None in factored form.
     factor : array of shape (r, d) or None
         Upper-triangular R with R'R = scatter.
     pair_weight, pair_mean : arrays of shape (d, d) or None
-        Weight and means of the rows that have both columns, where values are missing.
+        Weight and means of the rows with a value in both columns, for data with missing values.
     shift : array of shape (n_features,) or None
-        What is subtracted from the columns before products are formed.
+        Subtracted from the columns before products are formed.
     single_scatter : float
-        Sum of squares of the columns, about their blocks' means, whose products were made in float32.
+        Sum of squares, about the means of their blocks, of the columns whose products were computed in float32.
     """
 
     n_rows: int
@@ -59,11 +56,14 @@ class MomentsRecord:
 
 
 class Form(ABC):
-    """How the second moments are kept."""
+    """A representation of the second moments: how to create, merge and subtract records."""
+
+    accepts_sparse: ClassVar[bool] = False
+    """Whether `summarise` takes CSR blocks."""
 
     @abstractmethod
     def empty(self, p: int, q: int) -> MomentsRecord:
-        """Return the record of no rows."""
+        """Return the record of zero rows."""
 
     @abstractmethod
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
@@ -86,25 +86,27 @@ class Form(ABC):
         return record.mean
 
     def nbytes(self, p: int, q: int) -> int:
-        """Return a bound of the bytes of one record."""
+        """Return an upper bound of the bytes of a record."""
         d = p + q
         return 8 * (d * d + d) + 128
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return a bound of the bytes that making or merging records needs beside them."""
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
         d = p + q
         return 8 * (2 * d * d + 2 * PIECE_ROWS * d + 8 * d)
 
 
 class Comoment(Form):
-    """The scatter matrix itself, merged with the pairwise update."""
+    """The scatter matrix, merged with the pairwise update."""
+
+    accepts_sparse = True
 
     def empty(self, p: int, q: int) -> MomentsRecord:
-        """Return the record of no rows."""
+        """Return the record of zero rows."""
         return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), np.zeros((p + q, p + q)))
 
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
-        """Return the record of a block, dense or CSR; products of dense float32 columns are made in float32."""
+        """Return the record of a block, dense or CSR; products of dense float32 columns are computed in float32."""
         single = not is_csr(block) and suits_single(block)
         gram = sparse_gram if is_csr(block) else single_gram if single else centered_gram
         weight, mean, comoment, squares = gram(block, weights, start, targets)
@@ -122,32 +124,32 @@ class Comoment(Form):
         """Return the record of the rows of both."""
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
         comoment = np.outer(factor * difference, difference)
-        comoment += held(left.comoment)
-        comoment += held(right.comoment)
+        comoment += present(left.comoment)
+        comoment += present(right.comoment)
         return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
         weight, mean, difference, factor = unmerge_means(total.weight, total.mean, part.weight, part.mean)
         comoment = np.outer(-factor * difference, difference)
-        comoment += held(total.comoment)
-        comoment -= held(part.comoment)
+        comoment += present(total.comoment)
+        comoment -= present(part.comoment)
         if weight <= 0:
             comoment[...] = 0.0
-        require_part(held(total.comoment).diagonal(), comoment.diagonal())
+        require_part(present(total.comoment).diagonal(), comoment.diagonal())
         np.fill_diagonal(comoment, np.maximum(comoment.diagonal(), 0.0))
         return replace(added(total, part, -1), weight=weight, mean=mean, comoment=comoment)
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
-        return held(record.comoment)
+        return present(record.comoment)
 
 
 class Factor(Form):
-    """A triangular factor of the scatter: half the digits lost to ill-conditioning."""
+    """A triangular factor of the scatter, which loses half as many digits to ill-conditioning."""
 
     def empty(self, p: int, q: int) -> MomentsRecord:
-        """Return the record of no rows."""
+        """Return the record of zero rows."""
         return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), factor=np.zeros((0, p + q)))
 
     def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
@@ -160,29 +162,30 @@ class Factor(Form):
     def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of both."""
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
-        merged = merge_factors(held(left.factor), held(right.factor), difference, factor)
+        merged = merge_factors(present(left.factor), present(right.factor), difference, factor)
         return replace(added(left, right), weight=weight, mean=mean, factor=merged)
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
-        """Refuse: taking rows out of a factor loses the digits that it is kept for."""
+        """Raise `Incompatible`: subtracting rows from a factor loses the digits that it preserves."""
         raise Incompatible(
-            'moments with method="qr" cannot be taken apart without losing accuracy; keep the parts: '
+            'rows cannot be subtracted from moments with method="qr" without losing accuracy; use '
             'Folds(Moments(method="qr"), n) and its complement(i)'
         )
 
     def scatter(self, record: MomentsRecord) -> Floats:
         """Return the scatter of [x, y]."""
-        factor = held(record.factor)
+        factor = present(record.factor)
         return factor.T @ factor
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return a bound of the bytes that making or merging records needs beside them: LAPACK's copies."""
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        # A piece of rows and three copies in LAPACK's QR: stacked rows, NumPy's copy, and the transpose of it.
         d = p + q
-        return 8 * (3 * (2 * d + PIECE_ROWS) * d + 2 * d * d)
+        return 8 * (4 * PIECE_ROWS * d + 10 * d * d)
 
 
-def held(array: Floats | None) -> Floats:
-    """Return an array that a record of this form always has."""
+def present(array: Floats | None) -> Floats:
+    """Return an array that records of this form always have."""
     assert array is not None
     return array
 
@@ -193,21 +196,22 @@ def squared_weight(block: Array, weights: Floats | None) -> float:
 
 
 def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRecord:
-    """Return `left` with rows and weights of `right` added, or taken away; the moments are yet to be replaced."""
+    """Return `left` with the rows and weights of `right` added or subtracted; its moments are those of `left`."""
     return replace(
         left,
         n_rows=left.n_rows + sign * right.n_rows,
         weight=max(left.weight + sign * right.weight, 0.0),
         squared_weight=max(left.squared_weight + sign * right.squared_weight, 0.0),
-        # What was rounded stays so when rows are taken away.
+        # Rounding is not undone by subtracting rows.
         single_scatter=left.single_scatter + right.single_scatter,
     )
 
 
-def require_part(total: Floats, rest: Floats) -> None:
-    """Raise `Incompatible` if taking rows away left a negative sum of squares: they were not among the others."""
-    if (rest < -1e-7 * total).any():
-        column = int((rest < -1e-7 * total).argmax())
+def require_part(total: Floats, remainder: Floats) -> None:
+    """Raise `Incompatible` if subtracting rows left a negative sum of squares: they were not a part of the total."""
+    negative = remainder < -1e-7 * total
+    if negative.any():
         raise Incompatible(
-            f"the rows to take away are not a part of the others: column {column} would have a negative variance"
+            f"the rows to subtract are not a part of the others: column {int(negative.argmax())} would have a negative "
+            "variance"
         )

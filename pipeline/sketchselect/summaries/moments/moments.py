@@ -24,28 +24,28 @@ from sketchselect.summaries.registry import register
 
 @register
 class Moments(JointMoments[MomentsRecord]):
-    """First and second moments of the rows [x, y]: everything a linear model needs, exactly.
+    """First and second moments of the rows [x, y], sufficient for linear models.
 
-    Keeps ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
+    The state is ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
     ``C = C_a + C_b + (W_a W_b / W) (mean_b - mean_a)(mean_b - mean_a)'``. Relative error of variances about
-    1e-11 at mean/sd = 1e8, where raw sums of squares keep no digit. Covariances of two float32 columns that are not
-    whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``; their means, variances and covariances with a target are
-    summed in float64, as everything else is.
+    1e-11 at mean/sd = 1e8, where raw sums of squares have no correct digit. Covariances of two float32 columns that are
+    not whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``; their means, variances and covariances with a target
+    are summed in float64, like those of other data.
 
     Parameters
     ----------
     method : {"comoment", "qr"}
-        What is kept: C, or its triangular factor R (``R'R = C``), for problems so ill-conditioned that C, whose
-        condition number is the square of that of R, has lost the answer. Twice the work.
+        The state: C, or its triangular factor R (``R'R = C``) at twice the cost, for problems too ill-conditioned for
+        C, whose condition number is the square of that of R.
     degree : {1, 2}
-        With 2, the moments of all squares and products of columns too, so that `expanded` gives those of the
-        standardised polynomial features: (p + p (p + 1) / 2)^2 numbers.
+        With 2, also the moments of all squares and products of columns, for the moments of the standardised polynomial
+        features (`expanded`): (p + p (p + 1) / 2)^2 numbers.
     missing : {None, "pairwise"}
-        With "pairwise", NaN in X are missing values, and each covariance is that of the rows that have both columns
-        (three numbers for each pair). Such a matrix need not be positive semidefinite.
+        With "pairwise", NaN in X is a missing value, and each covariance is that of the rows with a value in both
+        columns (three numbers for each pair). Such a matrix need not be positive semidefinite.
     classes : sequence of str, int, bool or float, optional
-        The labels that y holds. Targets are then -1 and +1 for two classes (the second is +1), or one indicator
-        column for each of several.
+        The labels in y. Targets are then -1 and +1 for two classes (+1 for the second), otherwise one indicator column
+        for each class.
 
     Notes
     -----
@@ -79,15 +79,11 @@ class Moments(JointMoments[MomentsRecord]):
         if missing not in (None, "pairwise"):
             raise BadParameter(f'missing must be None or "pairwise", got {missing!r:.40}')
         if (method == "qr") + (degree == 2) + (missing is not None) > 1:
-            raise BadParameter('of method="qr", degree=2 and missing="pairwise" only one can be had at a time')
+            raise BadParameter('method="qr", degree=2 and missing="pairwise" exclude each other; choose one')
         self.method = method
         self.degree = int(degree)
         self.missing = missing
         self.classes = as_classes(classes)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"method": self.method, "degree": self.degree, "missing": self.missing, "classes": self.classes}
 
     @cached_property
     def _form(self) -> Form:
@@ -99,12 +95,12 @@ class Moments(JointMoments[MomentsRecord]):
 
     @property
     def accepts_sparse(self) -> bool:
-        """Whether CSR blocks are summarised as they are: in the plain form."""
-        return isinstance(self._form, Comoment)
+        """Whether CSR blocks are summarised as they are, which depends on the form."""
+        return self._form.accepts_sparse
 
     @property
     def accepts_missing(self) -> bool:
-        """Whether NaN are taken as missing values."""
+        """Whether NaN is a missing value."""
         return self.missing is not None
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -131,32 +127,32 @@ class Moments(JointMoments[MomentsRecord]):
         return self._form.scatter(self.record)
 
     def unmerge(self, part: Self) -> Self:
-        """Return the moments of the rows that are here but not in `part`: the inverse of `merge`.
+        """Return the moments of the rows that are not in `part`: the inverse of `merge`.
 
-        Exact to rounding of the total; a remainder far smaller than the total loses the digits that it is smaller by.
+        Exact to rounding of the total; a remainder far smaller than the total has fewer correct digits.
 
         Raises
         ------
         Incompatible
-            If `part` has more rows, or other columns or parameters, or cannot be a part (a variance would be negative),
-            or for method="qr".
+            If `part` has more rows, other columns or parameters, or is not a part of these rows (a variance would be
+            negative), or for method="qr".
         """
         self.require_mergeable(part)
         if part.n_rows > self.n_rows:
-            raise Incompatible(f"{part.n_rows} rows cannot be taken away from {self.n_rows}")
+            raise Incompatible(f"{part.n_rows} rows cannot be subtracted from {self.n_rows} rows")
         if part.n_rows == 0:
             return self
-        rest = self._form.remove(self.record, part.record)
-        if rest.n_rows == 0:
+        remainder = self._form.remove(self.record, part.record)
+        if remainder.n_rows == 0:
             return self.empty(self.n_features, self.n_targets)
-        return self._with(rest, self.context)
+        return self._with(remainder, self.context)
 
     @property
     def single_rounding(self) -> float:
-        """Bound, in the spectral norm, of what products made in float32 did to the scatter; 0 for other data."""
+        """Bound, in the spectral norm, of the error of the scatter from products in float32; 0 for other data."""
         return SINGLE_ROUNDING * self.record.single_scatter
 
-    # --- what only one form can answer -------------------------------------------------------------------------
+    # --- answers of one form -----------------------------------------------------------------------------------
 
     @property
     def factor(self) -> Floats:
@@ -165,7 +161,7 @@ class Moments(JointMoments[MomentsRecord]):
         Shape (min(n_rows, d), d) with d = n_features + n_targets.
         """
         if self.record.factor is None:
-            raise BadParameter('these moments keep no factor; describe them as Moments(method="qr")')
+            raise BadParameter('these moments have no factor; create them as Moments(method="qr")')
         return self.record.factor
 
     def least_squares(self, columns: Any = None) -> tuple[Floats, Floats]:
@@ -179,7 +175,7 @@ class Moments(JointMoments[MomentsRecord]):
         Raises
         ------
         BadParameter
-            If columns are linearly dependent to working precision, or these moments keep no factor.
+            If columns are linearly dependent to working precision, or the method is not "qr".
 
         Examples
         --------
@@ -196,7 +192,7 @@ class Moments(JointMoments[MomentsRecord]):
 
     @property
     def pair_weights(self) -> Floats:
-        """Total weight of the rows that have both columns, shape (n_features, n_features)."""
+        """Total weight of the rows with a value in both columns, shape (n_features, n_features)."""
         p = self.n_features
         if self.record.pair_weight is None:
             return np.full((p, p), self.weight)
@@ -209,15 +205,14 @@ class Moments(JointMoments[MomentsRecord]):
         divisor = pairs.weight[rows, columns] - ddof
         if (divisor <= 0).any():
             i, j = np.argwhere(divisor <= 0)[0]
-            own = pairs.weight.diagonal() - ddof
-            if (own <= 0).any():
+            empty = pairs.weight.diagonal() <= ddof
+            if empty.any():
                 raise BadParameter(
-                    f"column {int((own <= 0).argmax())} has hardly a value that is not missing: it has no variance; "
-                    "leave it out"
+                    f"column {int(empty.argmax())} has too few values that are not missing for a variance; leave it out"
                 )
             raise BadParameter(
-                f"no covariance of columns {int(i)} and {int(j)}: hardly a row (total weight "
-                f"{float(divisor[i, j]) + ddof:g}) has values in both; leave one out"
+                f"columns {int(i)} and {int(j)} have no covariance: the rows with values in both have a weight of "
+                f"{float(divisor[i, j]) + ddof:g}; leave one out"
             )
         out: Floats = pairs.scatter[rows, columns] / divisor
         return out
@@ -225,27 +220,27 @@ class Moments(JointMoments[MomentsRecord]):
     def gram(self) -> Floats:
         """Return ``A'A = sum w x x'``, about zero; shape (n_features, n_features)."""
         if self.missing is not None:
-            raise BadParameter("the Gram matrix of rows with missing values is not known; use covariance()")
+            raise BadParameter("rows with missing values have no Gram matrix; use covariance()")
         return super().gram()
 
     def expanded(self, mean: Floats | None = None, scale: Floats | None = None) -> Moments:
         """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
 
         The features are z_i = (x_i - mean_i) / sd_i (population sd; zeros for a constant column), then z_i z_j for
-        i <= j row by row; they have names. ``polynomial.expand(X, mean, sd)`` makes them of other rows.
+        i <= j row by row; they have names. ``polynomial.expand(X, mean, sd)`` computes them for other rows.
 
         Parameters
         ----------
         mean, scale : arrays of shape (n_features,), optional
-            Instead of the own mean and sd, those of other rows, so that the features of several parts are the same.
+            Mean and sd of other rows, for the same features in several parts; by default those of these rows.
 
         Notes
         -----
-        Exact to rounding: the products about any point are an affine function of those about another.
+        Exact to rounding, since products about any point are an affine function of those about another.
         Cost: about 8 sweeps over (p + p (p + 1) / 2)^2 numbers.
         """
         if self.degree != 2:
-            raise BadParameter("these moments hold no products of columns; describe them as Moments(degree=2)")
+            raise BadParameter("these moments have no products of columns; create them as Moments(degree=2)")
         record = self.record
         assert record.comoment is not None
         assert record.shift is not None

@@ -1,4 +1,4 @@
-"""The form of `Moments` for rows with missing values: for each pair of columns the rows that have both."""
+"""The form of `Moments` for rows with missing values: pairwise moments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.moments.pairwise import PairMoments, merge_pairs, pair_moments
-from sketchselect.summaries.moments.forms import Form, MomentsRecord, added, held, require_part, squared_weight
+from sketchselect.summaries.moments.forms import Form, MomentsRecord, added, present, require_part, squared_weight
 
 
 class Pairwise(Form):
-    """For each pair of columns the moments of the rows that have both."""
+    """For each pair of columns the moments of the rows with a value in both."""
 
     def empty(self, p: int, q: int) -> MomentsRecord:
-        """Return the record of no rows."""
+        """Return the record of zero rows."""
         d = p + q
         zeros = np.zeros((d, d))
         return MomentsRecord(0, q, 0.0, 0.0, np.zeros(d), zeros, pair_weight=zeros, pair_mean=zeros)
@@ -35,30 +35,30 @@ class Pairwise(Form):
 
     def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
         """Return the record of the rows of `total` that are not in `part`."""
-        rest = merge_pairs(pairs_of(total), pairs_of(part), -1.0)
-        require_part(pairs_of(total).scatter.diagonal(), rest.scatter.diagonal())
-        return _with_pairs(added(total, part, -1), rest)
+        remainder = merge_pairs(pairs_of(total), pairs_of(part), -1.0)
+        require_part(pairs_of(total).scatter.diagonal(), remainder.scatter.diagonal())
+        return _with_pairs(added(total, part, -1), remainder)
 
     def scatter(self, record: MomentsRecord) -> Floats:
-        """Return the covariances by pair, times the total weight."""
+        """Return the pairwise covariances, times the total weight."""
         pairs = pairs_of(record)
         out: Floats = np.divide(pairs.scatter, pairs.weight, out=np.zeros_like(pairs.scatter), where=pairs.weight > 0)
         return out * record.weight
 
     def nbytes(self, p: int, q: int) -> int:
-        """Return a bound of the bytes of one record."""
+        """Return an upper bound of the bytes of a record."""
         d = p + q
         return 8 * (3 * d * d + d) + 128
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return a bound of the bytes that making or merging records needs beside them."""
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
         d = p + q
         return 8 * (6 * d * d + 6 * PIECE_ROWS * d)
 
 
 def pairs_of(record: MomentsRecord) -> PairMoments:
-    """Return the moments by pair of a record that has them."""
-    return PairMoments(held(record.pair_weight), held(record.pair_mean), held(record.comoment))
+    """Return the pairwise moments of a record."""
+    return PairMoments(present(record.pair_weight), present(record.pair_mean), present(record.comoment))
 
 
 def _with_pairs(record: MomentsRecord, pairs: PairMoments) -> MomentsRecord:

@@ -1,4 +1,4 @@
-"""ComomentPanel: some rows of the co-moment that `Moments` keeps, for matrices too wide to hold it in one task."""
+"""ComomentPanel: some rows of the co-moment of `Moments`, for matrices too wide for the whole co-moment in a task."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_targets
+from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.moments.comoments import merge_means
 from sketchselect.linalg.moments.panel import comoment_panel, piece_rows
 from sketchselect.linalg.moments.sparse import sparse_panel
 from sketchselect.linalg.sparse.csr import is_csr
-from sketchselect.summaries.base import Summary, require_positive
-from sketchselect.summaries.moments.classes import as_classes, encode_labels, n_class_targets
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries.moments.base import ClassTargets
+from sketchselect.summaries.moments.classes import as_classes
 from sketchselect.summaries.moments.forms import MomentsRecord
 from sketchselect.summaries.moments.moments import Moments
 from sketchselect.summaries.registry import register
@@ -23,7 +24,7 @@ from sketchselect.summaries.registry import register
 
 @dataclass(frozen=True)
 class ComomentPanelRecord:
-    """State of `ComomentPanel`; the last `n_targets` entries of the mean are the targets'."""
+    """State of `ComomentPanel`; the last `n_targets` entries of the mean are those of the targets."""
 
     n_rows: int
     n_targets: int
@@ -39,19 +40,19 @@ class ComomentPanelRecord:
 
 
 @register
-class ComomentPanel(Summary[ComomentPanelRecord]):
+class ComomentPanel(ClassTargets[ComomentPanelRecord]):
     """Rows `first` to `stop` of the centred co-moment of z = [x, y], from the diagonal to the right.
 
-    Keeps ``C_ij = sum w (z_i - mean_i)(z_j - mean_j)`` for ``first <= i < stop`` and ``j >= first``, and all means. The
-    panels of consecutive runs of columns make up the upper triangle of the co-moment of `Moments`; a pass over a wide
+    The state is ``C_ij = sum w (z_i - mean_i)(z_j - mean_j)`` for ``first <= i < stop`` and ``j >= first``, and all
+    means. The panels of consecutive columns are the upper triangle of the co-moment of `Moments`; a pass over a wide
     matrix computes them one after the other. Merged like `Moments`, with the same error.
 
     Parameters
     ----------
     first, stop : int
-        Run of columns of [x, y], targets last; what lies beyond the last column is empty.
+        Range of columns of [x, y], targets last; columns beyond the last are empty.
     classes : sequence of str, int, bool or float, optional
-        The labels that y holds, as in `Moments`.
+        The labels in y, as in `Moments`.
 
     Notes
     -----
@@ -68,6 +69,7 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
 
     kind = "comoment-panel"
     record_type = ComomentPanelRecord
+    accepts_sparse = True
 
     def __init__(self, first: int, stop: int, classes: Sequence[Any] | Array | None = None) -> None:
         self.first = require_positive("first", first, least=0)
@@ -76,20 +78,8 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
             raise BadParameter(f"stop must be above first, got {first} and {stop}")
         self.classes = as_classes(classes)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"first": self.first, "stop": self.stop, "classes": self.classes}
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """CSR blocks are summarised as they are."""
-        return True
-
     def _rows(self, width: int) -> slice:
         return slice(min(self.first, width), min(self.stop, width))
-
-    def _width(self, n_features: int, n_targets: int) -> int:
-        return n_features + (n_targets if self.classes is None else n_class_targets(self.classes))
 
     def _shape(self, width: int) -> tuple[int, int]:
         rows = self._rows(width)
@@ -97,21 +87,18 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
-        d = self._width(n_features, n_targets)
+        d = sum(self._n_joint(n_features, n_targets))
         height, length = self._shape(d)
         return 8 * (height * length + d) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` or `merge`: one more panel and a piece of centred rows."""
-        d = self._width(n_features, n_targets)
+        """Return the extra bytes of one `from_block` or `merge`: a panel and a piece of centred rows."""
+        d = sum(self._n_joint(n_features, n_targets))
         height, length = self._shape(d)
         return 8 * (height * length + piece_rows(length) * length + 4 * d)
 
-    def _targets(self, y: Any, n_rows: int) -> Floats:
-        return as_targets(y, n_rows) if self.classes is None else encode_labels(y, self.classes, n_rows)
-
     def _empty(self, n_features: int, n_targets: int) -> ComomentPanelRecord:
-        d = self._width(n_features, n_targets)
+        d = sum(self._n_joint(n_features, n_targets))
         return ComomentPanelRecord(0, d - n_features, 0.0, 0.0, np.zeros(d), np.zeros(self._shape(d)))
 
     def _summarise(
@@ -155,7 +142,7 @@ class ComomentPanel(Summary[ComomentPanelRecord]):
 
 
 def assembled(moments: Moments, first: ComomentPanel, comoment: Floats) -> Moments:
-    """Return `moments` of the rows of the panel `first`, with a co-moment put together from all panels (not copied)."""
+    """Return `moments` of the rows of the panel `first`, with the co-moment assembled from all panels (not copied)."""
     panel = first.record
     record = MomentsRecord(
         panel.n_rows, panel.n_targets, panel.weight, panel.squared_weight, panel.mean, comoment=comoment

@@ -1,7 +1,7 @@
-"""Polynomial features of degree 2, and the affine map that re-expresses them about another point or in other units.
+"""Polynomial features of degree 2, and the affine map of their moments to another shift or scale.
 
-Every product of shifted columns is an affine function of the products about any other shift, so moments of the one are
-moments of the other, exactly. Order of the features: the p columns, then the pairs i <= j row by row, squares included.
+Every product of shifted columns is an affine function of the products about any other shift, so the moments of one
+determine those of the other exactly. Order of the features: the p columns, then the pairs i <= j row by row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadBlock
-from sketchselect.linalg.arrays import Array, Floats, pieces
+from sketchselect.linalg.arrays import Array, Floats, first_row, pieces, start_of_piece
 
 
 def n_polynomial(n_features: int) -> int:
@@ -38,7 +38,7 @@ def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     ----------
     X : array of shape (n_rows, p)
     mean, scale : arrays of shape (p,)
-        Columns of scale 0 (constant ones) give zeros; without `scale` nothing is divided.
+        Columns of scale 0 (constant columns) give zeros; the default scale is 1.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | Non
     """Return mean and co-moment of the features of ``(x - offset) / scale`` from those of the features of x.
 
     ``(x_i - o_i)(x_j - o_j) = x_i x_j - o_j x_i - o_i x_j + o_i o_j``: a sparse affine map T of the features, and the
-    co-moment becomes ``T C T'``, in 6 sweeps over it. What follows the features (targets) is left alone.
+    co-moment becomes ``T C T'``, in 6 sweeps over it. Targets, which follow the features, are unchanged.
 
     Parameters
     ----------
@@ -103,21 +103,20 @@ def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | Non
 
 
 def _run(n_features: int, i: int) -> tuple[int, int]:
-    """Return where the products of column i with itself and those after it begin and end."""
+    """Return first and last + 1 of the products of column i with itself and the columns after it."""
     start = n_features + i * n_features - i * (i - 1) // 2
     return start, start + n_features - i
 
 
 def require_products(block: Array, shift: Floats, start: int | Array = 0) -> None:
-    """Raise `BadBlock` if squares of products of the shifted columns would leave float64: naming row and column."""
+    """Raise `BadBlock`, naming row and column, if squares of products of the shifted columns would leave float64."""
     for a, b in pieces(block):
         size = np.abs(block[a:b] - shift)
         top = size.max(axis=0)
         bad = (top >= 1e75) | ((top > 0) & (top < 1e-75))
         if bad.any():
             column = int(bad.argmax())
-            row = int(size[:, column].argmax()) + a
-            row = int(start[row]) if isinstance(start, np.ndarray) else start + row
+            row = first_row(start_of_piece(start, a + int(size[:, column].argmax()), b))
             raise BadBlock(
                 f"column {column} varies by more than 1e75 or less than 1e-75 about its mean (row {row}), so that "
                 "squares of its products leave float64; rescale it"

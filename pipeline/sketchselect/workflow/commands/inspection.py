@@ -1,11 +1,11 @@
-"""What a file, folder or source holds, in a few lines of text."""
+"""Descriptions of a file, folder or source in a few lines of text."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ def inspect_target(target: str, key: str | None = None) -> str:
 
 def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     from sketchselect._byte_sizes import format_bytes
-    from sketchselect.summaries import Bundle, FrequentDirections
 
-    if isinstance(summary, Bundle):
+    is_bundle = isinstance(summary, Mapping)
+    if is_bundle:
         size = f"{len(summary)} summaries, {summary.n_rows} rows x {summary.n_features} columns"
         yield f"{indent}{summary.kind.replace('-', ' ')} of {size}"
         for name, member in summary.items():
@@ -47,59 +47,26 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     parameters = ", ".join(f"{k}={_parameter(v)}" for k, v in summary.parameters().items() if not hasattr(v, "shape"))
     version = f"format version {summary.format_version}"
     yield f"{indent}kind {', '.join(filter(None, (summary.kind, version, parameters)))}"
-    if is_of_columns(summary):
+    if summary.of_columns:
         size = f"{columns_in(summary)} columns of {summary.n_features} values each"
     else:
         size = f"{summary.n_rows} rows x {summary.n_features} columns"
     yield f"{indent}{size}, {format_bytes(summary.nbytes)}"
-    if summary.kind == "leverage-sample":
-        error = "not measured" if math.isnan(summary.error) else f"{summary.error:.3g}"
-        yield f"{indent}{summary.items.size} columns kept, spectral error {error}"
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
     if names is not None:
         shown = ", ".join(_clean(name) for name in names[:5])
         yield f"{indent}feature names: {shown}{', ...' if len(names) > 5 else ''}"
-    if isinstance(summary, FrequentDirections):
-        exact = "exact" if summary.is_exact else f"shrinkage {summary.shrinkage:.6g}"
-        norms = f"{summary.squared_norm:.6g} ({summary.centered_squared_norm:.6g} about the mean)"
-        yield f"{indent}{exact}, squared norm {norms}"
-    yield from _moments_lines(summary, indent)
-
-
-def is_of_columns(summary: Any) -> bool:
-    """Return whether a summary was made of columns, one after the other: what it calls rows are columns."""
-    return summary.kind in ("leverage-sample", "leverage-scores")
+    yield from (f"{indent}{_printable(line)}" for line in summary.details())
 
 
 def columns_in(summary: Any) -> int:
     """Return the number of columns of the data that a summary is of."""
-    if not is_of_columns(summary):
+    if not summary.of_columns:
         return int(summary.n_features)
     from sketchselect.selectors.leverage.column_streams import n_columns_seen
 
     return n_columns_seen(summary.seen)
-
-
-def _moments_lines(summary: Any, indent: str) -> Iterator[str]:
-    """Say what moments know of a target, and how the rows are dealt to folds or fade."""
-    from sketchselect.summaries import DecayedMoments, Folds, Moments
-
-    if isinstance(summary, Folds):
-        sizes = [summary[i].n_rows for i in range(len(summary))]
-        yield f"{indent}{len(sizes)} folds of {min(sizes)} to {max(sizes)} rows"
-        summary = summary.total
-    if not isinstance(summary, (Moments, DecayedMoments)):
-        return
-    if isinstance(summary, DecayedMoments):
-        yield f"{indent}{summary.n_effective:.6g} rows count, those before row {summary.end} the less the older"
-    classes = getattr(summary, "classes", None)
-    if classes is not None:
-        shown = ", ".join(_clean(str(label)) for label in classes[:5])
-        yield f"{indent}target: {len(classes)} classes ({shown}{', ...' if len(classes) > 5 else ''})"
-    else:
-        count = summary.n_targets
-        yield f"{indent}target: {'none' if count == 0 else 'numbers' if count == 1 else f'{count} columns of numbers'}"
 
 
 def _parameter(value: Any) -> str:
@@ -162,5 +129,9 @@ def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
 
 def _clean(name: str) -> str:
     """Return a name that is safe to show in a terminal."""
-    shown = "".join(c if c.isprintable() else "?" for c in name)
+    shown = _printable(name)
     return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -14,6 +14,7 @@ from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import Reduced
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.bottom_k import smallest_keys
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.readers import row_partitions
@@ -121,7 +122,7 @@ def sample_rows(n_rows: int, seed: int, size: int = SAMPLE_ROWS) -> NDArray[np.i
         rows = np.concatenate([rows, fresh])
         draws = np.concatenate([draws, uniforms(key, fresh.astype(np.uint64))])
         if rows.size > size:
-            keep = np.argpartition(draws, size - 1)[:size]
+            keep = smallest_keys(draws, rows, size)
             rows, draws = rows[keep], draws[keep]
     return np.sort(rows)
 

@@ -1,34 +1,34 @@
-"""Frequent Directions that forget: the weight of a row falls with the number of rows since."""
+"""DecayedDirections: Frequent Directions in which rows lose weight with age."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.summaries.base import require_positive
-from sketchselect.summaries.decay import check_decay, decay_factors, row_weights
-from sketchselect.summaries.frequent_directions import DirectionsRecord, FrequentDirections
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries.decay import DecayingSummary
 from sketchselect.summaries.registry import register
+from sketchselect.summaries.sketch.frequent_directions import DirectionsRecord, FrequentDirections
 
 
 @dataclass(frozen=True)
 class DecayedDirectionsRecord(DirectionsRecord):
-    """State of `DecayedDirections`: that of `FrequentDirections` at a point of time.
+    """State of `DecayedDirections`: that of `FrequentDirections` at a point in time.
 
     Parameters
     ----------
     end : int
-        Global index after the last row: the time at which the weights are what they are.
+        Global index after the last row: the time at which the weights are valid.
     """
 
     end: int
 
 
 @register
-class DecayedDirections(FrequentDirections):
+class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
     """A sketch in which the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight.
 
     With A the rows times the roots of these weights, and A_c the same about their weighted mean, for any blocks and any
@@ -37,18 +37,18 @@ class DecayedDirections(FrequentDirections):
         0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
         shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
 
-    What was lost fades like the rows that it was lost from: `merge` brings both sides to the later `end`, where rows
-    weigh ``g^age`` of what they did and so does the shrinkage. Rows are told apart by their global index alone, so
-    blocks must be given theirs (`start`); `update` counts on by itself. Rounding counts as in `FrequentDirections`.
+    The shrinkage decays like the rows: `merge` scales both sides by ``g^age`` to the later `end`. The age of a row is
+    known from its global index alone, so `from_block` needs `start`; `update` continues from `end`. Rounding is as in
+    `FrequentDirections`.
 
     Parameters
     ----------
     size : int
         Rows l of the sketch, as in `FrequentDirections`.
     half_life : float
-        Rows after which a row counts half: ``g = 2^(-1 / half_life)``. Give this or `decay`.
+        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this or `decay`.
     decay : float
-        The factor g itself, in (0, 1].
+        The factor g, in (0, 1].
 
     Raises
     ------
@@ -57,8 +57,8 @@ class DecayedDirections(FrequentDirections):
 
     Notes
     -----
-    In the long run the rows weigh 1 / (1 - g) in all. Cost and bytes are those of `FrequentDirections`.
-    Source: Liberty 2013 for the sketch; the guarantee is linear in the rows' weights, so it decays with them.
+    The total weight approaches 1 / (1 - g). Cost and bytes are those of `FrequentDirections`.
+    Source: Liberty 2013 for the sketch; the guarantee is linear in the weights of the rows, so it decays with them.
 
     Examples
     --------
@@ -77,28 +77,11 @@ class DecayedDirections(FrequentDirections):
 
     def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
         self.size = require_positive("size", size, 2)
-        self.half_life, self.decay = check_decay("DecayedDirections", half_life, decay)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"size": self.size, "half_life": self.half_life, "decay": self.decay}
+        self._set_decay(half_life, decay)
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` or `merge`; those of the two rescaled states among them."""
+        """Return the extra bytes of one `from_block` or `merge`, with two rescaled states."""
         return super().working_nbytes(n_features, n_targets) + 2 * self.projected_nbytes(n_features, n_targets)
-
-    @property
-    def end(self) -> int:
-        """Global index after the last row."""
-        return cast(DecayedDirectionsRecord, self.record).end
-
-    def later(self, rows: int) -> Self:
-        """Return the same rows numbered so many later: those of a second file, whose own numbers begin at 0 again."""
-        record = cast(DecayedDirectionsRecord, self.record)
-        return self._with(replace(record, end=record.end + require_positive("rows", rows, 0)), self.context)
-
-    def _next_start(self) -> int:
-        return self.end
 
     def _empty(self, n_features: int, n_targets: int) -> DecayedDirectionsRecord:
         return _stamped(super()._empty(n_features, n_targets), 0)
@@ -106,7 +89,7 @@ class DecayedDirections(FrequentDirections):
     def _summarise(
         self, block: Array, targets: Any, start: int | Array, weights: Floats | None
     ) -> DecayedDirectionsRecord:
-        end, decayed = row_weights(start, block.shape[0], weights, self.half_life, self.decay)
+        end, decayed = self._row_weights(start, block.shape[0], weights)
         return _stamped(super()._summarise(block, targets, start, decayed), end)
 
     def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DecayedDirectionsRecord:
@@ -116,14 +99,13 @@ class DecayedDirections(FrequentDirections):
         return _stamped(super()._combine(self._at(left, end), self._at(right, end)), end)
 
     def _at(self, record: DecayedDirectionsRecord, end: int) -> DirectionsRecord:
-        """Return the sketch as it is at a later time."""
+        """Return the record at a later time."""
         if end == record.end:
             return record
-        factor = float(decay_factors(end - record.end, self.half_life, self.decay))
-        return DirectionsRecord(
-            n_rows=record.n_rows,
+        factor = float(self._factors(end - record.end))
+        return replace(
+            record,
             weight=record.weight * factor,
-            mean=record.mean,
             column_squares=record.column_squares * factor,
             shrinkage=record.shrinkage * factor,
             rows=record.rows * np.sqrt(factor),
@@ -132,13 +114,4 @@ class DecayedDirections(FrequentDirections):
 
 
 def _stamped(record: DirectionsRecord, end: int) -> DecayedDirectionsRecord:
-    return DecayedDirectionsRecord(
-        n_rows=record.n_rows,
-        weight=record.weight,
-        mean=record.mean,
-        column_squares=record.column_squares,
-        shrinkage=record.shrinkage,
-        rows=record.rows,
-        gram=record.gram,
-        end=end,
-    )
+    return DecayedDirectionsRecord(**vars(record), end=end)

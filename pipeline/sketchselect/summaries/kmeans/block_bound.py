@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.kmeans.distances import spread_out
@@ -15,7 +14,8 @@ from sketchselect.linalg.kmeans.lloyd import assign_and_sum
 from sketchselect.linalg.kmeans.partition_bound import ITERATIONS, partition_bound
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary, require_positive
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
+from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
 _STARTS = 3
@@ -23,12 +23,12 @@ _LLOYD_ITERATIONS = 10
 
 _EPS = float(np.finfo(np.float64).eps)
 _LAST = 2.0**-1068
-"""Some units of the smallest numbers: of no effect on any other."""
+"""Some units of the smallest subnormal numbers, without effect on larger ones."""
 
 
 @dataclass(frozen=True)
 class BlockBoundRecord:
-    """State of `BlockBound`: sums over the blocks seen."""
+    """State of `BlockBound`: sums over blocks."""
 
     n_rows: int
     n_features: int
@@ -38,36 +38,36 @@ class BlockBoundRecord:
     spectral: float
     """Sum of the spectral bounds of all blocks."""
     gained: float
-    """Sum, over the solved blocks, of what the dual bound adds to the spectral one."""
+    """Sum over the solved blocks of the difference between dual and spectral bound."""
     gain_limit: float
-    """Most that the dual bound can add in any block: best clustering tried less spectral bound."""
+    """Upper bound of that difference in any block: objective of the best clustering tried less spectral bound."""
 
 
 @register
 class BlockBound(Summary[BlockBoundRecord]):
-    """A lower bound of the objective of every clustering into k clusters, from blocks of some hundred rows.
+    """A lower bound of the k-means objective of every clustering into k clusters, from blocks of some hundred rows.
 
     The best clustering of all rows, restricted to a block, is a clustering of that block; so the optimum is at least
-    the sum of lower bounds of the blocks' optima, for any partition of the rows into blocks. Each is bounded by the
-    dual of a semidefinite relaxation (`linalg.partition_bound`). `lower_bound` is rigorous if every block was
-    solved (`fraction` = 1); of a sample it holds with a stated probability.
+    the sum of lower bounds of the optima of blocks, for any partition of the rows into blocks. Each is bounded by the
+    dual of a semidefinite relaxation (`linalg.kmeans.partition_bound`). `lower_bound` is rigorous if every block was
+    solved (`fraction` = 1); from a sample of blocks it holds with a chosen probability.
 
     Parameters
     ----------
     n_clusters : int
         Number of clusters k.
     block_rows : int, default 400
-        Rows of a block; every run of rows summarised at once is dealt by hash to ``max(1, rows // block_rows)``
-        equal blocks. Larger blocks give a larger bound at a cost that grows with the square.
+        Rows of a block; the rows of each `from_block` are assigned by hash to ``max(1, rows // block_rows)`` equal
+        blocks. Larger blocks give a larger bound at a cost that grows with the square.
     fraction : float in (0, 1], default 1
-        Share of the blocks that are solved, chosen by hash; the others count with their spectral bound.
+        Share of the blocks that are solved, chosen by hash; the others contribute their spectral bound.
     seed : int
-        Which rows share a block, and which blocks are solved.
+        From 0 to 2^64 - 1; determines which rows share a block, and which blocks are solved.
 
     Notes
     -----
-    The blocks depend on how rows were cut into partitions, so two layouts give different bounds, each valid. Rows
-    sorted by class give a looser one. Cost: half a second a block of 400 rows on one core, six seconds one of 1600.
+    The blocks depend on the partitions of the rows, so two layouts give different bounds, each valid. Rows sorted by
+    class give a looser bound. Cost: half a second a block of 400 rows on one core, six seconds one of 1600.
     Rows of a sparse source are made dense a block at a time, without the columns that are empty there.
     Source: Peng and Wei 2007; summed over blocks.
 
@@ -81,42 +81,22 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     kind = "block-bound"
     record_type = BlockBoundRecord
+    accepts_sparse = True
+    # Any density: the rows of a block are shuffled, so all must be there at once.
+    sparse_limit = 1.0
 
     def __init__(self, n_clusters: int, block_rows: int = 400, fraction: float = 1.0, seed: int = 0) -> None:
         self.n_clusters = require_positive("n_clusters", n_clusters)
         self.block_rows = require_positive("block_rows", block_rows, 2)
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
-            raise BadParameter(f"fraction must be above 0 and at most 1, got {fraction!r}")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise BadParameter(f"seed must be a whole number, got {seed!r}")
-        self.fraction = float(fraction)
-        self.seed = int(seed)
-
-    @property
-    def accepts_sparse(self) -> bool:
-        """Sparse blocks are taken: only the rows of one part are dense at a time."""
-        return True
-
-    @property
-    def sparse_limit(self) -> float:
-        """No density is too high: dealing needs all rows of a block at once."""
-        return 1.0
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "n_clusters": self.n_clusters,
-            "block_rows": self.block_rows,
-            "fraction": self.fraction,
-            "seed": self.seed,
-        }
+        self.fraction = require_number("fraction", fraction, above=0, most=1)
+        self.seed = require_seed(seed)
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of one state: some numbers."""
+        """Return the bytes of one state."""
         return 128
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes that one block needs: its rows twice, and a dozen matrices of its order."""
+        """Return the bytes for one block: its rows twice, and a dozen matrices of its order."""
         rows = 2 * self.block_rows
         return 8 * (2 * rows * n_features + 12 * rows * rows)
 
@@ -126,10 +106,10 @@ class BlockBound(Summary[BlockBoundRecord]):
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> BlockBoundRecord:
         n = block.shape[0]
         rows = global_rows(start, n)
-        dealt = np.argsort(uniforms(derive_seed(self.seed, "block-bound", "deal"), rows), kind="stable")
+        shuffled = np.argsort(uniforms(derive_seed(self.seed, "block-bound", "deal"), rows), kind="stable")
         chosen = derive_seed(self.seed, "block-bound", "solve")
         n_solved, spectral, gained, limit = 0, 0.0, 0.0, 0.0
-        parts = np.array_split(dealt, max(1, n // self.block_rows))
+        parts = np.array_split(shuffled, max(1, n // self.block_rows))
         with one_blas_thread():
             for part in parts:
                 mine = _dense_rows(block, np.sort(part))
@@ -141,7 +121,7 @@ class BlockBound(Summary[BlockBoundRecord]):
                     n_solved += 1
                     gained += bound.lower - bound.spectral
                 if self.fraction < 1.0:
-                    # Squares below the smallest number may be missing from the objective that was tried.
+                    # The objective may lack squares that underflowed.
                     most = self._tried(mine, w, bound.scatter) + mine.size * _LAST
                     limit = max(limit, most - bound.spectral)
         weight = float(n) if weights is None else float(weights.sum())
@@ -178,17 +158,17 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     @property
     def weight(self) -> float:
-        """Total weight of the rows (their number, if none were given)."""
+        """Total weight of the rows; their number by default."""
         return self.record.weight
 
     def lower_bound(self, confidence: float | None = None) -> float:
-        """Return a number that no clustering's objective is below.
+        """Return a lower bound of the objective of every clustering.
 
         Parameters
         ----------
         confidence : float in (0, 1), optional
-            Probability with which it holds, over the choice of the blocks that were solved: by the Chernoff bound in
-            its Kullback-Leibler form, which is valid for sampling without replacement. None: what holds for certain.
+            Probability of the bound over the choice of the solved blocks, by the Chernoff bound in its Kullback-Leibler
+            form, which is valid for sampling without replacement. None: a bound that always holds.
 
         Examples
         --------
@@ -203,8 +183,7 @@ class BlockBound(Summary[BlockBoundRecord]):
         certain = max(record.spectral + record.gained - self.rounding, 0.0)
         if confidence is None or record.n_solved == record.n_blocks:
             return certain
-        if isinstance(confidence, bool) or not 0 < confidence < 1:
-            raise BadParameter(f"confidence must be between 0 and 1, got {confidence!r}")
+        confidence = require_number("confidence", confidence, above=0, below=1)
         if record.n_solved == 0 or record.gain_limit <= 0:
             return certain
         share = min(record.gained / (record.n_solved * record.gain_limit), 1.0)
@@ -213,13 +192,13 @@ class BlockBound(Summary[BlockBoundRecord]):
 
     @property
     def rounding(self) -> float:
-        """What adding up the blocks' bounds may have added; their own rounding is subtracted from each."""
+        """Bound of the rounding of the sums over blocks; that of each bound has been subtracted from it."""
         sums = self.record.spectral + self.record.gained
         return self.record.n_blocks * (4.0 * _EPS * sums + (_LAST if sums > 0 else 0.0))
 
 
 def _dense_rows(block: Any, rows: Array) -> Floats:
-    """Return these rows in float64; of a sparse block without the columns that are empty there, which add nothing."""
+    """Return these rows as float64; of a sparse block without empty columns, which contribute nothing."""
     if not is_csr(block):
         return np.asarray(block[rows], dtype=np.float64)
     mine = block[rows]
@@ -229,7 +208,7 @@ def _dense_rows(block: Any, rows: Array) -> Floats:
 
 
 def least_mean(observed: float, n: int, failure: float) -> float:
-    """Return the smallest mean of numbers in [0, 1] that a sample mean does not contradict.
+    """Return a lower confidence bound of the mean of numbers in [0, 1] from a sample mean.
 
     The smallest mu with ``n kl(observed || mu) <= log(1 / failure)``, rounded down.
 
@@ -250,7 +229,7 @@ def least_mean(observed: float, n: int, failure: float) -> float:
 
 
 def _divergence(p: float, q: float) -> float:
-    """Return the Kullback-Leibler divergence of two coins."""
+    """Return the Kullback-Leibler divergence of two Bernoulli distributions."""
     if q <= 0.0:
         return float("inf") if p > 0 else 0.0
     first = p * np.log(p / q) if p > 0 else 0.0

@@ -1,8 +1,8 @@
-"""CentroidSums: one step of k-means as a summary: per cluster weight, mean and scatter, merged pairwise."""
+"""CentroidSums: weight, mean and scatter of each cluster, merged pairwise; one step of k-means."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -11,14 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_labels, as_weights, canonical, start_of_piece
 from sketchselect.linalg.centering import check_squares
 from sketchselect.linalg.kmeans.bounds import RowMemory
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, farthest, merge_sums
 from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
 from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.sparse.split import require_ordinary, stays_sparse
-from sketchselect.summaries.base import Summary, require_positive
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
 
@@ -26,13 +27,13 @@ from sketchselect.summaries.registry import register
 class CentroidRecord:
     """State of `CentroidSums`: one entry per cluster, and the rows farthest from their centres, farthest first.
 
-    ``mean + rest`` is the mean beyond float64.
+    ``mean + correction`` is the mean in twice the precision of float64.
     """
 
     n_rows: int
     weight: Floats
     mean: Floats
-    rest: Floats
+    correction: Floats = field(metadata={"stored_name": "rest"})
     within: Floats
     far_distance: Floats
     far_row: NDArray[np.int64]
@@ -48,22 +49,22 @@ class CentroidRecord:
 class CentroidSums(Summary[CentroidRecord]):
     """Weight, mean and within-cluster sum of squares of every cluster: one Lloyd step, or the objective of a partition.
 
-    With `centers` every row goes to the nearest one (ties to the lowest index); without, `y` holds each row's label
-    and rows with a negative label are left out. Exact to rounding for any merge tree, also far from the origin and at
-    any separation: sums are taken about a member of each cluster and merged pairwise, nothing cancels.
+    With `centers` every row is in the cluster of the nearest one (ties go to the lowest index); without, `y` are the
+    labels of the rows, and rows with a negative label are left out. Exact to rounding for any merge tree, also far from
+    the origin: sums are computed about a member of each cluster and merged pairwise, so nothing cancels.
 
     Parameters
     ----------
     n_clusters : int, optional
         Number of clusters; that of `centers` by default.
     centers : array of shape (n_clusters, n_features), optional
-        Where given, also the n_clusters rows farthest from their centre are kept, with coordinates (ties by global
-        row index): what reseeding empty clusters needs.
+        With centres, the n_clusters rows farthest from their centre are stored too (ties by global row index), for
+        reseeding empty clusters.
 
     Raises
     ------
     BadParameter
-        If neither is given, they contradict each other, or the centres are not finite.
+        If both are None, they contradict each other, or the centres are not finite.
 
     Notes
     -----
@@ -83,29 +84,25 @@ class CentroidSums(Summary[CentroidRecord]):
 
     kind = "centroid-sums"
     record_type = CentroidRecord
+    accepts_sparse = True
 
     def __init__(self, n_clusters: int | None = None, centers: ArrayLike | None = None) -> None:
         if centers is None:
             if n_clusters is None:
-                raise BadParameter("CentroidSums needs n_clusters (labels come as y) or centers")
+                raise BadParameter("CentroidSums needs centers, or n_clusters with labels as y")
             self.n_clusters = require_positive("n_clusters", n_clusters)
             self.centers: Floats | None = None
             return
-        given = np.asarray(centers)
-        if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "fiub":
-            raise BadParameter(f"centers must be a real array of shape (n_clusters, n_features), got {given.shape}")
-        array: Floats = canonical(given, np.float64)
+        array = np.asarray(centers)
+        if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "fiub":
+            raise BadParameter(f"centers must be a real array of shape (n_clusters, n_features), got {array.shape}")
         if not np.isfinite(array).all():
             raise BadParameter("centers must be finite")
         if n_clusters is not None and n_clusters != array.shape[0]:
             raise BadParameter(f"n_clusters is {n_clusters}, but centers has {array.shape[0]} rows")
         self.n_clusters = array.shape[0]
-        self.centers = array.copy()
+        self.centers = canonical(array, np.float64).copy()
         self.centers.flags.writeable = False
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"n_clusters": self.n_clusters, "centers": self.centers}
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
@@ -115,27 +112,18 @@ class CentroidSums(Summary[CentroidRecord]):
         """Return the extra bytes of one `from_block` (beside 24 a row) or `merge`."""
         return 8 * self.n_clusters * (8 * n_features + 8) + (1 << 20)
 
-    @property
-    def accepts_sparse(self) -> bool:
-        """Sparse rows are compared with the centres, and summed, entry by entry."""
-        return True
-
     def _targets(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
         if self.centers is not None:
             return None
         if y is None:
-            raise BadBlock("CentroidSums without centers needs each row's label as y")
-        labels = np.asarray(y)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.shape != (n_rows,):
-            raise BadBlock(f"labels of shape {labels.shape} do not fit a block of {n_rows} rows")
+            raise BadBlock("CentroidSums without centers needs the label of each row as y")
+        labels = as_labels(y, n_rows)
         if labels.dtype.kind not in "fiub" or (labels.dtype.kind == "f" and (labels != np.trunc(labels)).any()):
             raise BadBlock(f"labels must be whole numbers, got {labels.dtype}")
         if n_rows and labels.max() >= self.n_clusters:
             raise BadBlock(
-                f"labels must be below n_clusters = {self.n_clusters}, but entry "
-                f"{int(np.argmax(labels >= self.n_clusters))} of the block is not"
+                f"labels must be below n_clusters = {self.n_clusters}, unlike that of row "
+                f"{int(np.argmax(labels >= self.n_clusters))} of the block"
             )
         return np.where(labels < 0, -1, labels).astype(np.int32)
 
@@ -179,7 +167,7 @@ class CentroidSums(Summary[CentroidRecord]):
             check_squares(sums.within, block, start)
         rows = (start[far] if isinstance(start, np.ndarray) else start + far).astype(np.int64)
         points = densify(as_csr(block[far]), np.float64) if is_csr(block) else block[far].astype(np.float64)
-        return CentroidRecord(block.shape[0], sums.weight, sums.mean, sums.rest, sums.within, distances, rows, points)
+        return _record(block.shape[0], sums, distances, rows, points)
 
     def _combine(self, left: CentroidRecord, right: CentroidRecord) -> CentroidRecord:
         sums = merge_sums(_sums(left), _sums(right))
@@ -187,8 +175,7 @@ class CentroidSums(Summary[CentroidRecord]):
         rows = np.concatenate([left.far_row, right.far_row])
         far = farthest(distances, rows, self.n_clusters)
         points = np.concatenate([left.far_point, right.far_point])[far]
-        n_rows = left.n_rows + right.n_rows
-        return CentroidRecord(n_rows, sums.weight, sums.mean, sums.rest, sums.within, distances[far], rows[far], points)
+        return _record(left.n_rows + right.n_rows, sums, distances[far], rows[far], points)
 
     def _require_width(self, n_features: int) -> None:
         if self.centers is not None and self.centers.shape[1] != n_features:
@@ -202,9 +189,9 @@ class CentroidSums(Summary[CentroidRecord]):
         sample_weight: ArrayLike | None = None,
         memory: RowMemory | None = None,
     ) -> tuple[NDArray[np.int32], CentroidSums]:
-        """Return each row's nearest centre (int32, ties to the lowest index) and ``from_block`` of the same rows.
+        """Return the nearest centre of each row (int32, ties to the lowest index) and ``from_block`` of the same rows.
 
-        With a `memory` of the same (dense) rows, most of them need no comparison; the result is the same to the bit.
+        With a `memory` of the same dense rows most of them need no comparison; the result is the same to the bit.
         """
         if self.centers is None:
             raise BadParameter("label_block needs centers")
@@ -213,14 +200,13 @@ class CentroidSums(Summary[CentroidRecord]):
         if block.shape[0] == 0:
             return np.zeros(0, dtype=np.int32), self._with(self._empty(block.shape[1], 0), self.context)
         if is_csr(block) and not stays_sparse(block, weights, self.sparse_limit):
-            found = []
+            pieces = []
             for a, b in row_pieces(block):
-                at = start[a:b] if isinstance(start, np.ndarray) else start + a
-                found.append(
-                    self._assigned(densify(take_rows(block, a, b)), at, None if weights is None else weights[a:b])
-                )
-            record = reduce(self._combine, (record for _, record in found))
-            return np.concatenate([labels for labels, _ in found]), self._with(record, self.context)
+                piece_weights = None if weights is None else weights[a:b]
+                rows = densify(take_rows(block, a, b))
+                pieces.append(self._assigned(rows, start_of_piece(start, a, b), piece_weights))
+            record = reduce(self._combine, (record for _, record in pieces))
+            return np.concatenate([labels for labels, _ in pieces]), self._with(record, self.context)
         labels, record = self._assigned(block, start, weights, memory)
         return labels.copy() if memory is not None else labels, self._with(record, self.context)
 
@@ -238,7 +224,7 @@ class CentroidSums(Summary[CentroidRecord]):
 
     @property
     def within(self) -> Floats:
-        """Weighted sum of squared distances to the cluster's own mean, shape (n_clusters,)."""
+        """Weighted sum of squared distances to the mean of each cluster, shape (n_clusters,)."""
         return self.record.within
 
     @property
@@ -252,22 +238,22 @@ class CentroidSums(Summary[CentroidRecord]):
         return float(self.record.within.sum())
 
     def inertia(self, centers: ArrayLike | None = None) -> float:
-        """Return the weighted sum of squared distances of the rows to the given centre of their cluster.
+        """Return the weighted sum of squared distances of the rows to the centre of their cluster.
 
-        Parallel axes: within_j + weight_j ||mean_j - c_j||^2, summed. `centers` defaults to those assigned to.
+        The sum of ``within_j + weight_j ||mean_j - c_j||^2``. By default for the centres of the summary.
         """
         about = self.centers if centers is None else np.asarray(centers, dtype=np.float64)
         if about is None:
-            raise BadParameter("inertia needs centers: this summary was made from labels")
+            raise BadParameter("inertia needs centers, because this summary is of labels and has none")
         if about.shape != self.record.mean.shape:
             raise BadParameter(f"centers must be of shape {self.record.mean.shape}, got {about.shape}")
-        steps = (self.record.mean - about) + self.record.rest
+        steps = (self.record.mean - about) + self.record.correction
         squares = np.einsum("ij,ij->i", steps, steps)
         return float((self.record.within + self.record.weight * squares).sum())
 
     @property
     def farthest_points(self) -> Floats:
-        """Rows farthest from their centre, farthest first, at most n_clusters and none at distance zero."""
+        """Rows farthest from their centre, farthest first, at most n_clusters, all at positive distances."""
         return self.record.far_point
 
     @property
@@ -281,5 +267,11 @@ class CentroidSums(Summary[CentroidRecord]):
         return self.record.far_row
 
 
+def _record(
+    n_rows: int, sums: ClusterSums, distances: Floats, rows: NDArray[np.int64], points: Floats
+) -> CentroidRecord:
+    return CentroidRecord(n_rows, **vars(sums), far_distance=distances, far_row=rows, far_point=points)
+
+
 def _sums(record: CentroidRecord) -> ClusterSums:
-    return ClusterSums(record.weight, record.mean, record.rest, record.within)
+    return ClusterSums(record.weight, record.mean, record.correction, record.within)

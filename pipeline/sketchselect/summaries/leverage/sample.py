@@ -1,28 +1,27 @@
-"""LeverageSample: rows kept with inverse-probability weights, so that the sample stands for all rows."""
+"""LeverageSample: rows sampled by ridge leverage, with inverse-probability weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, global_rows, require_finite
 from sketchselect.linalg.columns.leverage import GrowingFactor, floored, online_sample, sample_scores
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary, column_names
+from sketchselect.linalg.validation import require_number, require_seed
+from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.registry import register
 
 AUTO_RIDGE = 1e-3
-"""The ridge "auto" as a share of the squared norm of all rows seen."""
+"""The ridge "auto" as a share of the squared norm of all rows."""
 
 TYPICAL_ROWS = 128
-"""Rows that a sample is projected to keep."""
+"""Rows of a sample in projections of memory."""
 
 SamplingRate = float | Literal["paper"] | None
 Ridge = float | Literal["auto"]
@@ -32,8 +31,8 @@ Ridge = float | Literal["auto"]
 class SampleRecord:
     """State of `LeverageSample`.
 
-    `items`, `intensities` and `rows` are those kept, by ascending index; `seen` and `scores` those of every row;
-    `error` what was measured afterwards, NaN where nothing was.
+    `items`, `intensities` and `rows` are those of the sample, by ascending index; `seen` and `scores` those of every
+    row; `error` is measured afterwards, NaN before.
     """
 
     n_rows: int
@@ -54,9 +53,9 @@ class SampleRecord:
 
 @register
 class LeverageSample(Summary[SampleRecord]):
-    """Rows sampled by online ridge leverage, each with the inverse of its probability as weight.
+    """Rows sampled by online ridge leverage, each weighted by the inverse of its probability.
 
-    With C the kept rows times `weights` and A all rows, in expectation C'C = A'A for a given banding, and with
+    With C the sampled rows times `weights` and A all rows, in expectation C'C = A'A for fixed partitions, and with
     probability at least ``1 - 2 n exp(-3 c eps^2 / 8)`` over the seed (n columns, sampling rate c)::
 
         (1 - eps) A'A - eps ridge I  <=  C'C  <=  (1 + eps) A'A + eps ridge I
@@ -67,26 +66,27 @@ class LeverageSample(Summary[SampleRecord]):
     Parameters
     ----------
     eps : float
-        Accuracy wanted, between 0 and 1; scores are raised by 1 + eps to stay above the true ones.
+        Accuracy, between 0 and 1; scores are raised by 1 + eps to stay above the true ones.
     sampling_rate : float, "paper" or None
-        c: a row of leverage l is kept with probability c l. "paper": ``8 log(n + 1) / eps^2``, which the guarantee
-        asks for; None: ``3 log(n + 1)``, which keeps far fewer.
+        c: a row of leverage l is sampled with probability c l. "paper": ``8 log(n + 1) / eps^2``, for the guarantee;
+        None: ``3 log(n + 1)``, for a far smaller sample.
     ridge : float or "auto"
-        "auto": 0.001 times the squared norm of the rows seen, frozen while a block is sampled. Never less than 1e-12
-        times that, so that 0 means scores without ridge in which a direction outside the span of the others scores 1.
+        "auto": 0.001 times the squared norm of the rows so far, constant within a block. At least 1e-12 times that
+        norm, so that with 0 a row outside the span of the others scores 1.
     seed : int
-        One uniform number belongs to each row index for ever, so what is kept does not depend on order or worker.
+        From 0 to 2^64 - 1. The uniform number of a row is hashed from seed and row index, so the sample does not
+        depend on order or worker.
 
     Notes
     -----
-    `from_block` takes rows one after the other (`online_sample`); `merge` unites two samples, scores the union anew
-    and keeps row i iff its uniform number is below ``min(1, smallest c (1 + eps) score it ever had)``: weights do not
-    compound. The ridge of a merge is the larger one, or "auto" of the united norm, which is the sum of the two: both
-    halves were sampled with smaller ridges against fewer rows, so with probabilities at least as high as needed.
-    `update` goes on with the online algorithm where the sample stands, and samples nothing again.
-    Rows of zeros are never kept. With `sample_weight` w, row a counts as sqrt(w) a.
+    `from_block` samples rows one after the other (`online_sample`); `merge` scores the union of two samples again and
+    retains row i iff its uniform number is below the minimum of 1 and its smallest ``c (1 + eps) score`` so far, so
+    weights do not compound. The ridge of a merge is the larger one, or "auto" of the sum of the norms: both samples
+    were drawn with smaller ridges against fewer rows, so with probabilities at least as high as needed. `update`
+    continues the online algorithm: it samples fewer rows than `merge`, and earlier ones do not change. Rows of zeros
+    are never sampled. With `sample_weight` w, row a counts as sqrt(w) a.
 
-    Bytes: 8 n for every row kept, and 16 for every row seen. Cost: see `sketchselect.linalg.columns.leverage`.
+    Bytes: 8 n for every row of the sample, and 16 for every row. Cost: see `sketchselect.linalg.columns.leverage`.
     Source: Wang, Shen and Li 2018, Algorithm 1; ridge form of Cohen, Musco and Pachocki 2016; merge-and-resample as in
     Calandriello, Lazaric and Valko 2017 (DISQUEAK).
 
@@ -102,32 +102,19 @@ class LeverageSample(Summary[SampleRecord]):
 
     kind = "leverage-sample"
     record_type = SampleRecord
+    of_columns = True
 
     def __init__(
         self, eps: float = 0.5, sampling_rate: SamplingRate = None, ridge: Ridge = "auto", seed: int = 0
     ) -> None:
-        if not _is_number(eps) or not 0 < float(eps) < 1:
-            raise BadParameter(f"eps must be a number between 0 and 1 (both excluded), got {eps!r:.40}")
+        self.eps = require_number("eps", eps, above=0, below=1)
         if sampling_rate is not None and sampling_rate != "paper":
-            if not _is_number(sampling_rate) or not 0 < float(sampling_rate) < np.inf:
-                raise BadParameter(
-                    f'sampling_rate must be None, "paper" or a positive number, got {sampling_rate!r:.40}'
-                )
-            sampling_rate = float(sampling_rate)
+            sampling_rate = require_number('sampling_rate, unless None or "paper",', sampling_rate, above=0)
         if ridge != "auto":
-            if not _is_number(ridge) or not 0 <= float(ridge) < np.inf:
-                raise BadParameter(f'ridge must be "auto" or a number that is not negative, got {ridge!r:.40}')
-            ridge = float(ridge)
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-            raise BadParameter(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r:.40}")
-        self.eps = float(eps)
+            ridge = require_number('ridge, unless "auto",', ridge, least=0)
         self.sampling_rate: SamplingRate = sampling_rate
         self.ridge: Ridge = ridge
-        self.seed = int(seed)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"eps": self.eps, "sampling_rate": self.sampling_rate, "ridge": self.ridge, "seed": self.seed}
+        self.seed = require_seed(seed)
 
     def rate(self, n_features: int) -> float:
         """Return the sampling rate c for rows of this length."""
@@ -138,19 +125,16 @@ class LeverageSample(Summary[SampleRecord]):
         return float(self.sampling_rate)
 
     def most_rows(self, n_features: int) -> int:
-        """Return how many rows a merged sample keeps at most in expectation, of however many: ``c (1 + eps) n``.
+        """Return the largest expected size of a merged sample of any number of rows: ``c (1 + eps) n``.
 
         Scores of a weighted sample M sum to at most ``tr M (M + ridge I)^-1``, so with the ridge "auto" to at most 1000
-        also where n is larger. One block may keep more, up to all of its rows.
+        also for larger n. The sample of one block may be larger, up to all of its rows.
         """
         effective = n_features if self.ridge != "auto" else min(n_features, round(1.0 / AUTO_RIDGE))
         return int(np.ceil(self.rate(n_features) * (1.0 + self.eps) * effective))
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of a sample of `TYPICAL_ROWS` rows, on which the plan of a pass is built.
-
-        The true number depends on the data: see `most_rows`, which `OnlineLeverageSelector` checks beforehand.
-        """
+        """Return the bytes of a sample of `TYPICAL_ROWS` rows; the actual size (`most_rows`) depends on the data."""
         return 8 * TYPICAL_ROWS * (n_features + 4)
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -165,7 +149,7 @@ class LeverageSample(Summary[SampleRecord]):
         return self._extend(self._empty(block.shape[1], 0), block, start, weights)
 
     def _extend(self, old: SampleRecord, block: Array, start: int | Array, weights: Floats | None) -> SampleRecord:
-        """Return the record after these rows have arrived one after the other."""
+        """Return the record after the arrival of these rows, one after the other."""
         index = global_rows(start, block.shape[0]).astype(np.int64)
         require_finite(block, int(index[0]))
         rows: Floats = canonical(block, np.float64)
@@ -181,15 +165,15 @@ class LeverageSample(Summary[SampleRecord]):
             scores, intensities = online_sample(
                 rows, draws, factor, inflation=1.0 + self.eps, rate=self.rate(rows.shape[1])
             )
-        kept = draws < intensities
+        sampled = draws < intensities
         return _sorted(
             SampleRecord(
                 old.n_rows + rows.shape[0],
                 squared_norm,
                 ridge,
-                np.concatenate([old.items, index[kept]]),
-                np.concatenate([old.intensities, intensities[kept]]),
-                np.concatenate([old.rows, rows[kept]]),
+                np.concatenate([old.items, index[sampled]]),
+                np.concatenate([old.intensities, intensities[sampled]]),
+                np.concatenate([old.rows, rows[sampled]]),
                 np.concatenate([old.seen, index]),
                 np.concatenate([old.scores, scores]),
             )
@@ -212,144 +196,119 @@ class LeverageSample(Summary[SampleRecord]):
         if union.items.size == 0:
             return union
         with one_blas_thread():
-            found = sample_scores(union.rows, np.minimum(union.intensities, 1.0), union.ridge)
-        again = self.rate(union.n_features) * np.minimum((1.0 + self.eps) * found, 1.0)
-        intensities = np.minimum(union.intensities, again)
-        kept = self._draws(union.items) < intensities
+            new_scores = sample_scores(union.rows, np.minimum(union.intensities, 1.0), union.ridge)
+        new_intensities = self.rate(union.n_features) * np.minimum((1.0 + self.eps) * new_scores, 1.0)
+        intensities = np.minimum(union.intensities, new_intensities)
+        sampled = self._draws(union.items) < intensities
         scores = union.scores.copy()
         place = np.searchsorted(union.seen, union.items)
-        scores[place] = np.minimum(scores[place], found)
-        return SampleRecord(
-            union.n_rows,
-            union.squared_norm,
-            union.ridge,
-            union.items[kept],
-            intensities[kept],
-            union.rows[kept],
-            union.seen,
-            scores,
+        scores[place] = np.minimum(scores[place], new_scores)
+        return replace(
+            union,
+            items=union.items[sampled],
+            intensities=intensities[sampled],
+            rows=union.rows[sampled],
+            scores=scores,
         )
 
-    def update(
-        self,
-        X: ArrayLike,
-        y: Any = None,
-        *,
-        start: int | Array | None = None,
-        sample_weight: ArrayLike | None = None,
-        prepare: Sequence[str] = (),
+    def _appended(
+        self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
     ) -> Self:
-        """Return the sample after these rows have arrived too: the online algorithm, from where it stands.
-
-        Rows are scored against what is kept, which a summary of their own could not know, so fewer are kept than by
-        `merge`; rows that were dropped before stay dropped, and probabilities of kept ones stay as they are.
-        """
-        if not self.has_data:
-            return self.from_block(X, start=0 if start is None else start, sample_weight=sample_weight)
+        # Rows are scored against the sample so far, so fewer are sampled than by `merge`.
         block = as_block(X)
         weights = as_weights(sample_weight, block.shape[0])
-        self.require_mergeable(
-            self.empty(block.shape[1]).with_context(prepare=tuple(prepare), feature_names=column_names(X))
-        )
+        self.require_mergeable(self._with(self._empty(block.shape[1], 0), context))
         if block.shape[0] == 0:
             return self
-        return self._with(
-            self._extend(self.record, block, self._next_start() if start is None else start, weights), self.context
-        )
+        return self._with(self._extend(self.record, block, start, weights), self.context)
 
     def _ridge(self, squared_norm: float, *before: float) -> float:
-        wanted = AUTO_RIDGE * squared_norm if self.ridge == "auto" else float(self.ridge)
-        return max(floored(wanted, squared_norm), *before)
+        ridge = AUTO_RIDGE * squared_norm if self.ridge == "auto" else float(self.ridge)
+        return max(floored(ridge, squared_norm), *before)
 
     def _draws(self, items: NDArray[np.int64]) -> Floats:
         return uniforms(derive_seed(self.seed, "leverage-sample"), items.astype(np.uint64))
 
     def measured(self, error: float) -> Self:
-        """Return the sample labelled with its realised spectral error; rows that are added take the label away."""
+        """Return the sample labelled with its measured spectral error; `update` and `merge` remove the label."""
         return self._with(replace(self.record, error=float(error)), self.context)
+
+    def details(self) -> Iterator[str]:
+        """Yield the size of the sample and its measured error."""
+        error = "not measured" if np.isnan(self.error) else f"{self.error:.3g}"
+        yield f"sample of {self.n_kept} columns, spectral error {error}"
 
     # --- answers -----------------------------------------------------------------------------------------------
 
     @property
-    def weight(self) -> float:
-        """Number of rows seen, for callers that ask any summary whether it has data."""
-        return float(self.record.n_rows)
-
-    @property
     def squared_norm(self) -> float:
-        """||A||_F^2 of all rows seen; exact."""
+        """||A||_F^2 of all rows; exact."""
         return self.record.squared_norm
 
     @property
     def final_ridge(self) -> float:
-        """The ridge that the guarantee holds for."""
+        """The ridge of the guarantee."""
         return self.record.ridge
 
     @property
     def error(self) -> float:
-        """Realised spectral error as it was measured (see `measured`); NaN where it was not."""
+        """Measured spectral error (see `measured`); NaN if it was not measured."""
         return self.record.error
 
     @property
     def n_kept(self) -> int:
-        """Number of rows kept."""
+        """Number of rows in the sample."""
         return int(self.record.items.shape[0])
 
     @property
     def items(self) -> NDArray[np.int64]:
-        """Global indices of the rows kept, ascending."""
+        """Global indices of the rows in the sample, ascending."""
         return self.record.items
 
     @property
     def intensities(self) -> Floats:
-        """C times the smallest score that each kept row ever had, not cut at 1; shape (n_kept,)."""
+        """C times the smallest score of each sampled row so far, not limited to 1; shape (n_kept,)."""
         return self.record.intensities
 
     @property
     def probabilities(self) -> Floats:
-        """Probability with which each kept row was to be kept, shape (n_kept,)."""
+        """Sampling probability of each sampled row, shape (n_kept,)."""
         return np.minimum(self.record.intensities, 1.0)
 
     @property
     def weights(self) -> Floats:
-        """``1 / sqrt(probability)`` of each kept row, shape (n_kept,)."""
+        """``1 / sqrt(probability)`` of each sampled row, shape (n_kept,)."""
         return np.asarray(1.0 / np.sqrt(self.probabilities))
 
     @property
     def draws(self) -> Floats:
-        """The uniform number of each kept row: below its probability."""
+        """The uniform number of each sampled row, less than its probability."""
         return self._draws(self.record.items)
 
     @property
     def sample(self) -> Floats:
-        """C: the kept rows times their weights, shape (n_kept, n_features)."""
+        """C: the sampled rows times their weights, shape (n_kept, n_features)."""
         return self.record.rows * self.weights[:, None]
 
     @property
     def seen(self) -> NDArray[np.int64]:
-        """Global indices of all rows seen, ascending."""
+        """Global indices of all rows, ascending."""
         return self.record.seen
 
     @property
     def scores(self) -> Floats:
-        """Smallest leverage estimate of each row seen, at most 1, in the order of `seen`."""
+        """Smallest leverage estimate of each row, at most 1, in the order of `seen`."""
         return self.record.scores
 
 
 def _sorted(record: SampleRecord) -> SampleRecord:
-    """Return the record with kept and seen rows by ascending index."""
-    kept, seen = np.argsort(record.items, kind="stable"), np.argsort(record.seen, kind="stable")
-    return SampleRecord(
-        record.n_rows,
-        record.squared_norm,
-        record.ridge,
-        record.items[kept],
-        record.intensities[kept],
-        record.rows[kept],
-        record.seen[seen],
-        record.scores[seen],
+    """Return the record with sampled and all rows by ascending index."""
+    order, order_of_all = np.argsort(record.items, kind="stable"), np.argsort(record.seen, kind="stable")
+    return replace(
+        record,
+        items=record.items[order],
+        intensities=record.intensities[order],
+        rows=record.rows[order],
+        seen=record.seen[order_of_all],
+        scores=record.scores[order_of_all],
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

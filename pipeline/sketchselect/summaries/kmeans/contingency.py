@@ -1,4 +1,4 @@
-"""The contingency table of two groupings: what NMI, ARI, purity and accuracy need to know, from parts of the rows."""
+"""The contingency table of two groupings of the rows, merged from parts: NMI, ARI, purity and accuracy follow."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.kmeans import agreement
 
 MAX_CELLS = 1 << 24
-"""Pairs of labels that a table may have."""
+"""Largest number of cells of a table."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contingency:
-    """Rows in each pair of labels of two groupings, such as known classes and clusters found.
+    """Number of rows for each pair of labels of two groupings, such as known classes and clusters.
 
     ``a.merge(b)`` is the table of the rows of both: integer counts, so exact, associative and commutative, with any
-    labels in either part; the table of no rows is its identity. All measures follow from the table.
+    labels in either part; the table without rows is its identity. All measures follow from the table.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Contingency:
 
     Notes
     -----
-    Bytes: 8 n_classes n_clusters, whatever the number of rows.
+    Bytes: 8 n_classes n_clusters, for any number of rows.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Contingency:
 
     @classmethod
     def of(cls, classes: Any, clusters: Any) -> Contingency:
-        """Return the table of some rows from the two labels of each.
+        """Return the table of some rows from their two labels.
 
         Parameters
         ----------
@@ -62,11 +62,11 @@ class Contingency:
         BadBlock
             If they differ in length or are not one-dimensional, or a label is NaN.
         BadParameter
-            If there are more pairs of labels than a table may have.
+            If the table would have more than `MAX_CELLS` cells.
         """
         first, second = np.asarray(classes), np.asarray(clusters)
         if first.ndim != 1 or first.shape != second.shape:
-            raise BadBlock(f"two labels for every row are needed, got shapes {first.shape} and {second.shape}")
+            raise BadBlock(f"every row needs two labels, got arrays of shapes {first.shape} and {second.shape}")
         for labels in (first, second):
             if labels.dtype.kind == "f" and np.isnan(labels).any():
                 raise BadBlock(f"the label of row {int(np.isnan(labels).argmax())} is NaN; leave such rows out")
@@ -84,7 +84,7 @@ class Contingency:
         Incompatible
             If labels are text in one and numbers in the other.
         BadParameter
-            If there are more pairs of labels than a table may have.
+            If the table would have more than `MAX_CELLS` cells.
         """
         if not self.n_rows or not other.n_rows:
             return self if self.n_rows else other
@@ -112,12 +112,12 @@ class Contingency:
 
     @property
     def purity(self) -> float:
-        """Share of rows that are of the commonest class in their cluster."""
+        """Share of rows in the most frequent class of their cluster."""
         return agreement.purity(self.counts)
 
     @property
     def accuracy(self) -> float:
-        """Share of rows in their class's cluster, under the best one-to-one matching of classes and clusters."""
+        """Share of rows whose class and cluster are a pair of the best one-to-one matching."""
         return agreement.matched_accuracy(self.counts)
 
     def __repr__(self) -> str:
@@ -134,6 +134,6 @@ def _union(left: Array, right: Array) -> Array:
 def _require_cells(n_classes: int, n_clusters: int) -> None:
     if n_classes * n_clusters > MAX_CELLS:
         raise BadParameter(
-            f"{n_classes} labels against {n_clusters} make a table of more than {MAX_CELLS} pairs; "
-            "labels of groups are needed, not one for almost every row"
+            f"{n_classes} labels against {n_clusters} make a table of more than {MAX_CELLS} cells; "
+            "use labels of groups, not a label for almost every row"
         )

@@ -1,4 +1,4 @@
-"""LeverageScores: exact ridge leverage of rows against a scatter that is known already; the second of two passes."""
+"""LeverageScores: exact ridge leverage of rows with respect to a known scatter, the second of two passes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, canonical, global_rows, pieces, require_finite
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, canonical, global_rows, pieces, require_finite
 from sketchselect.linalg.columns.leverage import scatter_scores
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries.base import Summary
@@ -28,9 +28,9 @@ class ScoresRecord:
 
 @register
 class LeverageScores(Summary[ScoresRecord]):
-    """Ridge leverage ``a'(A'A + ridge I)^-1 a`` of every row a, given the Cholesky factor of ``A'A + ridge I``.
+    """Ridge leverage ``a'(A'A + ridge I)^-1 a`` of every row a, from the Cholesky factor of ``A'A + ridge I``.
 
-    Exact to rounding. The score of a row does not depend on blocks or order; with `sample_weight` w the row counts as
+    Exact to rounding. The score of a row does not depend on blocks or order; with `sample_weight` w it is that of
     sqrt(w) a. For leverage of *columns* summarise `sketchselect.readers.transposed` of the matrix.
 
     Parameters
@@ -38,7 +38,7 @@ class LeverageScores(Summary[ScoresRecord]):
     factor : array of shape (n_features, n_features)
         Lower triangular L with ``L L' = A'A + ridge I`` (`sketchselect.linalg.columns.leverage.ridge_factor`).
     ridge : float
-        The ridge that went into it, for the record.
+        The ridge in the factor, stored with the scores.
 
     Notes
     -----
@@ -55,37 +55,32 @@ class LeverageScores(Summary[ScoresRecord]):
 
     kind = "leverage-scores"
     record_type = ScoresRecord
+    of_columns = True
 
     def __init__(self, factor: ArrayLike, ridge: float) -> None:
-        given: Floats = canonical(factor, np.float64)
-        if given.ndim != 2 or given.shape[0] != given.shape[1] or not np.isfinite(given).all():
-            raise BadParameter(f"factor must be a square matrix of finite numbers, got shape {given.shape}")
-        if not (given.diagonal() > 0).all():
-            raise BadParameter("factor must have a positive diagonal: it is that of a matrix with a ridge")
-        self.factor = given.copy()
+        array: Floats = canonical(factor, np.float64)
+        if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
+            raise BadParameter(f"factor must be a square matrix of finite numbers, got shape {array.shape}")
+        if not (array.diagonal() > 0).all():
+            raise BadParameter("factor must have a positive diagonal, as the factor of a matrix with a ridge has")
+        self.factor = array.copy()
         self.factor.flags.writeable = False
         self.ridge = float(ridge)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"factor": self.factor, "ridge": self.ridge}
-
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the bytes of the scores of 4,096 rows; 16 for each further one."""
+        """Return the bytes of the scores of 4,096 rows; each further row has 16."""
         return 16 * 4096
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block`."""
-        return 8 * n_features * n_features + 2 * 8 * 2048 * n_features
+        return 8 * n_features * n_features + 2 * 8 * PIECE_ROWS * n_features
 
     def _empty(self, n_features: int, n_targets: int) -> ScoresRecord:
         return ScoresRecord(0, n_features, np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> ScoresRecord:
         if block.shape[1] != self.factor.shape[0]:
-            raise Incompatible(
-                f"the factor is for rows of {self.factor.shape[0]} values, these have {block.shape[1]} columns"
-            )
+            raise Incompatible(f"the factor is for rows of {self.factor.shape[0]} values, these have {block.shape[1]}")
         index = global_rows(start, block.shape[0]).astype(np.int64)
         require_finite(block, int(index[0]))
         scores = np.empty(block.shape[0])
@@ -108,13 +103,8 @@ class LeverageScores(Summary[ScoresRecord]):
         )
 
     @property
-    def weight(self) -> float:
-        """Number of rows seen, for callers that ask any summary whether it has data."""
-        return float(self.record.n_rows)
-
-    @property
     def seen(self) -> NDArray[np.int64]:
-        """Global indices of all rows seen, ascending."""
+        """Global indices of all rows, ascending."""
         return self.record.seen
 
     @property

@@ -1,4 +1,4 @@
-"""The block of a symmetric matrix on a set of columns that only shrinks, and its largest eigenvalue on the way."""
+"""The principal submatrix of a symmetric matrix on a shrinking set of columns, and its largest eigenvalue."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Array, Floats
 
-# The block is copied together when this share of the width is left: on the way down from p columns to p / 10 in 250
-# steps, copies and products with columns that have gone then cost about a third of the products needed.
+# The submatrix is copied to a contiguous array when at most this share of its columns is left: from p to p / 10 columns
+# in 250 steps, copies and products with dropped columns then cost about a third of the necessary products.
 _SHARE = 0.85
 _MOST_STEPS = 60
 
 
-class ShrinkingBlock:
-    """A symmetric matrix on the columns that are left, for products with a few vectors in one sweep over it.
+class ShrinkingSubmatrix:
+    """A symmetric matrix on the remaining columns, for products with a few vectors in one sweep over it.
 
     Parameters
     ----------
     matrix : array of shape (p, p)
-        Symmetric; not changed, and not copied before a good share of the columns has gone.
+        Symmetric; never changed, and copied only after a sufficient share of the columns has been dropped.
     columns : array of int
-        The columns to start with, ascending.
+        The initial columns, ascending.
 
     Notes
     -----
-    Cost of a product: one sweep over rows that are left, `_SHARE` of whose entries are needed or more.
+    Cost of a product: one sweep over the remaining rows, of whose entries at least `_SHARE` are needed.
     """
 
     def __init__(self, matrix: Floats, columns: NDArray[np.int64]) -> None:
@@ -38,7 +38,7 @@ class ShrinkingBlock:
 
     @property
     def size(self) -> int:
-        """Number of columns that are left."""
+        """Number of remaining columns."""
         return int(self._at.size)
 
     def times(self, vectors: Floats) -> Floats:
@@ -48,9 +48,9 @@ class ShrinkingBlock:
         products(self._matrix, self._at, vectors, out)
         return out if self._at.size == width else out[:, self._at]
 
-    def keep(self, kept: NDArray[np.int64]) -> None:
-        """Drop all but these of the columns that are left, given by their ascending numbers among them."""
-        self._at = self._at[kept]
+    def keep(self, places: NDArray[np.int64]) -> None:
+        """Drop all remaining columns except those at these ascending positions among them."""
+        self._at = self._at[places]
         self._compact()
 
     def _compact(self) -> None:
@@ -62,19 +62,19 @@ class ShrinkingBlock:
 
 
 @dataclass(frozen=True)
-class Leading:
-    """What is known of the largest eigenvalue of a block.
+class LeadingEigenvalue:
+    """Bounds of the largest eigenvalue of a submatrix, and its eigenvector.
 
     Parameters
     ----------
     value : float
-        Not above it.
+        Lower bound.
     bound : float
-        Not below it, unless the Krylov space missed it altogether.
+        Upper bound, unless the Krylov space misses the eigenvector.
     second : float
-        Not below 0.8 of the second largest; the bound of the largest if that is all that is known.
+        At least 0.8 of the second largest eigenvalue; if that is not known, `bound`.
     vector : array of shape (size,)
-        Of length one, about its eigenvector.
+        Of length one, close to the eigenvector.
     """
 
     value: float
@@ -83,14 +83,14 @@ class Leading:
     vector: Floats
 
 
-def leading(block: ShrinkingBlock, accuracy: float, guess: Floats | None = None) -> Leading:
-    """Return the largest eigenvalue to a relative accuracy by Lanczos steps, from a guess of its vector.
+def leading_eigenvalue(block: ShrinkingSubmatrix, accuracy: float, guess: Floats | None = None) -> LeadingEigenvalue:
+    """Return the largest eigenvalue to a relative accuracy by Lanczos steps, from a guess of the eigenvector.
 
-    Some noise is added to the guess, so that an eigenvector it knows nothing of is found as well.
+    Some noise is added to the guess, so that it is not orthogonal to the eigenvector.
 
     Notes
     -----
-    Cost: a product per step, at most 60; some 10 where the largest eigenvalue stands out.
+    Cost: a product per step, at most 60; some 10 if the largest eigenvalue is well separated.
     """
     noise = np.random.default_rng(0).standard_normal(block.size)
     noise /= np.linalg.norm(noise)
@@ -105,39 +105,41 @@ def leading(block: ShrinkingBlock, accuracy: float, guess: Floats | None = None)
         known = basis[: m + 1]
         for _ in range(2):
             image -= (known @ image) @ known
-        rest = float(np.linalg.norm(image))
+        residual = float(np.linalg.norm(image))
         values, vectors = np.linalg.eigh(small[: m + 1, : m + 1])
-        errors = rest * np.abs(vectors[-1])
+        errors = residual * np.abs(vectors[-1])
         top = max(float(values[-1]), np.finfo(np.float64).tiny)
-        if m + 1 == most or rest <= 1e-12 * top:
+        if m + 1 == most or residual <= 1e-12 * top:
             break
-        # A second one that is nearly as large is of no use to `follow`, so it need not be known.
+        # A second eigenvalue that is nearly as large does not help `updated_eigenvalue`, so it need not be known.
         if (
             m >= 2
             and errors[-1] <= 0.5 * accuracy * top
             and (errors[-2] <= 0.1 * values[-2] or values[-2] >= 0.5 * top)
         ):
             break
-        small[m, m + 1] = small[m + 1, m] = rest
-        basis[m + 1] = image / rest
+        small[m, m + 1] = small[m + 1, m] = residual
+        basis[m + 1] = image / residual
     vector = vectors[:, -1] @ known
-    # Some eigenvalue is within the error; where several are about as large, the largest may be a little further off.
+    # Some eigenvalue is within the error; among several of about this size the largest may be a little further off.
     bound = top + max(2.0 * float(errors[-1]), accuracy * top)
     second = float(values[-2] + errors[-2]) if m and errors[-2] <= 0.1 * values[-2] else bound
-    return Leading(top, bound, second, vector / np.linalg.norm(vector))
+    return LeadingEigenvalue(top, bound, second, vector / np.linalg.norm(vector))
 
 
-def follow(before: Leading, vector: Floats, image: Floats, accuracy: float) -> Leading | None:
-    """Return the largest eigenvalue of a block of the matrix that `before` is of, from one product; None if in doubt.
+def updated_eigenvalue(
+    before: LeadingEigenvalue, vector: Floats, image: Floats, accuracy: float
+) -> LeadingEigenvalue | None:
+    """Return the largest eigenvalue after columns were dropped, from one product; None if it is uncertain.
 
     Parameters
     ----------
-    before : Leading
-        What was known. No eigenvalue of a block is above that of the same rank of the whole (Cauchy).
+    before : LeadingEigenvalue
+        That of the larger submatrix. No eigenvalue of a submatrix exceeds that of the same rank of the whole (Cauchy).
     vector, image : array of shape (size,)
-        A vector of length one, and the block times it.
+        A vector of length one, and its product with the submatrix.
     accuracy : float
-        Relative; the least bound must be within twice this of the value.
+        Relative; the upper bound must be within twice this of the value.
 
     Notes
     -----
@@ -146,12 +148,14 @@ def follow(before: Leading, vector: Floats, image: Floats, accuracy: float) -> L
     """
     norm, quotient = float(np.linalg.norm(image)), float(vector @ image)
     bound = before.bound
-    # Twice as large, and 0.8 of the gap: the second one is not known well.
+    # Twice as large, and 0.8 of the gap, because the second eigenvalue is not known well.
     if quotient >= 2.0 * before.second:
         bound = min(bound, quotient + max(norm * norm - quotient * quotient, 0.0) / (0.8 * quotient - before.second))
-    # The bound has rounding in it where the vector is as good as exact.
+    # If the vector is almost exact, the bound may be too small by rounding.
     bound = max(bound, norm)
-    return None if bound > (1.0 + 2.0 * accuracy) * norm else Leading(norm, bound, before.second, image / norm)
+    return (
+        None if bound > (1.0 + 2.0 * accuracy) * norm else LeadingEigenvalue(norm, bound, before.second, image / norm)
+    )
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -160,7 +164,7 @@ def products(matrix: Floats, rows: Array, vectors: Floats, out: Floats) -> None:
     out[:] = 0.0
     n_vectors, n_rows = vectors.shape
     i = 0
-    # Four rows and two vectors at a time: the matrix comes from memory once, and each sum is touched once for four.
+    # Four rows and two vectors at a time: the matrix is read from memory once, and each sum is updated once for four.
     while i + 4 <= n_rows:
         r0, r1, r2, r3 = matrix[rows[i]], matrix[rows[i + 1]], matrix[rows[i + 2]], matrix[rows[i + 3]]
         t = 0

@@ -1,15 +1,16 @@
-"""Frequent Directions: a sketch of a matrix whose error is known, one-sided, and survives any merge tree."""
+"""FrequentDirections: a sketch of a matrix with a known, one-sided error for any merge tree."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import block_mean
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
+from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.moments.comoments import centered_gram, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
 from sketchselect.linalg.sketch.shrink import shrink, shrink_block
@@ -17,7 +18,8 @@ from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR, shrink_spars
 from sketchselect.linalg.sketch.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.sparse.csr import densify, is_csr
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.summaries.base import Summary, require_positive
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
 EXACT_COLUMNS_PER_ROW = 15
@@ -26,7 +28,7 @@ EXACT_COLUMNS = 2048
 
 @dataclass(frozen=True)
 class DirectionsRecord:
-    """State of `FrequentDirections`: either `rows` (sketched) or `gram` (exact) holds the second moments."""
+    """State of `FrequentDirections`: the second moments are in `rows` (sketched) or in `gram` (exact)."""
 
     n_rows: int
     weight: float
@@ -44,25 +46,26 @@ class DirectionsRecord:
 
 @register
 class FrequentDirections(Summary[DirectionsRecord]):
-    """Mergeable sketch of the rows, about their mean and about zero, with a rigorous error.
+    """Mergeable sketch of the rows, about their mean and about zero, with a rigorous error bound.
 
     For any blocks and any merge tree, with A_c the rows about their exact mean::
 
         0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
         shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
 
-    The upper bounds hold as they stand: what rounding may lose, some 2 size units in the last place of ||A_c||_2^2 a
-    shrink, is counted in `shrinkage`. The last line and the zeros on the left hold up to as much.
+    The upper bounds include rounding, some 2 size units in the last place of ||A_c||_2^2 per shrink. The lower bounds
+    and the last line hold up to as much.
 
     Parameters
     ----------
     size : int
-        Rows l of the sketch; 8 times the number of directions wanted is a good choice. If the data have at most
-        min(15 size, 2048) columns the exact Gram matrix is kept instead, and `shrinkage` is 0.
+        Rows l of the sketch; 8 times the number of directions needed is a good choice. For data of at most
+        min(15 size, 2048) columns the state is the exact Gram matrix, and `shrinkage` is 0.
 
     Notes
     -----
-    Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see `linalg.sparse_shrink`.
+    Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
+    `linalg.sketch.sparse_shrink`.
     Bytes: at most 16 l p, or 8 p^2.
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
 
@@ -80,34 +83,26 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     kind = "frequent-directions"
     record_type = DirectionsRecord
+    accepts_sparse = True
 
     def __init__(self, size: int) -> None:
         self.size = require_positive("size", size, 2)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"size": self.size}
-
     def keeps_gram(self, n_features: int) -> bool:
-        """Return whether data of this width are kept exactly: a function of width and size alone."""
+        """Return whether the state for this number of columns is the exact Gram matrix."""
         return n_features <= min(EXACT_COLUMNS_PER_ROW * self.size, EXACT_COLUMNS)
 
-    @property
-    def accepts_sparse(self) -> bool:
-        """CSR blocks are sketched as they are."""
-        return True
-
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the most bytes one state can have."""
+        """Return an upper bound of the bytes of one state."""
         second = n_features * n_features if self.keeps_gram(n_features) else 2 * self.size * n_features
         return 8 * (second + 2 * n_features) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the extra bytes of one `from_block` or `merge`."""
         if self.keeps_gram(n_features):
-            return 8 * (2 * n_features * n_features + 2048 * n_features)
+            return 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
         rows = 4 * self.size + 1
-        # Sparse rows: three times B, and as many matrices of the order of a buffer as LAPACK and we keep of it.
+        # Sparse rows: three times B, and six matrices of the order of a buffer, some of them in LAPACK.
         order = (BUFFER_FACTOR + 1) * self.size
         sparse = 8 * (4 * self.size * n_features + 6 * order * order)
         return max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
@@ -134,15 +129,12 @@ class FrequentDirections(Summary[DirectionsRecord]):
             if n > 2 * self.size:
                 sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
                 return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)))
-            # So few rows are kept as they are, about their mean, and that is dense.
+            # Few rows are stored about their mean, which is dense.
             block = densify(block)
-        weight, mean = block_mean(block, weights, start)
+        weight, shift = block_mean(block, weights, start)
         w = np.ones(n) if weights is None else weights
-        rows, delta, sums, squares = shrink_block(block, self.size, mean, w, start)
-        if weight > 0:
-            rest = sums / weight
-            mean = mean + rest
-            squares = np.maximum(squares - weight * rest * rest, 0.0)
+        rows, delta, sums, squares = shrink_block(block, self.size, shift, w, start)
+        mean, _, squares = centered_moments(weight, shift, sums, squares)
         return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)))
 
     def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DirectionsRecord:
@@ -155,23 +147,28 @@ class FrequentDirections(Summary[DirectionsRecord]):
             gram += np.outer(factor * difference, difference)
             np.fill_diagonal(gram, squares)
         else:
-            # The spread between the two means is one more row of the centred matrix (no rows are lost for it).
+            # The difference of the two means is one more row of the centred matrix.
             rows = np.vstack([left.rows, right.rows, np.sqrt(factor) * difference[None, :]])
             if rows.shape[0] > 2 * self.size:
                 rows, lost = shrink(rows, self.size)
                 delta += lost
         return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram)
 
+    def details(self) -> Iterator[str]:
+        """Yield the shrinkage and the squared norm."""
+        shrinkage = "exact" if self.is_exact else f"shrinkage {self.shrinkage:.6g}"
+        yield f"{shrinkage}, squared norm {self.squared_norm:.6g} ({self.centered_squared_norm:.6g} about the mean)"
+
     # --- answers -----------------------------------------------------------------------------------------------
 
     @property
     def is_exact(self) -> bool:
-        """Whether the Gram matrix is kept exactly (then `shrinkage` is 0)."""
+        """Whether the state is the exact Gram matrix; then `shrinkage` is 0."""
         return self.keeps_gram(self.n_features)
 
     @cached_property
     def _final(self) -> tuple[Floats, float]:
-        """Return ``(B_c, Delta)`` after the last shrink; the state itself stays unfinalised for merging and saving."""
+        """Return ``(B_c, Delta)`` after the last shrink; the state stays unfinalised for merging and saving."""
         record = self.record
         with one_blas_thread():
             if self.is_exact:
@@ -184,7 +181,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     @property
     def weight(self) -> float:
-        """Total weight of the rows (their number, if none were given)."""
+        """Total weight of the rows; their number by default."""
         return self.record.weight
 
     @property
@@ -194,17 +191,17 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     @property
     def shrinkage(self) -> float:
-        """Delta: no direction of A'A is under-counted by more, none is over-counted."""
+        """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
         return self._final[1]
 
     @property
     def centered_sketch(self) -> Floats:
-        """B_c: at most size - 1 rows (exact: at most n_features rows) sketching the rows about their mean."""
+        """B_c, the sketch of the rows about their mean: at most size - 1 rows (exact: n_features)."""
         return self._final[0]
 
     @cached_property
     def sketch(self) -> Floats:
-        """B = [B_c; sqrt(W) mean'], at most `size` rows (exact: at most n_features), sketching the rows about zero."""
+        """B = [B_c; sqrt(W) mean'], the sketch of the rows about zero: at most `size` rows (exact: n_features)."""
         stacked = np.vstack([self.centered_sketch, np.sqrt(self.weight) * self.mean[None, :]])
         if self.is_exact and stacked.shape[0] > self.n_features:
             with one_blas_thread():

@@ -1,4 +1,4 @@
-"""What `column_sweep` counts and measures, for the sparse columns of a block: zeros that are not stored count too."""
+"""Number of entries and range of the columns of a sparse block."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sketchselect.linalg.sparse.csr import arrays_of
 
 
 def entry_range(block: csr_array) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the number of entries of every column and its smallest and largest value, zeros that are not stored among
-    them; for a block of at least one row, without stored zeros and without NaN.
+    """Return the number of stored entries, the minimum and the maximum of every column; implicit zeros count as values.
+
+    The block has at least one row, no stored zeros and no NaN.
     """
     p = block.shape[1]
     counts, low, high = np.zeros(p, dtype=np.int64), np.full(p, np.inf), np.full(p, -np.inf)

@@ -1,0 +1,1 @@
+"""Ridge leverage of rows: weighted samples and exact scores."""

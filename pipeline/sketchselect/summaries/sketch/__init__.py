@@ -1,0 +1,1 @@
+"""Frequent Directions sketches, with constant and with decaying row weights."""
