@@ -83,7 +83,7 @@ def test_appended_rows_are_all_that_is_read_and_the_bits_are_those_of_one_run(
     del reads.partitions[:]
     for stage in STAGES:
         out = run_stage(stage, job).parent
-    assert reads.partitions == [480 + 40 * i for i in range(9)]
+    assert sorted(reads.partitions) == [480 + 40 * i for i in range(9)]
     assert first_stage(out)["rows_read"] == 360
     assert_same_bits(undisturbed(job.parent), out)
     assert_guarantee(out / "summary.sks", np.vstack([rows_of(1, 12), rows_of(2, 9)]))

