@@ -122,7 +122,7 @@ def test_appended_day_gives_the_bits_of_one_run(flows: Any, job: Path, monkeypat
     append(job.parent / "rows.zarr", rows_of(2, 9))
     del reads.partitions[:]
     out = Path(flows.job_flow(str(job))).parent
-    assert reads.partitions == [BAND * i for i in range(12, 21)]
+    assert sorted(reads.partitions) == [BAND * i for i in range(12, 21)]
     assert_same_bits(undisturbed(job.parent), out)
 
 
