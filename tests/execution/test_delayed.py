@@ -17,6 +17,7 @@ from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import MOST_LEAVES
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
+from sketchselect.workflow import run
 
 DESCRIPTION = Bundle({"fd": FrequentDirections(size=4), "mo": Moments()})
 
@@ -169,6 +170,10 @@ def test_persisted_arrays_are_computed_where_they_are(X, tmp_path):
         assert summarize(X, DESCRIPTION, client=cluster, **options(X)) == expected
         Path(file).write_text(json.dumps({"address": cluster.scheduler_address}))
         assert summarize(X, DESCRIPTION, client=file, **options(X)) == expected
+        job = {"input": {"url": str(tmp_path / "x.npy")}, "select": {"method": "variance", "n_features": 3}}
+        np.save(tmp_path / "x.npy", X)
+        result = run({**job, "execution": {"cluster": file}, "output": {"dir": str(tmp_path / "out")}})
+        assert result.manifest["engine"]["kind"] == "dask"
         assert cluster.status.name == "running"
 
 

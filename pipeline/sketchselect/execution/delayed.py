@@ -13,27 +13,29 @@ from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
 from sketchselect.execution.fitting import step_view, unfitted
 from sketchselect.execution.graph.inputs import Graph, pass_inputs
-from sketchselect.execution.graph.passes import Pass, new_token
+from sketchselect.execution.graph.passes import new_token
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.run import node_index, planned_pass, require_unchanged, source_identities
+from sketchselect.execution.run import node_index, require_unchanged, source_identities
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import SummariseBlock, merge_summaries, source_for, summary_key
+from sketchselect.execution.summarize import SummaryPasses, labelled
 from sketchselect.prepare import Step
 from sketchselect.summaries import Summary
-from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
+from sketchselect.summaries.moments.panels import Panels, assemble
 
 
 def delayed_summary(
     source: Source,
     description: Summary[Any],
     *,
+    first_row: int = 0,
     partition_bytes: int | str | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Any:
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 
-    The same bits as `summarize_source`. Rows in this process's memory travel inside the graph.
+    The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
+    are not read.
 
     Raises
     ------
@@ -51,10 +53,12 @@ def delayed_summary(
     for step in source.prepare:
         if not step.is_fitted:
             view, needed = step_view(source, step, tuple(before), options)
-            statistics.append(_add_summary(graph, view, needed, options, statistics))
+            passes = SummaryPasses.of(view, needed, options, 0)
+            statistics.append(_add_summary(graph, passes, statistics))
         before.append(step)
     key = f"summary-{new_token()}"
-    graph[key] = Task(key, _labelled, _add_summary(graph, source, description, options, statistics))
+    passes = SummaryPasses.of(source, description, options, first_row)
+    graph[key] = Task(key, _labelled, _add_summary(graph, passes, statistics))
     return Delayed(key, graph)
 
 
@@ -66,38 +70,29 @@ class _Result:
     source: Source
 
 
-def _add_summary(
-    graph: Graph, source: Source, description: Summary[Any], options: PassOptions, statistics: Sequence[TaskRef]
-) -> TaskRef:
+def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskRef]) -> TaskRef:
     """Add the tasks of a summary, of rows prepared by steps that are fitted to `statistics` by then."""
-    source = source_for(source, description)
-    panels = make_panels(description, source.n_columns, source.n_targets)
-    if panels is not None and options.partition_bytes is None:
-        options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
     key = f"result-{new_token()}"
-    descriptions = [description] if panels is None else panels.descriptions()
-    parts = [_add_pass(graph, source, one, options, statistics) for one in descriptions]
+    parts = [_add_pass(graph, passes, one, statistics) for one in passes.descriptions]
     spec, _, read = parts[0]
-    shape = (source.n_columns, source.n_targets)
     outputs = List(*(part for _, part, _ in parts))
-    graph[key] = Task(key, _result, spec, outputs, panels, shape, source_identities(read))
+    shape = (passes.source.n_columns, passes.source.n_targets)
+    graph[key] = Task(key, _result, spec, outputs, passes.panels, shape, source_identities(read))
     return TaskRef(key)
 
 
 def _add_pass(
-    graph: Graph, source: Source, description: Summary[Any], options: PassOptions, statistics: Sequence[TaskRef]
+    graph: Graph, passes: SummaryPasses, description: Summary[Any], statistics: Sequence[TaskRef]
 ) -> tuple[TaskRef, TaskRef, Source]:
     """Add the tasks of one pass; return what its tasks share, its output, and the source as they know it."""
-    state = description.projected_nbytes(source.n_columns, source.n_targets)
-    work: Pass[Any] = planned_pass(
-        source, SummariseBlock(description), merge_summaries, options, state_nbytes=state, stage="summarize"
-    )
-    spec, ready = work.spec, {}
-    index = None if options.checkpoint is None else node_index(work, options, summary_key(description))
+    work, ready = passes.planned(description), {}
+    spec, options = work.spec, passes.options
+    reduction = passes.reduction(description)
+    index = None if options.checkpoint is None else node_index(work, options, str(reduction.key))
     if index is not None:
-        spec, ready = replace(spec, saving=index.saving(state)), index.resume(by_tasks=True)
+        spec, ready = replace(spec, saving=index.saving(reduction.state_nbytes)), index.resume(by_tasks=True)
         work = replace(work, name=index.name)
-    inputs = pass_inputs(source, work.partitions, remote=True)
+    inputs = pass_inputs(passes.source, work.partitions, remote=True)
     spec = replace(spec, source=inputs.source)
     graph.update(inputs.graph)
     graph[work.spec_key] = Task(work.spec_key, _fitted, spec, List(*statistics))
@@ -127,5 +122,4 @@ def _result(
 
 
 def _labelled(result: _Result) -> Summary[Any]:
-    source = result.source
-    return result.summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
+    return labelled(result.summary, result.source)

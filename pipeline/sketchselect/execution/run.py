@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -11,12 +10,12 @@ from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.passes import Pass, never_saved
+from sketchselect.execution.graph.passes import Pass, Reduction, never_saved
 from sketchselect.execution.graph.tasks import PassSpec, save_if_due
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import projection, require_fit
-from sketchselect.execution.source import Block, Source
+from sketchselect.execution.source import Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")
@@ -50,25 +49,12 @@ class Reduced(Generic[T]):
 
 
 def reduce_blocks(
-    source: Source,
-    leaf: Callable[[Block], T],
-    merge: Callable[[T, T], T],
-    options: PassOptions,
-    *,
-    partitions: Partitions | None = None,
-    stage: str = "pass",
-    state_nbytes: int = 0,
-    working_nbytes: int = 0,
-    caller_nbytes: int = 0,
-    leaf_key: str | None = None,
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Reduced[T]:
-    """Fold a source, block by block, in one fixed tree: the same bits on every engine.
+    """Reduce a source, block by block, in one fixed tree: the same bits on every engine.
 
-    `leaf` (block -> state, also of no rows) and `merge` (two states -> that of the rows of both, left ones first) are
-    pure and picklable. `state_nbytes` and `working_nbytes` bound a state's bytes and what leaf and merge need beside
-    it: they shape the tree and the projection, as do results that the caller has in this process meanwhile
-    (`caller_nbytes`). A checkpoint needs states that are summaries, and a `leaf_key` that tells the leaf and its
-    parameters from all others. `partitions` are given where the caller cuts them, or begins at a later row.
+    A checkpoint needs states that are summaries, and a reduction with a key. `partitions` are given where the caller
+    cuts them, or begins at a later row.
 
     Raises
     ------
@@ -76,21 +62,11 @@ def reduce_blocks(
         See `sketchselect.errors`.
     """
     began = time.perf_counter()
-    work = planned_pass(
-        source,
-        leaf,
-        merge,
-        options,
-        partitions=partitions,
-        stage=stage,
-        state_nbytes=state_nbytes,
-        working_nbytes=working_nbytes,
-        caller_nbytes=caller_nbytes,
-    )
+    work = planned_pass(source, reduction, options, partitions=partitions)
     require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
     index = None
-    if options.checkpoint is not None and leaf_key is not None:
-        index = node_index(work, options, leaf_key)
+    if options.checkpoint is not None and reduction.key is not None:
+        index = node_index(work, options, reduction.key)
     before = source_identities(source)
     saves = index is not None and saves_on_workers(index, options)
     if index is not None:
@@ -99,7 +75,7 @@ def reduce_blocks(
         for note in index.notes:
             work.progress.note(note)
         name = index.name if saves else never_saved
-        saving = index.saving(state_nbytes)
+        saving = index.saving(reduction.state_nbytes)
         work = replace(work, ready=ready, name=name, spec=replace(work.spec, saving=saving))
     ran = run_pass(work, options, saved=index is not None)
     require_unchanged(before, source)
@@ -112,16 +88,7 @@ def reduce_blocks(
 
 
 def planned_pass(
-    source: Source,
-    leaf: Callable[[Block], T],
-    merge: Callable[[T, T], T],
-    options: PassOptions,
-    *,
-    partitions: Partitions | None = None,
-    stage: str = "pass",
-    state_nbytes: int = 0,
-    working_nbytes: int = 0,
-    caller_nbytes: int = 0,
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Pass[T]:
     """Return a pass that is cut, planned and projected; nothing is read. Parameters are those of `reduce_blocks`."""
     require_rows(source)
@@ -133,18 +100,26 @@ def planned_pass(
     # The first one may be cut where the pass begins at a later row.
     whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
     full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
-    tree = make_tree(len(partitions), full, state_nbytes)
+    tree = make_tree(len(partitions), full, reduction.state_nbytes)
     projected = projection(
         source,
         partitions,
         tree,
-        state_nbytes=state_nbytes,
-        working_nbytes=working_nbytes,
-        caller_nbytes=caller_nbytes,
+        state_nbytes=reduction.state_nbytes,
+        working_nbytes=reduction.working_nbytes,
+        caller_nbytes=reduction.caller_nbytes,
         engine=options.engine,
     )
-    spec = PassSpec(source, leaf, merge, options.retries)
-    return Pass(spec, tree, partitions, options.progress, projected, stage=stage, stall_timeout=options.stall_timeout)
+    spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries)
+    return Pass(
+        spec,
+        tree,
+        partitions,
+        options.progress,
+        projected,
+        stage=reduction.stage,
+        stall_timeout=options.stall_timeout,
+    )
 
 
 def require_rows(source: Source) -> None:

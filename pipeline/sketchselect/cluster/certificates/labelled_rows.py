@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, PassStats, Source, reduce_blocks, summarize_source
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector
@@ -114,16 +115,14 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
         Of the pass, which saves nothing.
     """
     state = n_clusters * (8 * source.n_columns + 1)
-    reduced = reduce_blocks(
-        source,
+    reduction = Reduction(
         _Firsts(n_clusters),
         _joined,
-        options,
-        stage="comparing the rows of each cluster",
+        "comparing the rows of each cluster",
         state_nbytes=state,
         working_nbytes=2 * state,
     )
-    return reduced.value.same
+    return reduce_blocks(source, reduction, options).value.same
 
 
 @dataclass(frozen=True)

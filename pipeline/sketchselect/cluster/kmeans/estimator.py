@@ -30,6 +30,7 @@ from sketchselect.cluster.kmeans.minibatch import StreamSample
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_nbytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import as_engine
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
@@ -270,9 +271,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             return lazy_distances(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
         with self._passes(source) as passes:
-            return passes.fold(
-                DistanceBlock(self.cluster_centers_), stack, "k-means: distances", state_nbytes=0, working_nbytes=0
-            )
+            return passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stack, "k-means: distances"))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the (weighted) sum of squared distances of the rows to their nearest centre."""

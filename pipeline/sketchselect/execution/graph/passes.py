@@ -18,12 +18,42 @@ from sketchselect.execution.graph.inputs import Graph, Inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec, SavedName, Span, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
+from sketchselect.execution.source import Block
 from sketchselect.readers.base import Partitions
 
 T = TypeVar("T")
 
 Ready = Mapping[Node, Any]
 """Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
+
+
+@dataclass(frozen=True)
+class Reduction(Generic[T]):
+    """What a pass computes of a source: the states of its blocks, merged.
+
+    Parameters
+    ----------
+    leaf : callable, Block -> state
+        Pure and picklable; also of no rows.
+    merge : callable, (state, state) -> state
+        The state of the rows of both, left ones first; pure and picklable.
+    stage : str
+        The name in progress, messages and keys.
+    state_nbytes, working_nbytes : int
+        Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the tree and the projection.
+    caller_nbytes : int
+        What the caller has in this process meanwhile.
+    key : str or None
+        What tells leaf and merge, with their parameters, from all others; a pass without it is not saved.
+    """
+
+    leaf: Callable[[Block], T]
+    merge: Callable[[T, T], T]
+    stage: str = "pass"
+    state_nbytes: int = 0
+    working_nbytes: int = 0
+    caller_nbytes: int = 0
+    key: str | None = None
 
 
 def new_token() -> str:

@@ -19,7 +19,7 @@ from sketchselect.linalg.sketch.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import in_double
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage.column_streams import (
     column_source,
     n_columns_seen,
@@ -139,11 +139,16 @@ class LeverageSelector(BaseSelector):
         """Whether the passes are over columns."""
         return self.reads_columns
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the sketch of the rows, or the scores of two passes over columns; see `BaseSelector.collect`."""
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the pass over the rows; None where columns are read."""
+        self.check_parameters()
+        return super().single_pass(source) if self.read == "rows" else None
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the sketch of the rows, or the scores of two passes over columns."""
         self.check_parameters()
         if self.read == "rows":
-            return super().collect(source, options)
+            return super().collect_source(source, options)
         partitions = column_source(source, self.method)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:

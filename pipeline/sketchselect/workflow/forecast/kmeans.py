@@ -9,11 +9,11 @@ from typing import cast
 
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.labels import label_rows
-from sketchselect.cluster.kmeans.passes import Passes, partition_nbytes, placement, prepared_nbytes
+from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter
 from sketchselect.execution import PassOptions, Source, reduce_blocks
-from sketchselect.execution.cached import CachedSource, cache_block, join_blocks
+from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.dask.clusters import local_memory_limit
 from sketchselect.execution.engine import Engine
 from sketchselect.job.schema import ClusterSettings
@@ -76,7 +76,7 @@ def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
     rows: Source = source
     if place != "source":
         with given.stage(name, where=where):
-            blocks = reduce_blocks(source, cache_block, join_blocks, options, stage="load rows for k-means").value
+            blocks = reduce_blocks(source, LOAD_ROWS, options).value
         rows = CachedSource.of(source, blocks)
     passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import Reduced
 from sketchselect.linalg.arrays import Array, Floats
@@ -163,8 +164,7 @@ def write_features(
     SketchSelectError
         If tasks wrote where this process cannot see it.
     """
-    array, described = feature_pass(source, support, path, view, seed, options.partition_bytes)
-    reduced: Reduced[Sampled] = reduce_blocks(options=options, **described)
+    array, reduced = feature_pass(source, support, path, view, seed, options)
     if array.nchunks_initialized < array.nchunks:
         raise SketchSelectError(
             f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
@@ -174,10 +174,10 @@ def write_features(
 
 
 def feature_pass(
-    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, size: int | str | None
-) -> tuple[Any, dict[str, Any]]:
-    """Make the array that `write_features` fills; return it, and what `reduce_blocks` takes to fill it."""
-    source = replace(source, takes_sparse=True)
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
+) -> tuple[Any, Reduced[Sampled]]:
+    """Make the array of the features and fill it in one pass; return it, and the sample."""
+    source, size = replace(source, takes_sparse=True), options.partition_bytes
     # Chunks are of one height, and begin where partitions do.
     partitions = (
         even_partitions(source.matrix, size, len(support)) if source.is_sparse else row_partitions(source.matrix, size)
@@ -185,15 +185,14 @@ def feature_pass(
     height = partitions.edges[1] - partitions.edges[0]
     array = _create(path, source, support, height)
     sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
-    return array, {
-        "source": source,
-        "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
-        "merge": join_samples,
-        "partitions": partitions,
-        "stage": "write features",
-        "state_nbytes": 24 * SAMPLE_ROWS,
-        "working_nbytes": 3 * 8 * height * len(support),
-    }
+    reduction = Reduction(
+        WriteColumns(str(path), tuple(map(int, support)), view, sample),
+        join_samples,
+        "write features",
+        state_nbytes=24 * SAMPLE_ROWS,
+        working_nbytes=3 * 8 * height * len(support),
+    )
+    return array, reduce_blocks(source, reduction, options, partitions=partitions)
 
 
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:
