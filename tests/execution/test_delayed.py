@@ -103,6 +103,15 @@ def test_checkpoints_of_delayed_summaries(X, tmp_path):
     assert summarize(X, Moments(), prepare=steps, compute=False, checkpoint=saving).compute().n_rows == 300
 
 
+def test_leaves_of_several_partitions_are_saved_where_targets_travel_with_the_tasks(X, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
+    passing = {"y": X[:, 0], "checkpoint": saving, "partition_bytes": 8 * 90 * 20}
+    first = summarize(tmp_path / "x.npy", Moments(), compute=False, **passing).compute()
+    assert list_nodes(saving.directory)
+    assert first == summarize(tmp_path / "x.npy", Moments(), client="serial", **passing)
+
+
 @pytest.mark.parametrize("wrong", [{"client": "threads"}, {"progress": True}])
 def test_what_has_no_effect_on_a_graph_is_refused(X, wrong):
     with pytest.raises(BadParameter, match="compute=False"):

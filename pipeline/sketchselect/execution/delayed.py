@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dask.task_spec import List, Task, TaskRef
@@ -13,7 +13,6 @@ from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
 from sketchselect.execution.fitting import step_view, unfitted
 from sketchselect.execution.graph.inputs import Graph, pass_inputs
-from sketchselect.execution.graph.passes import new_token
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import node_index, require_unchanged, source_identities
@@ -56,70 +55,47 @@ def delayed_summary(
             passes = SummaryPasses.of(view, needed, options, 0)
             statistics.append(_add_summary(graph, passes, statistics))
         before.append(step)
-    key = f"summary-{new_token()}"
     passes = SummaryPasses.of(source, description, options, first_row)
-    graph[key] = Task(key, _labelled, _add_summary(graph, passes, statistics))
+    key = _add_summary(graph, passes, statistics).key
     return Delayed(key, graph)
-
-
-@dataclass(frozen=True)
-class _Result:
-    """A summary, and the source as its tasks know it."""
-
-    summary: Summary[Any]
-    source: Source
 
 
 def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskRef]) -> TaskRef:
     """Add the tasks of a summary, of rows prepared by steps that are fitted to `statistics` by then."""
-    key = f"result-{new_token()}"
-    parts = [_add_pass(graph, passes, one, statistics) for one in passes.descriptions]
-    spec, _, read = parts[0]
-    outputs = List(*(part for _, part, _ in parts))
-    shape = (passes.source.n_columns, passes.source.n_targets)
-    graph[key] = Task(key, _result, spec, outputs, passes.panels, shape, source_identities(read))
+    outputs = []
+    for description in passes.descriptions:
+        work, reduction = passes.planned(description), passes.reduction(description)
+        index = node_index(work, passes.options, reduction.key)
+        if index is not None:
+            work = index.saving(index.resume(by_tasks=True), reduction.state_nbytes)
+        inputs = pass_inputs(passes.source, work.partitions, remote=True)
+        spec = replace(work.spec, source=inputs.source)
+        graph.update(inputs.graph)
+        graph[work.spec_key] = Task(work.spec_key, _fitted, spec, List(*statistics))
+        graph.update(work.graph(work.tree.root, inputs, work.ready))
+        outputs.append(TaskRef(work.key(work.tree.root)))
+    key, shape = f"summary-{work.token}", (passes.source.n_columns, passes.source.n_targets)
+    before = source_identities(inputs.source)
+    graph[key] = Task(key, _summary, TaskRef(work.spec_key), List(*outputs), passes.panels, shape, before)
     return TaskRef(key)
 
 
-def _add_pass(
-    graph: Graph, passes: SummaryPasses, description: Summary[Any], statistics: Sequence[TaskRef]
-) -> tuple[TaskRef, TaskRef, Source]:
-    """Add the tasks of one pass; return what its tasks share, its output, and the source as they know it."""
-    work, ready = passes.planned(description), {}
-    spec, options = work.spec, passes.options
-    reduction = passes.reduction(description)
-    index = None if options.checkpoint is None else node_index(work, options, str(reduction.key))
-    if index is not None:
-        spec, ready = replace(spec, saving=index.saving(reduction.state_nbytes)), index.resume(by_tasks=True)
-        work = replace(work, name=index.name)
-    inputs = pass_inputs(passes.source, work.partitions, remote=True)
-    spec = replace(spec, source=inputs.source)
-    graph.update(inputs.graph)
-    graph[work.spec_key] = Task(work.spec_key, _fitted, spec, List(*statistics))
-    graph.update(work.graph(work.output, inputs, ready))
-    return TaskRef(work.spec_key), TaskRef(work.key(work.output)), inputs.source
-
-
-def _fitted(spec: PassSpec[Any], results: Sequence[_Result]) -> PassSpec[Any]:
+def _fitted(spec: PassSpec[Any], results: Sequence[Summary[Any]]) -> PassSpec[Any]:
     """Return the spec with its steps fitted to the statistics, in order."""
     statistics = iter(results)
-    steps = [step if step.is_fitted else step.fitted(_labelled(next(statistics))) for step in spec.source.prepare]
-    return replace(spec, source=replace(spec.source, prepare=tuple(steps)))
+    steps = tuple(step if step.is_fitted else step.fitted(next(statistics)) for step in spec.source.prepare)
+    return replace(spec, source=replace(spec.source, prepare=steps))
 
 
-def _result(
+def _summary(
     spec: PassSpec[Any],
     parts: Sequence[Part[Any]],
     panels: Panels | None,
     shape: tuple[int, int],
-    identities: list[tuple[str, str | None]],
-) -> _Result:
+    before: list[tuple[str, str | None]],
+) -> Summary[Any]:
     """Return the summary that the passes make together, of rows that did not change meanwhile."""
-    require_unchanged(identities, spec.source)
+    require_unchanged(before, spec.source)
     values = iter(part.value for part in parts)
     summary = next(values) if panels is None else assemble(panels, *shape, lambda *_: next(values))
-    return _Result(summary, spec.source)
-
-
-def _labelled(result: _Result) -> Summary[Any]:
-    return labelled(result.summary, result.source)
+    return labelled(summary, spec.source)

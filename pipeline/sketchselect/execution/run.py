@@ -10,7 +10,7 @@ from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.passes import Pass, Reduction, never_saved
+from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.graph.tasks import PassSpec, save_if_due
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.options import PassOptions
@@ -64,27 +64,19 @@ def reduce_blocks(
     began = time.perf_counter()
     work = planned_pass(source, reduction, options, partitions=partitions)
     require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
-    index = None
-    if options.checkpoint is not None and reduction.key is not None:
-        index = node_index(work, options, reduction.key)
     before = source_identities(source)
-    saves = index is not None and saves_on_workers(index, options)
+    index = node_index(work, options, reduction.key)
+    saves = index is not None and saves_on_workers(options)
     if index is not None:
         # Only processes that can write there can be expected to read there.
-        ready = index.resume(by_tasks=saves and options.engine.kind == "dask")
-        for note in index.notes:
-            work.progress.note(note)
-        name = index.name if saves else never_saved
-        saving = index.saving(reduction.state_nbytes)
-        work = replace(work, ready=ready, name=name, spec=replace(work.spec, saving=saving))
-    ran = run_pass(work, options, saved=index is not None)
+        work = index.saving(index.resume(by_tasks=saves and options.engine.kind == "dask"), reduction.state_nbytes)
+        work = work if saves else replace(work, name=None)
+    ran = run_pass(work, options)
     require_unchanged(before, source)
-    output = ran.output
-    if index is not None and not saves and work.output not in work.ready:
-        output = save_if_due(output, work.spec.saving, index.name(work.output))
-    for note in output.notes:
-        work.progress.note(note)
-    return Reduced(output.value, pass_stats(work, ran, began, n_saved=output.n_saved))
+    root = work.tree.root
+    if index is not None and not saves and root not in work.ready:
+        ran = replace(ran, output=save_if_due(ran.output, work.spec.saving, index.name(root)))
+    return Reduced(ran.output.value, pass_stats(work, ran, began))
 
 
 def planned_pass(
@@ -129,66 +121,68 @@ def require_rows(source: Source) -> None:
         raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
 
 
-def node_index(work: Pass[Any], options: PassOptions, leaf_key: str) -> NodeIndex | None:
-    """Return the checkpoint of a pass; None, with a note, where the source has no identity."""
+def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:
+    """Return the checkpoint of a pass; None where it is not saved, with a note if the source has no identity."""
+    if options.checkpoint is None or key is None:
+        return None
     source = work.spec.source
-    assert options.checkpoint is not None
-    if source.matrix.identity(0, source.matrix.shape[0]) is None:
+    vectors = [vector for vector in (source.target, source.weight) if vector is not None]
+    if None in (source.matrix.identity(0, source.n_rows), *(vector.identity() for vector in vectors)):
         work.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
         return None
-    return NodeIndex(
-        options.checkpoint,
-        source,
-        work.partitions,
-        work.tree,
-        leaf_key=leaf_key,
-        build=options.engine.build(),
-    )
+    return NodeIndex(options.checkpoint, work, leaf_key=key, build=options.engine.build())
 
 
-def saves_on_workers(index: NodeIndex, options: PassOptions) -> bool:
+def saves_on_workers(options: PassOptions) -> bool:
     """Return whether tasks save their nodes; a note says so where only the finished pass can be saved."""
     assert options.checkpoint is not None
     directory = options.checkpoint.directory
     if options.engine.can_write(directory):
         return True
-    index.notes.append(
+    options.progress.note(
         f"{directory}: the workers cannot write there, so only the finished pass is saved; "
         "give a folder or URL that every worker can write"
     )
     return False
 
 
-def run_pass(work: Pass[T], options: PassOptions, *, saved: bool) -> Ran[T]:
-    """Run a pass, with its beginning and end reported; `saved` says whether it has a checkpoint to resume from."""
-    matrix, partitions, progress = work.spec.source.matrix, work.partitions, work.progress
-    missing = work.partitions_to_read()
+def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
+    """Run a pass, with its beginning and end reported."""
+    tree, progress = work.tree, work.progress
+    axis = work.spec.source.matrix.axes[0]
+    missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
     if work.ready:
         n_rows = sum(span.stop - span.start for span in map(work.span, missing))
-        missing -= {partition for node in work.ready for partition in work.partitions_below(node)}
+        missing -= {i for node in work.ready for i in tree.partitions(node)}
         n_resumed = n_rows - sum(span.stop - span.start for span in map(work.span, missing))
-        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
-    progress.start(work.stage, sum(work.span(partition).nbytes for partition in missing), len(partitions))
+        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {axis}s are in checkpoints")
+    progress.start(work.stage, sum(work.span(i).nbytes for i in missing), len(work.partitions))
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:
-        raise _interrupted(error, saved) from None
+        saved = "finished checkpoints are kept, running the same command again resumes"
+        interrupted = Interrupted(f"interrupted; {saved if work.spec.saving is not None else 'nothing was kept'}")
+        if isinstance(error, Terminated):
+            interrupted.exit_code = 143
+        raise interrupted from None
     finally:
         progress.finish(work.stage)
 
 
-def pass_stats(work: Pass[Any], ran: Ran[Any], began: float, *, n_saved: int) -> PassStats:
-    """Return the account of a pass that began at this time."""
-    account = ran.output
+def pass_stats(work: Pass[Any], ran: Ran[Any], began: float) -> PassStats:
+    """Return the account of a pass that began at this time, and report what its tasks noted."""
+    output = ran.output
+    for note in output.notes:
+        work.progress.note(note)
     return PassStats(
-        rows_read=account.rows,
-        rows_dropped=account.dropped,
-        bytes_read=account.nbytes,
+        rows_read=output.rows,
+        rows_dropped=output.dropped,
+        bytes_read=output.nbytes,
         seconds=time.perf_counter() - began,
         n_partitions=len(work.partitions),
         n_tasks=ran.n_tasks,
         n_resumed=len(work.ready),
-        n_saved=n_saved,
+        n_saved=output.n_saved,
         worker_deaths=ran.worker_deaths,
         projected_nbytes=work.projected.nbytes,
     )
@@ -198,13 +192,6 @@ def source_partitions(source: Source, partition_bytes: int | str | None = None) 
     """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
     n_chosen = 1 if source.columns is None else len(source.columns)
     return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
-
-
-def partitions_from(partitions: Partitions, first_row: int) -> Partitions:
-    """Return the partitions of the rows from `first_row` on."""
-    return Partitions(
-        (first_row, *(edge for edge in partitions.edges if edge > first_row)), partitions.read_amplification
-    )
 
 
 def source_identities(source: Source) -> list[tuple[str, str | None]]:
@@ -221,11 +208,3 @@ def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> N
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
-
-
-def _interrupted(error: KeyboardInterrupt, saved: bool) -> Interrupted:
-    what = "finished checkpoints are kept, running the same command again resumes" if saved else "nothing was kept"
-    stopped = Interrupted(f"interrupted; {what}")
-    if isinstance(error, Terminated):
-        stopped.exit_code = 143
-    return stopped

@@ -14,7 +14,6 @@ from sketchselect.execution.projection import Projection
 from sketchselect.execution.run import (
     PassStats,
     Reduced,
-    partitions_from,
     planned_pass,
     reduce_blocks,
     require_rows,
@@ -114,7 +113,7 @@ class SummaryPasses:
         require_rows(source)
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
-            partitions = partitions_from(partitions, first_row)
+            partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
         return cls(source, description, options, partitions, stage, panels)
 
     @property

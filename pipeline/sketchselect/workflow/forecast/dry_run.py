@@ -133,7 +133,7 @@ class DryRun(Engine):
     def run(self, work: Pass[T]) -> Ran[T]:
         """Write the pass down, and return the state of its first rows as if it were that of all."""
         source, tree, partitions = work.spec.source, work.tree, work.partitions
-        nodes = list(tree.post_order())
+        nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         below = [len(tree.children(node)) for node in nodes]
         matrix = source.matrix
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
@@ -147,7 +147,7 @@ class DryRun(Engine):
                 n_partitions=len(partitions),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),
-                n_tasks=len(work.graph(work.output, Inputs(source), {})),
+                n_tasks=len(work.graph(tree.root, Inputs(source), {})),
                 moves=sum(n - 1 for n in below if n),
                 waiting=min(tree.n_leaves, tree.depth * (tree.fan_in - 1)),
                 bytes_read=0 if isinstance(source, CachedSource) else nbytes,
