@@ -20,23 +20,11 @@ from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
 @dataclass(frozen=True)
 class Measured:
-    """One pass over labelled rows.
+    """One pass over labelled rows."""
 
-    Parameters
-    ----------
-    objective : float
-        Exact (weighted) objective of the labels.
-    bound : Summary or None
-        What was summarised beside it.
-    same_rows : bool or None
-        Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
-    stats : PassStats
-        Account of the pass.
-    """
-
-    objective: float
-    bound: Summary[Any] | None
-    same_rows: bool | None
+    objective: float  # Exact (weighted) objective of the labels
+    bound: Summary[Any] | None  # What was summarised beside it
+    same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
     stats: PassStats
 
 

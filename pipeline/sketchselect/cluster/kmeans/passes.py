@@ -49,18 +49,10 @@ WORKER_SHARE = 0.35
 
 @dataclass(frozen=True)
 class Passes:
-    """A source as k-means iterates over it; a context manager that releases cached blocks at the end.
+    """A source as k-means iterates over it; a context manager that releases cached blocks at the end."""
 
-    Parameters
-    ----------
-    source : Source
-        Rows, weights, preparation and columns.
-    options : PassOptions
-        Of every pass; without a checkpoint where the blocks are cached.
-    """
-
-    source: Source
-    options: PassOptions
+    source: Source  # Rows, weights, preparation and columns
+    options: PassOptions  # Of every pass; without a checkpoint where the blocks are cached
 
     def __enter__(self) -> Self:
         return self

@@ -20,38 +20,18 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class ColumnSubspace:
-    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'.
+    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'."""
 
-    Parameters
-    ----------
-    vectors : array of shape (n_columns, q)
-        Z; fewer directions than `n_directions` if the rows have a lower rank.
-    residual : float
-        At least ``||E||_F^2``.
-    column_residuals : array of shape (n_columns,)
-        At least ``||E e_i||^2``.
-    scatter : array of shape (n_columns,)
-        ``||A e_i||^2``.
-    squares : array
-        Squared singular values of the sketch, descending.
-    shrinkage : float
-        Delta of the sketch; 0 if it is exact.
-    rounding : float
-        Bound of the rounding of sums of squares of the whole matrix.
-    single_rounding : float
-        Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`.
-    angle : float or None
-        Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows.
-    """
-
-    vectors: Floats
-    residual: float
-    column_residuals: Floats
-    scatter: Floats
-    squares: Floats
-    shrinkage: float
-    rounding: float
+    vectors: Floats  # shape (n_columns, q): Z; fewer directions than `n_directions` if the rows have a lower rank
+    residual: float  # At least ``||E||_F^2``
+    column_residuals: Floats  # shape (n_columns,): At least ``||E e_i||^2``
+    scatter: Floats  # shape (n_columns,): ``||A e_i||^2``
+    squares: Floats  # Squared singular values of the sketch, descending
+    shrinkage: float  # Delta of the sketch; 0 if it is exact
+    rounding: float  # Bound of the rounding of sums of squares of the whole matrix
+    # Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`
     single_rounding: float = 0.0
+    # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
 
     @property

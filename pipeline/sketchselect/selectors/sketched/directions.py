@@ -23,23 +23,12 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Factor:
-    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A.
+    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A."""
 
-    Parameters
-    ----------
-    columns : array of shape (m, n_features)
-        C: rows s_i v_i, descending.
-    squared_norms : array of shape (n_features,)
-        Exact squared norms of the columns of A.
-    shrinkage : float
-        Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries.
-    angle : float or None
-        Bound of the sine of the angle between the directions and those of A; None if no bound follows.
-    """
-
-    columns: Floats
-    squared_norms: Floats
-    shrinkage: float
+    columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
+    squared_norms: Floats  # shape (n_features,): Exact squared norms of the columns of A
+    shrinkage: float  # Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries
+    # Bound of the sine of the angle between the directions and those of A; None if no bound follows
     angle: float | None = None
 
     @property

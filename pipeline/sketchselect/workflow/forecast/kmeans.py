@@ -29,30 +29,14 @@ TYPICAL_ITERATIONS = 20
 
 @dataclass(frozen=True)
 class Iterated:
-    """What the passes of k-means are planned with.
+    """What the passes of k-means are planned with."""
 
-    Parameters
-    ----------
-    engine : DryRun
-        What the passes are tried on.
-    settings : ClusterSettings
-        The job's.
-    stage : callable
-        Names the passes; see `planning`.
-    own : bool
-        Whether the job starts a cluster of its own.
-    memory_limit : int or None
-        Bytes per worker, where a limit is known; a cluster of the job's own has one by default.
-    options : PassOptions
-        Of every pass.
-    """
-
-    engine: DryRun
-    settings: ClusterSettings
-    stage: Callable[..., AbstractContextManager[None]]
-    own: bool
-    memory_limit: int | None
-    options: PassOptions
+    engine: DryRun  # What the passes are tried on
+    settings: ClusterSettings  # The job's
+    stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `planning`
+    own: bool  # Whether the job starts a cluster of its own
+    memory_limit: int | None  # Bytes per worker, where a limit is known; a cluster of the job's own has one by default
+    options: PassOptions  # Of every pass
 
     def place(self, source: Source) -> str:
         """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""

@@ -29,18 +29,10 @@ _SINGLE = 4
 
 @dataclass(frozen=True)
 class View:
-    """A plane to look at the rows in: directions of the sketch, and where its origin is.
+    """A plane to look at the rows in: directions of the sketch, and where its origin is."""
 
-    Parameters
-    ----------
-    mean : array of shape (n_columns,)
-        Mean of the rows.
-    axes : array of shape (n_columns, 2)
-        Two orthonormal directions.
-    """
-
-    mean: Floats
-    axes: Floats
+    mean: Floats  # shape (n_columns,): Mean of the rows
+    axes: Floats  # shape (n_columns, 2): Two orthonormal directions
 
     def project(self, rows: Any) -> Floats:
         """Return the coordinates of some rows, dense or CSR, in the plane, shape (n_rows, 2)."""
@@ -61,24 +53,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class WriteColumns:
-    """Leaf of the pass: write a block's chosen columns to their own chunks, and project its sampled rows.
+    """Leaf of the pass: write a block's chosen columns to their own chunks, and project its sampled rows."""
 
-    Parameters
-    ----------
-    path : str
-        The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one.
-    columns : tuple of int
-        Chosen columns.
-    view : View or None
-        For the sample; None takes none.
-    sample : array of int
-        Sorted global indices of the sampled rows.
-    """
-
-    path: str
-    columns: tuple[int, ...]
-    view: View | None
-    sample: NDArray[np.int64]
+    path: str  # The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one
+    columns: tuple[int, ...]  # Chosen columns
+    view: View | None  # For the sample; None takes none
+    sample: NDArray[np.int64]  # Sorted global indices of the sampled rows
 
     def __call__(self, block: Block) -> Sampled:
         """Write, and return the projected sample. Writing again writes the same."""
