@@ -124,7 +124,7 @@ class LeverageScores(Summary[ScoresRecord]):
         """
         trace = float(np.einsum("ij,ij->", self.factor, self.factor))
         units = 2 * (self.n_rows + 2 * self.factor.shape[0] + 16)
-        return units * float(np.finfo(np.float64).eps) * trace / self.ridge
+        return float(units * np.finfo(np.float64).eps * trace / self.ridge)
 
 
 def _sorted(record: ScoresRecord) -> ScoresRecord:
