@@ -40,9 +40,11 @@ class LeverageSelector(BaseSelector):
 
     The score of column a_i of the data A is ``tau_i = a_i'(AA' + ridge I)^-1 a_i``; with the ridge "auto",
     ``||A - A_k||_F^2 / k``, scores sum to at most 2 k and do not depend on the units of A. Read by columns, scores are
-    exact to rounding, the same for any banding, order or number of workers. Read by rows, one pass gives
-    ``lower <= tau <= upper`` rigorously, equal if the sketch is exact (up to min(15 sketch_size, 2048) columns);
-    columns are ranked by the upper bound. Redundant columns share their leverage, so that neither may rank high.
+    exact but for rounding (eps times the condition number ``||A||_F^2 / ridge``), and the same for any banding, order
+    or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
+    to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
+    ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
+    that neither may rank high.
 
     Parameters
     ----------
@@ -191,7 +193,8 @@ class LeverageSelector(BaseSelector):
         """Return the scores, lower and upper bounds of the exact ones, and the ridge."""
         if isinstance(summary, LeverageScores):
             scores = spread(summary.seen, summary.scores)
-            return scores, scores, scores, summary.ridge
+            rounding = summary.relative_error * scores
+            return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         with one_blas_thread():
             error = 0.0
             if isinstance(summary, Moments):
