@@ -25,17 +25,10 @@ _VERSION_FIELDS = ("ETag", "etag", "md5Hash", "generation", "mtime", "last_modif
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder, local or remote. Small and picklable; connections are made when needed.
+    """A file or folder, local or remote. Small and picklable; connections are made when needed."""
 
-    Parameters
-    ----------
-    url : str
-        Absolute path, or URL.
-    options : mapping
-        Arguments of the remote file system; they may hold credentials and are never shown.
-    """
-
-    url: str
+    url: str  # Absolute path, or URL
+    # Arguments of the remote file system; they may hold credentials and are never shown
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

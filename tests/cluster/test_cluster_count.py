@@ -97,9 +97,28 @@ def test_adjusted_rand_index_is_that_of_scikit_learn():
     rng = np.random.default_rng(5)
     a, b = rng.integers(4, size=200), rng.integers(3, size=200)
     b[:120] = a[:120] % 3
-    table = np.zeros((4, 3))
-    np.add.at(table, (a, b), 1)
-    assert cluster_count.adjusted_rand(table) == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
+    for weight in (1.0, 1e-9, 0.01, 1e12):
+        ours = cluster_count.adjusted_rand(a, b, np.full(200, weight))
+        assert ours == pytest.approx(adjusted_rand_score(a, b), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [2.0**-9, 2.0**-40, 2.0**20])
+def test_stability_does_not_depend_on_the_scale_of_the_weights(scale):
+    X = np.random.default_rng(6).standard_normal((300, 5))
+    for weights in (np.ones(300), np.random.default_rng(7).exponential(size=300)):
+        plain = cluster_range(X, [2, 4], n_seeds=4, sample_weight=weights)
+        scaled = cluster_range(X, [2, 4], n_seeds=4, sample_weight=weights * scale)
+        for a, b in zip(plain.counts, scaled.counts, strict=True):
+            assert b.stability == pytest.approx(a.stability, rel=1e-12)
+        assert scaled.counts[1].stability < 0.6  # noise has no clusters
+
+
+def test_weighted_agreement_of_random_labels_is_zero_on_average():
+    rng = np.random.default_rng(8)
+    weights = rng.pareto(1.0, 40) * 1e-3
+    a = rng.integers(3, size=40)
+    values = [cluster_count.adjusted_rand(a, rng.permutation(a), weights) for _ in range(4000)]
+    assert abs(np.mean(values)) < 5 * np.std(values) / np.sqrt(4000)
 
 
 @pytest.mark.parametrize(

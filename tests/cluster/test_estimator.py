@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sketchselect import KMeans
+from sketchselect import KMeans, kmeans_objective
 from sketchselect.errors import BadBlock
 
 from .data import blobs, exact_distances
@@ -145,3 +145,20 @@ def test_sparse_rows_with_long_indices():
 def test_a_seed_is_a_number(seed):
     with pytest.raises(ValueError, match=r"random_state|seed"):
         KMeans(2, random_state=seed).fit(np.eye(5))
+
+
+def test_labels_of_a_dask_array_are_one_and_go_on_from_there():
+    import dask.array as da
+
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    lazy = da.from_array(X, chunks=((70, 130), 2))
+    expected = KMeans(3, random_state=0).fit(X).labels_
+    fitted = KMeans(3, random_state=0).fit(lazy)
+    for labels in (fitted.labels_, KMeans(3, random_state=0).fit_predict(lazy)):
+        assert isinstance(labels, da.Array)
+        assert labels.chunks == ((70, 130),)
+        assert labels.dtype == np.int32
+        np.testing.assert_array_equal(labels.compute(), expected)
+    np.testing.assert_allclose(kmeans_objective(lazy, fitted.labels_, 3), kmeans_objective(X, expected, 3), rtol=1e-12)
+    smallest = da.where(fitted.labels_[:, None] == 0, lazy, 0).sum(axis=0)
+    np.testing.assert_allclose(smallest.compute(), X[expected == 0].sum(axis=0), rtol=1e-12, atol=1e-12)

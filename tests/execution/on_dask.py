@@ -11,6 +11,7 @@ import cloudpickle
 import distributed  # noqa: F401
 
 from sketchselect.execution import PassOptions, reduce_blocks
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.summaries import Bundle, FrequentDirections, Moments
 
 # Worker processes cannot import this file.
@@ -98,4 +99,5 @@ class Killer:
 
 def run(source, engine, leaf=rows_of, merge=join, partition_bytes=320, **options):
     passing = {name: options.pop(name) for name in ("progress", "retries", "stall_timeout") if name in options}
-    return reduce_blocks(source, leaf, merge, PassOptions(engine, partition_bytes, **passing), **options)
+    reduction = Reduction(leaf, merge, **options)
+    return reduce_blocks(source, reduction, PassOptions(engine, partition_bytes, **passing))

@@ -17,6 +17,7 @@ from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import MOST_LEAVES
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
+from sketchselect.workflow import run
 
 DESCRIPTION = Bundle({"fd": FrequentDirections(size=4), "mo": Moments()})
 
@@ -102,6 +103,15 @@ def test_checkpoints_of_delayed_summaries(X, tmp_path):
     assert summarize(X, Moments(), prepare=steps, compute=False, checkpoint=saving).compute().n_rows == 300
 
 
+def test_leaves_of_several_partitions_are_saved_where_targets_travel_with_the_tasks(X, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
+    passing = {"y": X[:, 0], "checkpoint": saving, "partition_bytes": 8 * 90 * 20}
+    first = summarize(tmp_path / "x.npy", Moments(), compute=False, **passing).compute()
+    assert list_nodes(saving.directory)
+    assert first == summarize(tmp_path / "x.npy", Moments(), client="serial", **passing)
+
+
 @pytest.mark.parametrize("wrong", [{"client": "threads"}, {"progress": True}])
 def test_what_has_no_effect_on_a_graph_is_refused(X, wrong):
     with pytest.raises(BadParameter, match="compute=False"):
@@ -169,6 +179,10 @@ def test_persisted_arrays_are_computed_where_they_are(X, tmp_path):
         assert summarize(X, DESCRIPTION, client=cluster, **options(X)) == expected
         Path(file).write_text(json.dumps({"address": cluster.scheduler_address}))
         assert summarize(X, DESCRIPTION, client=file, **options(X)) == expected
+        job = {"input": {"url": str(tmp_path / "x.npy")}, "select": {"method": "variance", "n_features": 3}}
+        np.save(tmp_path / "x.npy", X)
+        result = run({**job, "execution": {"cluster": file}, "output": {"dir": str(tmp_path / "out")}})
+        assert result.manifest["engine"]["kind"] == "dask"
         assert cluster.status.name == "running"
 
 

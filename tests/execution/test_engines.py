@@ -18,6 +18,7 @@ from sketchselect.errors import (
     WillNotFit,
 )
 from sketchselect.execution import LocalEngine, PassOptions, Source, as_engine, reduce_blocks, summarize
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments, encode
 
@@ -38,7 +39,7 @@ def flat(nested):
 
 def run(source, engine, leaf=rows_of, merge=pair, **options):
     passing = {name: options.pop(name) for name in ("progress", "retries") if name in options}
-    return reduce_blocks(source, leaf, merge, PassOptions(engine, 320, **passing), **options)
+    return reduce_blocks(source, Reduction(leaf, merge, **options), PassOptions(engine, 320, **passing))
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10, 11, 80, 81, 645, 1000])

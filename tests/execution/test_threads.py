@@ -6,6 +6,7 @@ import scipy.linalg  # noqa: F401 - brings a BLAS of its own
 import threadpoolctl
 
 from sketchselect.execution import LocalEngine, PassOptions, reduce_blocks
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 
@@ -90,7 +91,7 @@ def test_tasks_in_threads_see_one_blas_thread(tiny):
         return 0
 
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        reduce_blocks(tiny(100), leaf, lambda a, b: 0, PassOptions(LocalEngine(3), 320))
+        reduce_blocks(tiny(100), Reduction(leaf, lambda a, b: 0), PassOptions(LocalEngine(3), 320))
     assert seen == {1}
 
 

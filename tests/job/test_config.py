@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sketchselect.errors import ConfigError
-from sketchselect.job.load import job_toml, load_job
+from sketchselect.job.load import job_toml, load_job, with_cluster
 
 GOOD = {
     "input.url": '"a.zarr"',
@@ -306,3 +306,19 @@ def test_overrides_do_not_change_the_mapping_given() -> None:
     given = {"input": {"url": "a"}, "select": {"method": "variance", "n_features": 3}}
     assert load_job(given, ["select.n_features=4"]).select.n_features == 4
     assert given["select"]["n_features"] == 3
+
+
+def test_a_scheduler_file_is_a_path_beside_the_job(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        '[input]\nurl = "x.npy"\n[select]\nmethod = "variance"\n[execution]\ncluster = "dask/scheduler.json"\n'
+        '[output]\ndir = "out"\n'
+    )
+    assert load_job(tmp_path / "job.toml").execution.cluster == str(tmp_path / "dask" / "scheduler.json")
+
+
+def test_a_scheduler_file_on_the_command_line_is_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert with_cluster(["a.b=1"], "s.json") == ["a.b=1", f'execution.cluster="{tmp_path}/s.json"']
+    assert with_cluster([], "tcp://a:1/s.json") == ['execution.cluster="tcp://a:1/s.json"']

@@ -96,6 +96,32 @@ def test_degenerate_data_keep_the_count_and_the_bound(cls, seed):
                 assert chosen.certificate_.bound(value) * (1 + 1e-7) >= F, what
 
 
+@pytest.mark.parametrize("cls", SELECTORS)
+@pytest.mark.parametrize("size", [2, 3, None])
+def test_rows_that_are_equal_to_rounding_have_nothing_to_select(cls, size):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        row = 10.0 ** rng.uniform(-9, 9, 57) * rng.standard_normal(57)
+        X = np.tile(row, (int(rng.integers(2, 40)), 1))
+        description = cls(5, n_clusters=1, sketch_size=size).summary_description(57)
+        halves = description.from_block(X[:1]).merge(description.from_block(X[1:], start=1))
+        for source in (description.from_block(X), halves):
+            with pytest.raises(BadParameter, match="constant"):
+                cls(5, n_clusters=1, sketch_size=size).fit_summary(source)
+
+
+@pytest.mark.parametrize("cls", SELECTORS)
+@pytest.mark.parametrize("size", [4, 9])
+def test_a_column_that_varies_less_than_others_are_rounded_is_still_seen(cls, size):
+    # The rounding of constant columns of 1e8 is larger than what varies.
+    rng = np.random.default_rng(0)
+    X = np.tile(1e8 * rng.standard_normal(150), (30, 1))
+    X[:, 7] = 1e-9 * rng.standard_normal(30)
+    chosen = cls(2, n_clusters=1, sketch_size=size).fit(X)
+    assert 7 in chosen.support_
+    assert chosen.certificate_.sigma_min > 0.5
+
+
 @pytest.mark.parametrize("size", [32, 200])
 def test_residuals_of_columns_are_bounded_and_nearly_attained(size):
     X, _ = blobs(n=500, d=600)

@@ -182,7 +182,7 @@ def test_a_second_pass_that_would_not_fit_is_the_error_that_names_the_number():
     engine, source = LocalEngine(kind="serial"), Source(open_matrix(X))
     selector = hvg(top_values=2)
     options = PassOptions(engine)
-    first = selector.collect(source, options)
+    first = selector.collect_source(source, options)
     notes = []
 
     class Told:

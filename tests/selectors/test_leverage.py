@@ -48,7 +48,7 @@ def relative_error(C, X, ridge):
 def collected(selector, X, n_bands, engine="serial"):
     with as_engine(engine) as running:
         size = 8 * X.shape[0] * -(-X.shape[1] // n_bands)
-        return selector.collect(Source(open_matrix(X)), PassOptions(running, size))
+        return selector.collect_source(Source(open_matrix(X)), PassOptions(running, size))
 
 
 # --- online ----------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_two_workers_of_dask_give_the_same_bits(tmp_path):
             for engine in ("threads", client):
                 with as_engine(engine) as running:
                     source = Source(open_matrix(path))
-                    got = selector.collect(source, PassOptions(running, 8 * X.shape[0] * 80))
+                    got = selector.collect_source(source, PassOptions(running, 8 * X.shape[0] * 80))
                 assert got == wanted
         fitted = sks.OnlineLeverageSelector(20).fit(path, client=client)
     assert fitted.selection_.to_dict() == sks.OnlineLeverageSelector(20).fit(path).selection_.to_dict()
@@ -346,12 +346,12 @@ def test_what_columns_cannot_do_is_said():
     for selector in (sks.OnlineLeverageSelector(5), sks.LeverageSelector(5, read="columns")):
         with as_engine("serial") as engine:
             with pytest.raises(BadParameter, match="'l2' needs whole rows"):
-                selector.collect(Source(open_matrix(X), prepare=("l2",)), engine)
+                selector.collect_source(Source(open_matrix(X), prepare=("l2",)), engine)
             with pytest.raises(BadParameter, match="drop_rows"):
-                selector.collect(Source(open_matrix(X, nonfinite="drop_rows")), engine)
+                selector.collect_source(Source(open_matrix(X, nonfinite="drop_rows")), engine)
             weight = open_vector(np.ones(16), 16, matrix_address="X", name="sample_weight")
             with pytest.raises(BadParameter, match="sample_weight"):
-                selector.collect(Source(open_matrix(X), weight=weight), engine)
+                selector.collect_source(Source(open_matrix(X), weight=weight), engine)
     with pytest.raises(BadParameter, match='read="rows"'):
         sks.LeverageSelector(5, read="columns").partial_fit(X)
     with pytest.raises(BadParameter, match=r'8193 rows are too many .* read="rows"'):
@@ -382,5 +382,5 @@ def test_a_sample_that_may_outgrow_the_memory_is_refused_before_the_pass():
     X = wide(n=50, p=120_000)
     options = PassOptions(LocalEngine(2, memory_limit=700 << 20))
     with pytest.raises(WillNotFit, match=r"120000 columns of 50 values .* lower sampling_rate"):
-        sks.OnlineLeverageSelector(sampling_rate=1e4).collect(Source(open_matrix(X)), options)
-    assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect(Source(open_matrix(X)), options).n_kept < 100
+        sks.OnlineLeverageSelector(sampling_rate=1e4).collect_source(Source(open_matrix(X)), options)
+    assert sks.OnlineLeverageSelector(sampling_rate=0.1).collect_source(Source(open_matrix(X)), options).n_kept < 100

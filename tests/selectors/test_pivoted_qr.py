@@ -8,9 +8,24 @@ from scipy.linalg import qr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.columns.pivoting import greedy_columns, pivot_rounds, pivoted_qr
+from sketchselect.linalg.columns.pivoting import greedy_columns, pivot_columns, pivoted_qr
 
 METHODS = [sks.PivotedQRSelector, sks.GreedySelector]
+
+
+def multiples(C):
+    """The columns of C that are multiples of a column, by an oracle that compares unit columns."""
+    with np.errstate(invalid="ignore"):
+        U = C / np.linalg.norm(C, axis=0)
+    return lambda j: np.flatnonzero(np.abs(np.abs(U.T @ U[:, j]) - 1) < 1e-12)
+
+
+def pivots(C, n, unseen=None):
+    return pivot_columns(C, np.zeros(C.shape[1]) if unseen is None else unseen, multiples(C), n)
+
+
+def greedy(C, noise, n, unseen=None):
+    return greedy_columns(C, noise, np.zeros(C.shape[1]) if unseen is None else unseen, multiples(C), n)
 
 
 def spread(n=500, d=60, rank=12, seed=0):
@@ -44,17 +59,15 @@ def test_pivots_keep_their_digits_where_columns_nearly_depend_on_each_other():
     assert pivoted_qr(C, 6).tolist() == qr(C, mode="r", pivoting=True)[1][:6].tolist()
 
 
-def test_rounds_factor_the_rest_again():
+def test_columns_outside_the_directions_follow_by_their_norms_there():
     rng = np.random.default_rng(2)
-    C = rng.standard_normal((5, 23))
-    left, wanted = np.arange(23), []
-    while left.size:
-        picked = left[qr(C[:, left], mode="r", pivoting=True)[1][: min(5, left.size)]]
-        wanted += picked.tolist()
-        left = np.setdiff1d(left, picked)
-    found = pivot_rounds(C, 23)
-    assert found.order.tolist() == wanted
-    assert found.rounds.tolist() == [i // 5 for i in range(23)]
+    C, unseen = rng.standard_normal((5, 23)), rng.exponential(size=23)
+    unseen[[4, 9]] = 0
+    for choose in (pivots, lambda C, n, unseen: greedy(C, np.zeros(23), n, unseen)):
+        order = choose(C, 23, unseen).order.tolist()
+        assert sorted(order) == list(range(23))
+        following = [j for j in np.argsort(-unseen) if j not in order[:5] and unseen[j] > 0]
+        assert order[5 : 5 + len(following)] == following
 
 
 def trace_left(C, noise, chosen):
@@ -69,7 +82,7 @@ def test_greedy_choice_is_the_best_single_step_by_brute_force(seed):
     C = rng.standard_normal((6, 30)) * np.geomspace(1, 0.05, 6)[:, None]
     noise = rng.uniform(0.01, 1.0, 30)
     chosen: list[int] = []
-    for j in greedy_columns(C, noise, 30).order:
+    for j in greedy(C, noise, 30).order:
         rest = [i for i in range(30) if i not in chosen]
         after = {i: trace_left(C, noise, [*chosen, i]) for i in rest}
         # Gains within a millionth of each other count as equal.
@@ -82,7 +95,7 @@ def test_without_noise_it_is_greedy_column_subset_selection(seed):
     rng = np.random.default_rng(seed)
     C = rng.standard_normal((6, 30))
     chosen: list[int] = []
-    for j in greedy_columns(C, np.zeros(30), 6).order:
+    for j in greedy(C, np.zeros(30), 6).order:
         errors = {}
         for i in set(range(30)) - set(chosen):
             q, _ = np.linalg.qr(C[:, [*chosen, i]])
@@ -95,7 +108,7 @@ def test_many_updates_do_not_drift():
     rng = np.random.default_rng(3)
     C = rng.standard_normal((8, 700)) * np.geomspace(1, 1e-3, 8)[:, None]
     noise = np.full(700, 1e-4)
-    found = greedy_columns(C, noise, 600).order
+    found = greedy(C, noise, 600).order
     assert len(set(found.tolist())) == 600
     # The 500th choice is still the best single step.
     before = found[:499].tolist()
@@ -108,11 +121,11 @@ def test_many_updates_do_not_drift():
 def test_units_do_not_matter(scale):
     rng = np.random.default_rng(4)
     C, noise = rng.standard_normal((5, 20)), rng.uniform(0, 1, 20)
-    assert pivot_rounds(scale * C, 15).order.tolist() == pivot_rounds(C, 15).order.tolist()
-    assert greedy_columns(scale * C, scale**2 * noise, 15).order.tolist() == greedy_columns(C, noise, 15).order.tolist()
+    assert pivots(scale * C, 15, scale**2 * noise).order.tolist() == pivots(C, 15, noise).order.tolist()
+    assert greedy(scale * C, scale**2 * noise, 15).order.tolist() == greedy(C, noise, 15).order.tolist()
 
 
-@pytest.mark.parametrize("choose", [pivot_rounds, lambda C, n: greedy_columns(C, np.zeros(C.shape[1]), n)])
+@pytest.mark.parametrize("choose", [pivots, lambda C, n: greedy(C, np.zeros(C.shape[1]), n)])
 class TestDegenerate:
     def test_copies_come_after_independent_columns(self, choose):
         rng = np.random.default_rng(5)
@@ -130,14 +143,18 @@ class TestDegenerate:
         C = np.c_[base, -0.5 * base, base @ rng.standard_normal((3, 4))]
         first = choose(C, 10).order[:3]
         assert np.linalg.matrix_rank(C[:, first]) == 3
-        assert choose(C, 10).rounds[:4].tolist() == [0, 0, 0, 1]
+        # The sums are not multiples, so the copies of the base come after them.
+        order = choose(C, 10).order.tolist()
+        assert choose(C, 10).n_copies == 3
+        assert len({j % 3 for j in order[7:]}) == 3
+        assert max(order[7:]) < 6
 
     def test_columns_of_zeros_come_last(self, choose):
         C = np.zeros((3, 7))
         C[:, [1, 4]] = np.array([[1.0, 0], [0, 1e-9], [0, 0]])
         found = choose(C, 7)
         assert found.order.tolist() == [1, 4, 0, 2, 3, 5, 6]
-        assert found.rounds[2:].tolist() == [-1] * 5
+        assert found.n_copies == 0
 
     def test_nothing_but_zeros(self, choose):
         assert choose(np.zeros((3, 4)), 3).order.tolist() == [0, 1, 2]
@@ -166,8 +183,10 @@ def test_first_pivots_of_the_selector_are_those_of_an_exact_decomposition():
     chosen = sks.PivotedQRSelector(8, n_components=8).fit(X)
     assert np.argsort(-chosen.scores_, kind="stable")[:8].tolist() == wanted.tolist()
     assert chosen.support_.tolist() == sorted(wanted.tolist())
-    assert chosen.selection_.diagnostics["n_rounds"] == 1
-    assert sks.PivotedQRSelector(20, n_components=8).fit(X).selection_.diagnostics["n_rounds"] == 3
+    outside = np.linalg.norm(X - (X @ vt[:8].T) @ vt[:8], axis=0)
+    outside[wanted] = 0
+    more = sks.PivotedQRSelector(20, n_components=8).fit(X)
+    assert np.argsort(-more.scores_, kind="stable")[8:20].tolist() == np.argsort(-outside)[:12].tolist()
 
 
 @pytest.mark.parametrize("selector", METHODS)
@@ -216,6 +235,30 @@ def test_duplicated_columns_are_not_chosen_together(selector):
     X = np.tile(X, 3)
     chosen = selector(5, normalize=None).fit(X)
     assert chosen.support_.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("selector", METHODS)
+@pytest.mark.parametrize("sketch_size", [None, 16])
+@pytest.mark.parametrize("form", ["twice", "multiples", "tiny"])
+def test_copies_are_chosen_when_nothing_else_is_left(selector, sketch_size, form):
+    rng = np.random.default_rng(10)
+    d = 60 if sketch_size is None else 200
+    X = rng.standard_normal((300, d)) * 0.9 ** np.arange(d)
+    copy = {"twice": X, "multiples": -3 * X, "tiny": 1e-9 * X}[form]
+    X = np.stack([X, copy], axis=2).reshape(300, 2 * d)
+    chosen = selector(d - 10, sketch_size=sketch_size, normalize=None).fit(X)
+    assert len(set(chosen.support_ // 2)) == d - 10
+    assert chosen.selection_.diagnostics["n_copies"] == 0
+    chosen = selector(d + 10, sketch_size=sketch_size, normalize=None).fit(X)
+    assert len(set(chosen.support_ // 2)) == d
+    assert chosen.selection_.diagnostics["n_copies"] == 10
+
+
+@pytest.mark.parametrize("selector", METHODS)
+def test_copies_of_float32_columns_are_seen_by_moments(selector):
+    X = np.repeat(np.random.default_rng(11).standard_normal((400, 60)) * 0.9 ** np.arange(60), 2, axis=1)
+    summary = sks.summarize(X.astype(np.float32), sks.Moments())
+    assert len(set(selector(50, normalize=None).fit_summary(summary).support_ // 2)) == 50
 
 
 @pytest.mark.parametrize("selector", METHODS)

@@ -153,6 +153,29 @@ def test_stability_selection_keeps_its_bound_on_noise():
     assert np.mean(false) <= 2.0
 
 
+@pytest.mark.parametrize(
+    ("p", "max_false", "least"), [(3, 0.1, "0.834"), (5, 0.05, "0.5"), (2, 0.1, "1.25"), (1, 0.5, "2.5")]
+)
+def test_a_bound_that_no_number_of_columns_keeps_is_refused(p, max_false, least):
+    X, y = linear(100, 5)
+    X = np.hstack([X[:, :p], np.full((100, 7), 3.0)])  # constant columns do not loosen the bound
+    with pytest.raises(BadParameter, match=f"with {p} columns that vary.*at least {least}, or raise threshold"):
+        StabilitySelector(max_false=max_false).fit(X, y)
+    kept = StabilitySelector(max_false=float(least)).fit(X, y)
+    assert 0 < kept.error_bound_ <= float(least)
+
+
+def test_constant_columns_do_not_loosen_the_bound_of_stability_selection():
+    rng = np.random.default_rng(0)
+    false = []
+    for _ in range(40):
+        X = np.hstack([rng.standard_normal((80, 10)), np.zeros((80, 290))])
+        chosen = StabilitySelector(max_false=1.0, n_pairs=8).fit(X, rng.standard_normal(80))
+        assert chosen.selection_.parameters["n_per_half"] == 2
+        false.append(len(chosen.support_))
+    assert np.mean(false) <= 1.0
+
+
 def test_stability_of_classes_and_of_streams():
     X, y = linear(300, 12)
     labels = np.where(y > 7, "high", "low")

@@ -40,8 +40,10 @@ def test_constant_columns_take_no_part_whatever_their_size(method, scale):
     X, y = linear(120, 8)
     X = np.insert(X, [0, 4, 8], [1e9, 0.0, 0.1], axis=1) * scale
     method = clone(method).set_params(n_features_to_select=11)
-    method.fit(X, y)
+    with pytest.warns(UserWarning, match="only 8 of 11 columns vary: at most these are selected, not the 11 of"):
+        method.fit(X, y)
     assert not set(method.support_.tolist()) & {0, 5, 10}
+    assert method.selection_.diagnostics["n_selected"] == method.support_.size
     assert not method.scores_[[0, 5, 10]].any()
     assert method.score(X, y) > 0.8
 

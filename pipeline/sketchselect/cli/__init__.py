@@ -8,10 +8,12 @@ from sketchselect.cli import files as files
 from sketchselect.cli import jobs as jobs
 from sketchselect.cli import plan as plan
 from sketchselect.cli.options import app
+from sketchselect.cli.streams import open_closed_streams
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     app()

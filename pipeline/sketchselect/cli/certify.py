@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Debug, Key, Prepare, Workers, app
+from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, Prepare, Workers, app
 from sketchselect.cli.shell import plain_errors
 
 
@@ -46,7 +46,7 @@ def certify(
     nonfinite: Annotated[str | None, typer.Option("--nonfinite", help="error or drop_rows.")] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", help="local, threads, serial, env, or the address of a Dask scheduler."),
+        typer.Option("--cluster", "--scheduler-file", help=CLUSTER_HELP),
     ] = None,
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole certificate as JSON.")] = False,

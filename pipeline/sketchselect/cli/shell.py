@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from sketchselect.cli.streams import output_is_unread
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
@@ -27,6 +28,10 @@ def plain_errors(debug: bool) -> Iterator[None]:
     with _orderly_signals(), _plain_warnings():
         try:
             yield
+        except BrokenPipeError as error:
+            if output_is_unread():
+                raise typer.Exit(1) from None  # `sketchselect ... | head` wants no message
+            _end(error)
         except (SketchSelectError, KeyboardInterrupt, OSError, MemoryError, ImportError) as error:
             if debug and not isinstance(error, KeyboardInterrupt):
                 raise

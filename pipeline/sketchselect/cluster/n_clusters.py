@@ -50,7 +50,8 @@ class ClusterCount:
     lower_bound : float or None
         No clustering of all rows into k clusters has a smaller objective; None without a spectrum.
     stability : float
-        Mean adjusted Rand index between the clusterings of the coreset from different seeds, rows by their weights.
+        Mean adjusted Rand index between the clusterings of the coreset from different seeds; a pair of rows counts by
+        the product of their weights, whose scale does not matter.
     """
 
     n_clusters: int
@@ -272,11 +273,7 @@ def _on_coreset(
             tried.append(refine(points, weights, points[chosen], ITERATIONS))
             labels.append(lloyd.assign(points, tried[-1][1])[0])
         cost, centers[k] = min(tried, key=lambda one: one[0])
-        stability = [
-            adjusted_rand(np.bincount(a * k + b, weights, k * k).reshape(k, k))
-            for i, a in enumerate(labels)
-            for b in labels[:i]
-        ]
+        stability = [adjusted_rand(a, b, weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
     if spectrum is None:
@@ -287,21 +284,32 @@ def _on_coreset(
     return ClusterRange(tuple(counts), scatter, sample.n_rows, sample.n_kept, n_seeds), centers
 
 
-def adjusted_rand(table: Array) -> float:
-    """Return the adjusted Rand index of two clusterings from their contingency table, of counts or of weights.
+def adjusted_rand(first: Array, second: Array, weights: Floats) -> float:
+    """Return the adjusted Rand index of two clusterings of weighted rows: a pair of rows counts ``w_a w_b``.
+
+    For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
+    of the labels of one clustering is still 0, up to that of a ratio.
+
+    Parameters
+    ----------
+    first, second : int arrays of shape (n_rows,)
+        Labels, not negative.
+    weights : array of shape (n_rows,)
+        Not negative; their scale does not matter.
 
     Examples
     --------
-    >>> adjusted_rand(np.array([[5, 0], [0, 5]])), adjusted_rand(np.array([[2, 1], [1, 2]])) < 0.2
-    (1.0, True)
+    >>> a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
+    >>> adjusted_rand(a, a, np.full(6, 0.01)), round(adjusted_rand(a, b, np.full(6, 0.01)), 3)
+    (1.0, -0.111)
     """
-    weights = np.asarray(table, dtype=np.float64)
+    shares = weights / (float(weights.max(initial=0.0)) or 1.0)
 
-    def pairs(values: Floats) -> float:
-        return float((values * (values - 1)).sum() / 2)
+    def pairs(labels: Array) -> float:
+        return float((np.bincount(labels, shares) ** 2 - np.bincount(labels, shares**2)).sum())
 
-    total, both = pairs(weights.sum(keepdims=True)), pairs(weights)
-    one, other = pairs(weights.sum(axis=1)), pairs(weights.sum(axis=0))
+    total, both = pairs(np.zeros_like(first)), pairs(first * (int(second.max(initial=0)) + 1) + second)
+    one, other = pairs(first), pairs(second)
     expected, most = one * other / total if total > 0 else 0.0, (one + other) / 2
     return 1.0 if most == expected else (both - expected) / (most - expected)
 

@@ -17,7 +17,7 @@ from sketchselect.execution.fitting import fitted_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import PassStats, reduce_blocks
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.summarize import summarize_source, summary_reduction
 from sketchselect.summaries import CentroidSums
 
 
@@ -156,15 +156,9 @@ def reassign_source(source: Source, before: CentroidSums, options: PassOptions) 
     if there.size == 0:
         raise BadParameter("reassign: no row has a cluster, so there is nothing to move rows to")
     description = CentroidSums(centers=before.cluster_means[there])
-    reduced = reduce_blocks(
-        replace(source, takes_sparse=description.accepts_sparse),
-        _Reassign(description),
-        _join,
-        options,
-        state_nbytes=description.projected_nbytes(source.n_columns),
-        working_nbytes=description.working_nbytes(source.n_columns),
-        stage="reassign",
-    )
+    source = replace(source, takes_sparse=description.accepts_sparse)
+    reduction = summary_reduction(source, description, "reassign", _Reassign(description), _join)
+    reduced = reduce_blocks(source, reduction, options)
     sums, nearest = reduced.value
     labels = np.where(nearest < 0, nearest, there[nearest]).astype(np.int32)
     means = np.zeros(before.cluster_means.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -100,6 +101,9 @@ class LocalEngine(Engine):
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Compute the graph of a pass, subtree by subtree where the tree is large."""
+        import dask
+        import dask.threaded
+
         stop = threading.Event()
 
         def report(span: Span | None) -> None:
@@ -109,10 +113,11 @@ class LocalEngine(Engine):
                 work.progress.advance(span.nbytes)
 
         inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
-        shared = {**inputs.graph, work.spec_key: replace(work.spec, source=inputs.source, report=report)}
+        spec = replace(work.spec, source=inputs.source, report=report)
         ready = dict(work.ready)
         n_tasks = 0
         pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():
                 for output in work.cuts(MOST_LEAVES):
@@ -120,20 +125,10 @@ class LocalEngine(Engine):
                         continue
                     graph = work.graph(output, inputs, ready)
                     n_tasks += len(graph)
-                    ready[output] = _compute({**shared, **graph}, work.key(output), pool)
+                    ready[output] = get({**inputs.complete(graph), work.spec_key: spec}, work.key(output))
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()
             if pool is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
-        return Ran(ready[work.output], n_tasks)
-
-
-def _compute(graph: dict[Any, Any], key: Any, pool: ThreadPoolExecutor | None) -> Any:
-    """Return the value of a key: of the tasks that it needs, and of no others."""
-    import dask
-    import dask.threaded
-    from dask.optimization import cull
-
-    needed, _ = cull(graph, [key])
-    return dask.get(needed, key) if pool is None else dask.threaded.get(needed, key, pool=pool)
+        return Ran(ready[work.tree.root], n_tasks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -11,12 +10,12 @@ from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.passes import Pass, never_saved
+from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.graph.tasks import PassSpec, save_if_due
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import projection, require_fit
-from sketchselect.execution.source import Block, Source
+from sketchselect.execution.source import Source
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")
@@ -50,25 +49,12 @@ class Reduced(Generic[T]):
 
 
 def reduce_blocks(
-    source: Source,
-    leaf: Callable[[Block], T],
-    merge: Callable[[T, T], T],
-    options: PassOptions,
-    *,
-    partitions: Partitions | None = None,
-    stage: str = "pass",
-    state_nbytes: int = 0,
-    working_nbytes: int = 0,
-    caller_nbytes: int = 0,
-    leaf_key: str | None = None,
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Reduced[T]:
-    """Fold a source, block by block, in one fixed tree: the same bits on every engine.
+    """Reduce a source, block by block, in one fixed tree: the same bits on every engine.
 
-    `leaf` (block -> state, also of no rows) and `merge` (two states -> that of the rows of both, left ones first) are
-    pure and picklable. `state_nbytes` and `working_nbytes` bound a state's bytes and what leaf and merge need beside
-    it: they shape the tree and the projection, as do results that the caller has in this process meanwhile
-    (`caller_nbytes`). A checkpoint needs states that are summaries, and a `leaf_key` that tells the leaf and its
-    parameters from all others. `partitions` are given where the caller cuts them, or begins at a later row.
+    A checkpoint needs states that are summaries, and a reduction with a key. `partitions` are given where the caller
+    cuts them, or begins at a later row.
 
     Raises
     ------
@@ -76,52 +62,25 @@ def reduce_blocks(
         See `sketchselect.errors`.
     """
     began = time.perf_counter()
-    work = planned_pass(
-        source,
-        leaf,
-        merge,
-        options,
-        partitions=partitions,
-        stage=stage,
-        state_nbytes=state_nbytes,
-        working_nbytes=working_nbytes,
-        caller_nbytes=caller_nbytes,
-    )
+    work = planned_pass(source, reduction, options, partitions=partitions)
     require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
-    index = None
-    if options.checkpoint is not None and leaf_key is not None:
-        index = node_index(work, options, leaf_key)
     before = source_identities(source)
-    saves = index is not None and saves_on_workers(index, options)
+    index = node_index(work, options, reduction.key)
+    saves = index is not None and saves_on_workers(options)
     if index is not None:
         # Only processes that can write there can be expected to read there.
-        ready = index.resume(by_tasks=saves and options.engine.kind == "dask")
-        for note in index.notes:
-            work.progress.note(note)
-        name = index.name if saves else never_saved
-        saving = index.saving(state_nbytes)
-        work = replace(work, ready=ready, name=name, spec=replace(work.spec, saving=saving))
-    ran = run_pass(work, options, saved=index is not None)
+        work = index.saving(index.resume(by_tasks=saves and options.engine.kind == "dask"), reduction.state_nbytes)
+        work = work if saves else replace(work, name=None)
+    ran = run_pass(work, options)
     require_unchanged(before, source)
-    output = ran.output
-    if index is not None and not saves and work.output not in work.ready:
-        output = save_if_due(output, work.spec.saving, index.name(work.output))
-    for note in output.notes:
-        work.progress.note(note)
-    return Reduced(output.value, pass_stats(work, ran, began, n_saved=output.n_saved))
+    root = work.tree.root
+    if index is not None and not saves and root not in work.ready:
+        ran = replace(ran, output=save_if_due(ran.output, work.spec.saving, index.name(root)))
+    return Reduced(ran.output.value, pass_stats(work, ran, began))
 
 
 def planned_pass(
-    source: Source,
-    leaf: Callable[[Block], T],
-    merge: Callable[[T, T], T],
-    options: PassOptions,
-    *,
-    partitions: Partitions | None = None,
-    stage: str = "pass",
-    state_nbytes: int = 0,
-    working_nbytes: int = 0,
-    caller_nbytes: int = 0,
+    source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Pass[T]:
     """Return a pass that is cut, planned and projected; nothing is read. Parameters are those of `reduce_blocks`."""
     require_rows(source)
@@ -133,18 +92,26 @@ def planned_pass(
     # The first one may be cut where the pass begins at a later row.
     whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
     full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
-    tree = make_tree(len(partitions), full, state_nbytes)
+    tree = make_tree(len(partitions), full, reduction.state_nbytes)
     projected = projection(
         source,
         partitions,
         tree,
-        state_nbytes=state_nbytes,
-        working_nbytes=working_nbytes,
-        caller_nbytes=caller_nbytes,
+        state_nbytes=reduction.state_nbytes,
+        working_nbytes=reduction.working_nbytes,
+        caller_nbytes=reduction.caller_nbytes,
         engine=options.engine,
     )
-    spec = PassSpec(source, leaf, merge, options.retries)
-    return Pass(spec, tree, partitions, options.progress, projected, stage=stage, stall_timeout=options.stall_timeout)
+    spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries)
+    return Pass(
+        spec,
+        tree,
+        partitions,
+        options.progress,
+        projected,
+        stage=reduction.stage,
+        stall_timeout=options.stall_timeout,
+    )
 
 
 def require_rows(source: Source) -> None:
@@ -154,66 +121,68 @@ def require_rows(source: Source) -> None:
         raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
 
 
-def node_index(work: Pass[Any], options: PassOptions, leaf_key: str) -> NodeIndex | None:
-    """Return the checkpoint of a pass; None, with a note, where the source has no identity."""
+def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:
+    """Return the checkpoint of a pass; None where it is not saved, with a note if the source has no identity."""
+    if options.checkpoint is None or key is None:
+        return None
     source = work.spec.source
-    assert options.checkpoint is not None
-    if source.matrix.identity(0, source.matrix.shape[0]) is None:
+    vectors = [vector for vector in (source.target, source.weight) if vector is not None]
+    if None in (source.matrix.identity(0, source.n_rows), *(vector.identity() for vector in vectors)):
         work.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
         return None
-    return NodeIndex(
-        options.checkpoint,
-        source,
-        work.partitions,
-        work.tree,
-        leaf_key=leaf_key,
-        build=options.engine.build(),
-    )
+    return NodeIndex(options.checkpoint, work, leaf_key=key, build=options.engine.build())
 
 
-def saves_on_workers(index: NodeIndex, options: PassOptions) -> bool:
+def saves_on_workers(options: PassOptions) -> bool:
     """Return whether tasks save their nodes; a note says so where only the finished pass can be saved."""
     assert options.checkpoint is not None
     directory = options.checkpoint.directory
     if options.engine.can_write(directory):
         return True
-    index.notes.append(
+    options.progress.note(
         f"{directory}: the workers cannot write there, so only the finished pass is saved; "
         "give a folder or URL that every worker can write"
     )
     return False
 
 
-def run_pass(work: Pass[T], options: PassOptions, *, saved: bool) -> Ran[T]:
-    """Run a pass, with its beginning and end reported; `saved` says whether it has a checkpoint to resume from."""
-    matrix, partitions, progress = work.spec.source.matrix, work.partitions, work.progress
-    missing = work.partitions_to_read()
+def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
+    """Run a pass, with its beginning and end reported."""
+    tree, progress = work.tree, work.progress
+    axis = work.spec.source.matrix.axes[0]
+    missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
     if work.ready:
         n_rows = sum(span.stop - span.start for span in map(work.span, missing))
-        missing -= {partition for node in work.ready for partition in work.partitions_below(node)}
+        missing -= {i for node in work.ready for i in tree.partitions(node)}
         n_resumed = n_rows - sum(span.stop - span.start for span in map(work.span, missing))
-        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {matrix.axes[0]}s are in checkpoints")
-    progress.start(work.stage, sum(work.span(partition).nbytes for partition in missing), len(partitions))
+        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {axis}s are in checkpoints")
+    progress.start(work.stage, sum(work.span(i).nbytes for i in missing), len(work.partitions))
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:
-        raise _interrupted(error, saved) from None
+        saved = "finished checkpoints are kept, running the same command again resumes"
+        interrupted = Interrupted(f"interrupted; {saved if work.spec.saving is not None else 'nothing was kept'}")
+        if isinstance(error, Terminated):
+            interrupted.exit_code = 143
+        raise interrupted from None
     finally:
         progress.finish(work.stage)
 
 
-def pass_stats(work: Pass[Any], ran: Ran[Any], began: float, *, n_saved: int) -> PassStats:
-    """Return the account of a pass that began at this time."""
-    account = ran.output
+def pass_stats(work: Pass[Any], ran: Ran[Any], began: float) -> PassStats:
+    """Return the account of a pass that began at this time, and report what its tasks noted."""
+    output = ran.output
+    for note in output.notes:
+        work.progress.note(note)
     return PassStats(
-        rows_read=account.rows,
-        rows_dropped=account.dropped,
-        bytes_read=account.nbytes,
+        rows_read=output.rows,
+        rows_dropped=output.dropped,
+        bytes_read=output.nbytes,
         seconds=time.perf_counter() - began,
         n_partitions=len(work.partitions),
         n_tasks=ran.n_tasks,
         n_resumed=len(work.ready),
-        n_saved=n_saved,
+        n_saved=output.n_saved,
         worker_deaths=ran.worker_deaths,
         projected_nbytes=work.projected.nbytes,
     )
@@ -223,13 +192,6 @@ def source_partitions(source: Source, partition_bytes: int | str | None = None) 
     """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
     n_chosen = 1 if source.columns is None else len(source.columns)
     return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
-
-
-def partitions_from(partitions: Partitions, first_row: int) -> Partitions:
-    """Return the partitions of the rows from `first_row` on."""
-    return Partitions(
-        (first_row, *(edge for edge in partitions.edges if edge > first_row)), partitions.read_amplification
-    )
 
 
 def source_identities(source: Source) -> list[tuple[str, str | None]]:
@@ -246,11 +208,3 @@ def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> N
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
-
-
-def _interrupted(error: KeyboardInterrupt, saved: bool) -> Interrupted:
-    what = "finished checkpoints are kept, running the same command again resumes" if saved else "nothing was kept"
-    stopped = Interrupted(f"interrupted; {what}")
-    if isinstance(error, Terminated):
-        stopped.exit_code = 143
-    return stopped

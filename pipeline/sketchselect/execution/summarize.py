@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import digest
+from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import Projection
 from sketchselect.execution.run import (
     PassStats,
     Reduced,
-    partitions_from,
     planned_pass,
     reduce_blocks,
+    require_rows,
     require_unchanged,
     source_identities,
     source_partitions,
 )
 from sketchselect.execution.source import Block, Source
+from sketchselect.readers.base import Partitions
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
 
@@ -61,18 +63,80 @@ def _described(value: Any) -> Any:
 
 
 def source_for(source: Source, description: Summary[Any]) -> Source:
-    """Return the source as the summary reads it, after a look at whether it is a description.
-
-    Raises
-    ------
-    BadParameter
-        If the summary has data already.
-    """
+    """Return the source as the summary reads it, or raise `BadParameter` if the summary has data already."""
     if description.has_data:
         raise BadParameter(
             "give the description of a summary (for example FrequentDirections(size=64)), not one of data"
         )
     return replace(source, takes_missing=description.accepts_missing, takes_sparse=description.accepts_sparse)
+
+
+def summary_reduction(
+    source: Source,
+    description: Summary[Any],
+    stage: str,
+    leaf: Callable[[Block], Any] | None = None,
+    merge: Callable[[Any, Any], Any] = merge_summaries,
+) -> Reduction[Any]:
+    """Return the reduction of a source to a summary; or with another leaf, to a state of about the summary's size."""
+    shape = (source.n_columns, source.n_targets)
+    return Reduction(
+        leaf or SummariseBlock(description),
+        merge,
+        stage,
+        state_nbytes=description.projected_nbytes(*shape),
+        working_nbytes=description.working_nbytes(*shape),
+    )
+
+
+@dataclass(frozen=True)
+class SummaryPasses:
+    """The passes of one summary: one, or one for each panel of columns where its state is too large."""
+
+    source: Source
+    """As the summary reads it."""
+    description: Summary[Any]
+    options: PassOptions
+    partitions: Partitions
+    stage: str
+    panels: Panels | None
+
+    @classmethod
+    def of(
+        cls, source: Source, description: Summary[Any], options: PassOptions, first_row: int, stage: str = "summarize"
+    ) -> Self:
+        """Return the passes over the rows from `first_row` on."""
+        source = source_for(source, description)
+        panels = make_panels(description, source.n_columns, source.n_targets)
+        if panels is not None and options.partition_bytes is None:
+            options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+        require_rows(source)
+        partitions = source_partitions(source, options.partition_bytes)
+        if first_row:
+            partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
+        return cls(source, description, options, partitions, stage, panels)
+
+    @property
+    def descriptions(self) -> list[Summary[Any]]:
+        """The description of each pass."""
+        return [self.description] if self.panels is None else self.panels.descriptions()
+
+    def reduction(self, description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Reduction[Summary[Any]]:
+        """Return what one of the passes computes."""
+        stage = f"{self.stage}, {part}" if part else self.stage
+        whole = summary_reduction(self.source, description, stage)
+        return replace(whole, caller_nbytes=caller_nbytes, key=summary_key(description))
+
+    def planned(self, description: Summary[Any], caller_nbytes: int = 0) -> Pass[Summary[Any]]:
+        """Return one of the passes, planned."""
+        reduction = self.reduction(description, caller_nbytes=caller_nbytes)
+        return planned_pass(self.source, reduction, self.options, partitions=self.partitions)
+
+    def assembled(self, value: Callable[..., Summary[Any]]) -> Summary[Any]:
+        """Return the summary, from the value of each pass: a function of description, part and bytes of the caller."""
+        if self.panels is None:
+            return value(self.description)
+        return assemble(self.panels, self.source.n_columns, self.source.n_targets, value)
 
 
 def summarize_source(
@@ -87,47 +151,28 @@ def summarize_source(
 
     Rows before `first_row` are not read. See `reduce_blocks` for errors.
     """
-    source = source_for(source, description)
-    panels = make_panels(description, source.n_columns, source.n_targets)
-    if panels is not None and options.partition_bytes is None:
-        options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
-    partitions = partitions_from(source_partitions(source, options.partition_bytes), first_row) if first_row else None
-
-    def run(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Reduced[Any]:
-        return reduce_blocks(
-            source,
-            SummariseBlock(description),
-            merge_summaries,
-            options,
-            partitions=partitions,
-            stage=f"{stage}, {part}" if part else stage,
-            state_nbytes=description.projected_nbytes(source.n_columns, source.n_targets),
-            working_nbytes=description.working_nbytes(source.n_columns, source.n_targets),
-            caller_nbytes=caller_nbytes,
-            leaf_key=summary_key(description),
-        )
-
-    reduced = run(description) if panels is None else _in_panels(source, panels, run)
-    if options.account is not None:
-        options.account(reduced.stats)
-    labelled = reduced.value.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
-    return Reduced(labelled, reduced.stats)
-
-
-def _in_panels(source: Source, panels: Panels, run: Callable[..., Reduced[Any]]) -> Reduced[Summary[Any]]:
-    """Return what the description would be of one pass, to rounding, and the account of all passes together."""
-    before = source_identities(source)
+    passes = SummaryPasses.of(source, description, options, first_row, stage)
+    before = source_identities(passes.source)
     accounts: list[PassStats] = []
 
-    def value(description: Summary[Any], part: str, caller_nbytes: int) -> Summary[Any]:
-        reduced = run(description, part=part, caller_nbytes=caller_nbytes)
+    def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
+        reduction = passes.reduction(description, part, caller_nbytes)
+        reduced = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions)
         accounts.append(reduced.stats)
-        summary: Summary[Any] = reduced.value
-        return summary
+        return reduced.value
 
-    summary = assemble(panels, source.n_columns, source.n_targets, value)
-    require_unchanged(before, source)
-    return Reduced(summary, _together(accounts))
+    summary = passes.assembled(value)
+    if len(accounts) > 1:
+        require_unchanged(before, passes.source)
+    stats = _together(accounts)
+    if options.account is not None:
+        options.account(stats)
+    return Reduced(labelled(summary, passes.source), stats)
+
+
+def labelled(summary: Summary[Any], source: Source) -> Summary[Any]:
+    """Return the summary labelled with the prepare steps and feature names of its source."""
+    return summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
 
 
 def _together(accounts: list[PassStats]) -> PassStats:
@@ -149,21 +194,9 @@ def summary_projection(
     source: Source, description: Summary[Any], options: PassOptions
 ) -> tuple[Projection, int, float]:
     """Return what a process will need at most for this summary, the number of passes, and the read amplification."""
-    source = source_for(source, description)
-    panels = make_panels(description, source.n_columns, source.n_targets)
-    passes, caller_nbytes = [description], 0
-    if panels is not None:
-        passes, caller_nbytes = panels.descriptions(), 8 * panels.edges[-1] ** 2 * len(panels.wide)
-        if options.partition_bytes is None:
-            options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
-    largest = max(passes, key=lambda one: one.projected_nbytes(source.n_columns, source.n_targets))
-    work = planned_pass(
-        source,
-        SummariseBlock(largest),
-        merge_summaries,
-        options,
-        state_nbytes=largest.projected_nbytes(source.n_columns, source.n_targets),
-        working_nbytes=largest.working_nbytes(source.n_columns, source.n_targets),
-        caller_nbytes=caller_nbytes,
-    )
-    return work.projected, len(passes), work.partitions.read_amplification
+    passes = SummaryPasses.of(source, description, options, 0)
+    panels, descriptions = passes.panels, passes.descriptions
+    caller_nbytes = 0 if panels is None else 8 * panels.edges[-1] ** 2 * len(panels.wide)
+    largest = max(descriptions, key=lambda one: one.projected_nbytes(source.n_columns, source.n_targets))
+    work = passes.planned(largest, caller_nbytes)
+    return work.projected, len(descriptions), work.partitions.read_amplification

@@ -61,8 +61,19 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
 
 
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
-    """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named."""
-    return [*overrides, *([f"execution.cluster={json.dumps(cluster)}"] if cluster else [])]
+    """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named.
+
+    A scheduler file is one relative to the working directory, as every path on the command line.
+    """
+    if cluster is None:
+        return [*overrides]
+    place = os.path.abspath(cluster) if is_scheduler_file(cluster) else cluster
+    return [*overrides, f"execution.cluster={json.dumps(place)}"]
+
+
+def is_scheduler_file(cluster: str) -> bool:
+    """Return whether a cluster is named by its scheduler file."""
+    return cluster.endswith(".json") and "://" not in cluster
 
 
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
@@ -140,7 +151,7 @@ def _problem(text: JobText, path: KeyPath, item: Any) -> str:
 def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield (path, problem) of the contradictions between keys that are each valid alone."""
     execution = config.execution
-    if execution.cluster not in CLUSTERS and "://" not in execution.cluster:
+    if not (execution.cluster in CLUSTERS or "://" in execution.cluster or is_scheduler_file(execution.cluster)):
         got = f"{describe(execution.cluster)}{did_you_mean(execution.cluster, CLUSTERS)}"
         yield ("execution", "cluster"), f"expected {_expected('execution', 'cluster')}, got {got}"
     elif execution.cluster not in ("local", "threads"):
@@ -227,6 +238,9 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
             "select": config.select.model_copy(update={"parameters": parameters}),
             "execution": execution.model_copy(
                 update={
+                    "cluster": absolute(execution.cluster)
+                    if is_scheduler_file(execution.cluster)
+                    else execution.cluster,
                     "checkpoint": checkpoint if checkpoint in ("auto", False) else absolute(str(checkpoint)),
                     **{name: absolute(getattr(execution, name)) for name in ("tls_ca", "tls_cert", "tls_key")},
                 }

@@ -237,7 +237,8 @@ class ExecutionSettings(Section):
     """``[execution]``: where and how the passes run."""
 
     cluster: Text = Field(
-        default="local", description='"local", "threads", "serial", "env" or the address of a scheduler'
+        default="local",
+        description='"local", "threads", "serial", "env", the address of a scheduler or its scheduler file (.json)',
     )
     n_workers: Count | None = Field(default=None, description=_A_COUNT)
     memory_limit: Size | None = Field(default=None, description=_A_SIZE)

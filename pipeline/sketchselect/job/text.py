@@ -26,27 +26,14 @@ _YAML_ODD_INT = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-5]?[0-9])+)")
 
 @dataclass(frozen=True)
 class JobText:
-    """Content of a job file before it is checked.
+    """Content of a job file before it is checked."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in messages.
-    values : dict
-        The nested tables.
-    lines : dict
-        Key path -> line number, or another place that the value comes from.
-    folder : Path
-        Folder that relative paths in it start from.
-    is_yaml : bool
-        Whether notes about YAML's reading of unquoted words apply.
-    """
-
-    name: str
-    values: dict[str, Any]
-    folder: Path
+    name: str  # Its name in messages
+    values: dict[str, Any]  # The nested tables
+    folder: Path  # Folder that relative paths in it start from
+    # Key path -> line number, or another place that the value comes from
     lines: dict[KeyPath, str] = field(default_factory=dict)
-    is_yaml: bool = False
+    is_yaml: bool = False  # Whether notes about YAML's reading of unquoted words apply
 
     def where(self, path: Sequence[str]) -> str:
         """Return " (line n)" of the key or of the nearest table above it, an empty string where neither is known."""

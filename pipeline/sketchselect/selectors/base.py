@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,24 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.execution import Source, as_engine, summarize_source
+from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
 from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
 from sketchselect.readers.checks import Nonfinite
+from sketchselect.selectors.inputs import is_array_like, require_names
 from sketchselect.selectors.parameters import inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
+
+
+class SelectorPass(NamedTuple):
+    """The pass of a selector: a source, the description of a summary of it, and the first row that is read."""
+
+    source: Source
+    description: Summary[Any]
+    first_row: int = 0
 
 
 class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -107,14 +117,18 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def has_own_passes(self) -> bool:
-        """Whether `collect` makes other passes than the one that `summary_description` describes.
+        """Whether `collect_source` makes other passes than the one that `summary_description` describes.
 
-        A job calls `collect` if so; otherwise it adds the description to the summaries of its pass.
+        A job calls `collect_source` if so; otherwise it adds the description to the summaries of its pass.
         """
-        return type(self).collect is not BaseSelector.collect
+        return type(self).collect_source is not BaseSelector.collect_source
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary that `_select` sees, from one pass over the source; override it for other passes.
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`."""
+        return SelectorPass(source, self.summary_description(source.n_columns))
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the summary that `_select` sees; override it where `single_pass` is None.
 
         Parameters
         ----------
@@ -123,14 +137,16 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         options : PassOptions
             Engine, checkpoint and progress of the passes.
         """
-        return summarize_source(source, self.summary_description(source.n_columns), options).value
+        one = self.single_pass(source)
+        assert one is not None
+        return summarize_source(one.source, one.description, options, first_row=one.first_row).value
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""
         return None
 
     def complete(self, summary: Summary[Any], source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary to select from: that of `collect`, or of a pass with the `further_description`."""
+        """Return the summary to select from: that of `collect_source`, or of a pass with `further_description`."""
         return summary
 
     def prepare_steps(self) -> tuple[str, ...]:
@@ -151,6 +167,36 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         client : optional
             Runs the pass, as in `sketchselect.summarize`.
         """
+        self.summary_ = self.collect(X, y, sample_weight=sample_weight, client=client)
+        return self._finish(self.summary_.feature_names)
+
+    def collect(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, client: Any = None, compute: bool = True
+    ) -> Any:
+        """Return the summary that `fit` selects from, for `fit_summary`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, client
+            As in `fit`.
+        compute : bool
+            Whether to compute the summary now. False: a `dask.delayed.Delayed` of it, which composes with other Dask
+            collections and runs on any Dask scheduler.
+
+        Raises
+        ------
+        BadParameter
+            For `compute=False` where the selector makes several passes, or together with a client.
+
+        Examples
+        --------
+        >>> import numpy as np, sketchselect as sks
+        >>> X = np.diag([5.0, 1.0, 4.0, 2.0])
+        >>> selector = sks.SketchedFeatureRanker(2)
+        >>> summary = selector.collect(X, compute=False)
+        >>> selector.fit_summary(summary.compute()).support_.tolist()
+        [0, 2]
+        """
         matrix = self._open(X, reset=True)
         target = self._open_target(y, matrix)
         if target is not None:
@@ -159,10 +205,22 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
         source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
+        if not compute:
+            return self._delayed(source, client)
         with as_engine(client, matrix, target, weight) as engine:
             options = PassOptions(engine)
-            self.summary_ = self.complete(self.collect(source, options), source, options)
-        return self._finish(matrix.feature_names)
+            return self.complete(self.collect_source(source, options), source, options)
+
+    def _delayed(self, source: Source, client: Any) -> Any:
+        if client is not None:
+            raise BadParameter("compute=False: the graph is not run, so leave out client")
+        one = self.single_pass(source)
+        if one is None:
+            raise BadParameter(
+                f"{type(self).__name__} with these parameters makes several passes over the source, which no single "
+                "graph holds; leave out compute=False"
+            )
+        return delayed_summary(one.source, one.description, first_row=one.first_row)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
@@ -191,7 +249,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
         else:
             summary = before
-            _require_names(before.feature_names, matrix)
+            require_names(before.feature_names, matrix)
         weights = None if sample_weight is None else np.asarray(sample_weight)
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
@@ -244,7 +302,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the opened source; scikit-learn checks and records arrays and data frames in memory."""
         missing = getattr(self, "missing", None) is not None
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
-        if _is_array_like(X):
+        if is_array_like(X):
             finite = "allow-nan" if missing else True
             X = validate_data(self, X, reset=reset, dtype="numeric", accept_sparse="csr", ensure_all_finite=finite)
             return open_matrix(X, nonfinite=policy)
@@ -321,7 +379,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         A store is read partition by partition, and only the selected columns stay in memory. A Dask array stays lazy.
         """
         check_is_fitted(self, "support_")
-        if _is_array_like(X):
+        if is_array_like(X):
             return super().transform(X)
         if hasattr(X, "__dask_graph__"):
             self._require_width(X.shape[-1])
@@ -340,22 +398,3 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = self.needs_counts
         tags.target_tags.required = self.uses_target
         return tags
-
-
-def _require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
-    """Raise `Incompatible`, naming the column, if a batch's columns have other names than those of the stream."""
-    names = matrix.feature_names
-    if seen is None or names is None or seen == names:
-        return
-    j = next(i for i, (a, b) in enumerate(zip(seen, names, strict=True)) if a != b)
-    raise Incompatible(
-        f"{matrix.address}: column {j} is named {names[j]!r}, but {seen[j]!r} in the rows seen so far; bring the "
-        "columns into the same order"
-    )
-
-
-def _is_array_like(X: Any) -> bool:
-    """Return whether scikit-learn should check X first: arrays, sparse matrices, lists and data frames in memory."""
-    if isinstance(X, (str, bytes, Matrix)) or hasattr(X, "__fspath__") or hasattr(X, "__dask_graph__"):
-        return False
-    return not (hasattr(X, "store") and hasattr(X, "chunks"))

@@ -63,24 +63,12 @@ class ShrinkingSubmatrix:
 
 @dataclass(frozen=True)
 class LeadingEigenvalue:
-    """Bounds of the largest eigenvalue of a submatrix, and its eigenvector.
+    """Bounds of the largest eigenvalue of a submatrix, and its eigenvector."""
 
-    Parameters
-    ----------
-    value : float
-        Lower bound.
-    bound : float
-        Upper bound, unless the Krylov space misses the eigenvector.
-    second : float
-        At least 0.8 of the second largest eigenvalue; if that is not known, `bound`.
-    vector : array of shape (size,)
-        Of length one, close to the eigenvector.
-    """
-
-    value: float
-    bound: float
-    second: float
-    vector: Floats
+    value: float  # Lower bound
+    bound: float  # Upper bound, unless the Krylov space misses the eigenvector
+    second: float  # At least 0.8 of the second largest eigenvalue; if that is not known, `bound`
+    vector: Floats  # shape (size,): Of length one, close to the eigenvector
 
 
 def leading_eigenvalue(block: ShrinkingSubmatrix, accuracy: float, guess: Floats | None = None) -> LeadingEigenvalue:

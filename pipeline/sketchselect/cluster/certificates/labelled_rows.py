@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import Block, PassStats, Source, reduce_blocks, summarize_source
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector
@@ -19,23 +20,11 @@ from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
 @dataclass(frozen=True)
 class Measured:
-    """One pass over labelled rows.
+    """One pass over labelled rows."""
 
-    Parameters
-    ----------
-    objective : float
-        Exact (weighted) objective of the labels.
-    bound : Summary or None
-        What was summarised beside it.
-    same_rows : bool or None
-        Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
-    stats : PassStats
-        Account of the pass.
-    """
-
-    objective: float
-    bound: Summary[Any] | None
-    same_rows: bool | None
+    objective: float  # Exact (weighted) objective of the labels
+    bound: Summary[Any] | None  # What was summarised beside it
+    same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
     stats: PassStats
 
 
@@ -114,16 +103,14 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
         Of the pass, which saves nothing.
     """
     state = n_clusters * (8 * source.n_columns + 1)
-    reduced = reduce_blocks(
-        source,
+    reduction = Reduction(
         _Firsts(n_clusters),
         _joined,
-        options,
-        stage="comparing the rows of each cluster",
+        "comparing the rows of each cluster",
         state_nbytes=state,
         working_nbytes=2 * state,
     )
-    return reduced.value.same
+    return reduce_blocks(source, reduction, options).value.same
 
 
 @dataclass(frozen=True)

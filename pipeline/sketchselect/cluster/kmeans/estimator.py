@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
@@ -30,11 +30,13 @@ from sketchselect.cluster.kmeans.minibatch import StreamSample
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_nbytes
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import as_engine
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.readers.arrays.dask import as_dask
 from sketchselect.readers.base import Matrix
 
 
@@ -68,8 +70,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     Attributes
     ----------
     labels_ : int32 array of shape (n_rows,)
-        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A NumPy array
-        whatever was fitted: of a Dask array only `predict` gives a Dask array.
+        The nearest centre of each row; -1 for rows dropped by a source's policy for non-finite values. A Dask array
+        where one was fitted, cut as its rows are; else a NumPy array.
     cluster_centers_ : array of shape (n_clusters, n_features)
         float64.
     inertia_ : float
@@ -147,7 +149,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         with as_engine(client, source.matrix, source.weight) as engine:
             result = fit_kmeans(source, self._parameters(), PassOptions(engine))
         self._forget()
-        self.labels_ = result.labels
+        self.labels_ = as_dask(result.labels, X) if _is_dask_array(X) else result.labels
         self._centers = result.centers
         self.inertia_ = result.inertia
         self.n_iter_ = result.n_iter
@@ -223,10 +225,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             if name in self.__dict__:
                 delattr(self, name)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> NDArray[np.int32]:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Cluster the rows and return `labels_`."""
-        labels: NDArray[np.int32] = self.fit(X, sample_weight=sample_weight).labels_
-        return labels
+        return self.fit(X, sample_weight=sample_weight).labels_
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Cluster the rows and return their distances to the centres; see `transform`."""
@@ -270,9 +271,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             return lazy_distances(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
         with self._passes(source) as passes:
-            return passes.fold(
-                DistanceBlock(self.cluster_centers_), stack, "k-means: distances", state_nbytes=0, working_nbytes=0
-            )
+            return passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stack, "k-means: distances"))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the (weighted) sum of squared distances of the rows to their nearest centre."""

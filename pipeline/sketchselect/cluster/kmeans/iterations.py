@@ -10,7 +10,7 @@ from sketchselect._progress import Progress
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.checkpoints.files import list_nodes, read_node, write_node
-from sketchselect.execution.checkpoints.fingerprint import VectorIdentity, digest
+from sketchselect.execution.checkpoints.fingerprint import digest, entries_identity
 from sketchselect.execution.source import Source
 from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
@@ -44,11 +44,11 @@ class Iterations:
         if checkpoint is None:
             return
         rows = source.matrix.identity(0, source.n_rows)
-        weights = None if rows is None else VectorIdentity(source.weight).of([(0, source.n_rows)])
-        if rows is None or weights is None:
+        if rows is None or (source.weight is not None and source.weight.identity() is None):
             progress.note(f"{source.matrix.address}: iterations are not kept, its content has no identity")
             return
         self._directory = checkpoint.directory
+        weights = entries_identity(source.weight, [(0, source.n_rows)])
         beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
         self._key = digest("k-means iterations", rows, weights, beside, settings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
 from sketchselect.errors import BadParameter
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
+from sketchselect.execution.summarize import summary_reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
@@ -54,14 +56,13 @@ def merge_labelled(left: Labelled, right: Labelled) -> Labelled:
 def label_rows(passes: Passes, centers: Floats) -> Labelled:
     """Return every row's nearest centre and the sums of that assignment; one pass."""
     description = CentroidSums(centers=centers)
-    width = passes.source.n_columns
-    return passes.fold(
-        LabelBlock(description),
-        merge_labelled,
-        "k-means: labels",
-        state_nbytes=description.projected_nbytes(width),
-        working_nbytes=description.working_nbytes(width),
-    )
+    labelled: Labelled = passes.reduce(label_reduction(passes.source, description))
+    return labelled
+
+
+def label_reduction(source: Source, description: CentroidSums) -> Reduction[Labelled]:
+    """Return the reduction of a source to every row's nearest centre and the sums of that assignment."""
+    return summary_reduction(source, description, "k-means: labels", LabelBlock(description), merge_labelled)
 
 
 @dataclass(frozen=True)
@@ -95,23 +96,17 @@ def write_labels(source: Source, centers: Floats, out: str | os.PathLike[str], o
     if "://" in str(out) or not path.absolute().parent.is_dir():
         raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
     description = CentroidSums(centers=centers)
-    width = source.n_columns
     partitions = source_partitions(source, options.partition_bytes)
-    described: dict[str, Any] = {
-        "partitions": partitions,
-        "stage": "k-means: labels",
-        "state_nbytes": description.projected_nbytes(width),
-        "working_nbytes": description.working_nbytes(width),
-    }
+    reduction: Reduction[Any] = label_reduction(source, description)
     height = partitions.edges[1]
     regular = all(edge % height == 0 for edge in partitions.edges[:-1])
     with put_in_place(path.absolute()) as temporary:
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
-        leaf = LabelBlock(description)
         if regular:
-            reduce_blocks(source, WriteBlock(leaf, str(temporary)), _add, options, **described)
-        else:
-            array[:] = reduce_blocks(source, leaf, merge_labelled, options, **described).value.labels
+            reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), str(temporary)), merge=_add)
+        reduced = reduce_blocks(source, reduction, options, partitions=partitions)
+        if not regular:
+            array[:] = reduced.value.labels
     return str(path)
 
 

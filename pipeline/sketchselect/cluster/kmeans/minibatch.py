@@ -30,26 +30,13 @@ class StreamSample:
 
     Rows are numbered as they arrive, and which of them are kept depends on their numbers and values alone: the same
     stream gives the same bits whatever batches it comes in.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Decides how many rows are kept.
-    seed : int
-        Of all draws.
-    n_rows : int
-        Rows seen.
-    first : RowSample or None
-        The first `FIRST_ROWS` rows, until there are as many.
-    sample : RowSample or None
-        All rows, once there are.
     """
 
-    n_clusters: int
-    seed: int
-    n_rows: int = 0
-    first: RowSample | None = None
-    sample: RowSample | None = None
+    n_clusters: int  # Decides how many rows are kept
+    seed: int  # Of all draws
+    n_rows: int = 0  # Rows seen
+    first: RowSample | None = None  # The first `FIRST_ROWS` rows, until there are as many
+    sample: RowSample | None = None  # All rows, once there are
 
     def add(self, rows: Any, weights: Floats | None = None) -> StreamSample:
         """Return the sample after more rows, with their weights, have arrived."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,11 @@ from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block, join_blocks
 from sketchselect.execution.engine import Engine, LocalEngine
 from sketchselect.execution.graph.inputs import futures_client
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import merge_summaries, summary_key
+from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.readers.partitions import ENTRY_NBYTES
@@ -49,18 +49,10 @@ WORKER_SHARE = 0.35
 
 @dataclass(frozen=True)
 class Passes:
-    """A source as k-means iterates over it; a context manager that releases cached blocks at the end.
+    """A source as k-means iterates over it; a context manager that releases cached blocks at the end."""
 
-    Parameters
-    ----------
-    source : Source
-        Rows, weights, preparation and columns.
-    options : PassOptions
-        Of every pass; without a checkpoint where the blocks are cached.
-    """
-
-    source: Source
-    options: PassOptions
+    source: Source  # Rows, weights, preparation and columns
+    options: PassOptions  # Of every pass; without a checkpoint where the blocks are cached
 
     def __enter__(self) -> Self:
         return self
@@ -71,42 +63,18 @@ class Passes:
                 if not isinstance(block, CachedBlock):
                     block.release()
 
-    def fold(
-        self,
-        leaf: Callable[[Block], T],
-        merge: Callable[[T, T], T],
-        stage: str,
-        *,
-        state_nbytes: int,
-        working_nbytes: int,
-        leaf_key: str | None = None,
-    ) -> T:
-        """Return the fold of `leaf` over the blocks; nodes are saved where `leaf_key` tells the leaf from others."""
-        return reduce_blocks(
-            self.source,
-            leaf,
-            merge,
-            self.options,
-            stage=stage,
-            state_nbytes=state_nbytes,
-            working_nbytes=working_nbytes,
-            leaf_key=leaf_key,
-        ).value
+    def reduce(self, reduction: Reduction[T]) -> T:
+        """Return what one pass over the blocks gives."""
+        return reduce_blocks(self.source, reduction, self.options).value
 
     def sums(self, description: CentroidSums, stage: str) -> CentroidSums:
         """Return a summary of all rows."""
-        width = self.source.n_columns
-        return cast(
-            CentroidSums,
-            self.fold(
-                SumBlock(description),
-                merge_summaries,
-                stage,
-                state_nbytes=description.projected_nbytes(width),
-                working_nbytes=description.working_nbytes(width),
-                leaf_key=summary_key(description) if self.options.checkpoint is not None else None,
-            ),
-        )
+        reduction = summary_reduction(self.source, description, stage, SumBlock(description))
+        key = summary_key(description) if self.options.checkpoint is not None else None
+        return cast(CentroidSums, self.reduce(replace(reduction, key=key)))
+
+
+LOAD_ROWS: Reduction[Any] = Reduction(cache_block, join_blocks, "load rows for k-means")
 
 
 @dataclass(frozen=True)
@@ -153,10 +121,10 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
         reading = options.but(
             engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
-        blocks = reduce_blocks(source, cache_block, join_blocks, reading, stage="load rows for k-means").value
+        blocks = reduce_blocks(source, LOAD_ROWS, reading).value
         return Passes(CachedSource.of(source, blocks), PassOptions(local, options.partition_bytes))
     if place == "workers":
-        work = planned_pass(source, cache_block, join_blocks, options, stage="load rows for k-means")
+        work = planned_pass(source, LOAD_ROWS, options)
         persisted = cast("DaskEngine", engine).persist_blocks(work)
         progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persisted)} blocks")
         return Passes(CachedSource.of(source, persisted), options.but(checkpoint=None))

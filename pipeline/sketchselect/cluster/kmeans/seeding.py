@@ -23,7 +23,8 @@ from sketchselect.cluster.kmeans.seeding_tasks import (
     merge_weighed,
 )
 from sketchselect.errors import BadParameter
-from sketchselect.execution.summarize import SummariseBlock, merge_summaries
+from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.summarize import summary_reduction
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.distances import spread_out
@@ -74,13 +75,14 @@ def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, start
     size = sample_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")
     nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
-    found = passes.fold(
+    reduction = Reduction(
         SurveyBlock(derive_seed(seed, "first"), size, by_weight),
         MergeSurveys(size),
         "k-means: survey",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes + (1 << 20),
     )
+    found = passes.reduce(reduction)
     n_rows = found.sums.n_rows
     if n_rows < n_clusters:
         raise BadParameter(
@@ -147,17 +149,7 @@ def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, 
 def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
     if description is None:
         return None
-    width = passes.source.n_columns
-    return cast(
-        RowSample,
-        passes.fold(
-            SummariseBlock(description),
-            merge_summaries,
-            "k-means: coreset",
-            state_nbytes=description.projected_nbytes(width),
-            working_nbytes=description.working_nbytes(width),
-        ),
-    )
+    return cast(RowSample, passes.reduce(summary_reduction(passes.source, description, "k-means: coreset")))
 
 
 def distinct(points: Floats) -> Floats:
@@ -189,25 +181,27 @@ def _oversample(
     for step in range(ROUNDS):
         # A block offers about `factor` rows, and rarely more than twice that.
         nbytes = int(8 * (width + 3) * 2 * factor) + 64
-        state = passes.fold(
+        reduction = Reduction(
             SampleBlock(candidates, derive_seed(seed, "round", step), factor),
             MergeRounds(factor),
             f"k-means: seeding {step + 1} of {ROUNDS + 1}",
             state_nbytes=nbytes,
             working_nbytes=2 * nbytes + _assign_nbytes(candidates),
         )
+        state = passes.reduce(reduction)
         fresh = state.chosen.points
         if fresh.shape[0] == 0 and state.cost == 0:
             break
         candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
     sampled = 0 if rows is None else rows.projected_nbytes(width)
-    weighed = passes.fold(
+    weighing = Reduction(
         WeighBlock(candidates, rows),
         merge_weighed,
         f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
         state_nbytes=8 * candidates.points.shape[0] + sampled,
         working_nbytes=_assign_nbytes(candidates) + 2 * sampled,
     )
+    weighed = passes.reduce(weighing)
     heavy = weighed.weights > 0
     return candidates.points[heavy], weighed.weights[heavy], weighed.rows
 

@@ -25,24 +25,12 @@ _NEAREST = "nearest candidates"
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows with the smallest keys; ties by row index. Which rows these are does not depend on the partitions.
+    """Rows with the smallest keys; ties by row index. Which rows these are does not depend on the partitions."""
 
-    Parameters
-    ----------
-    keys : array of shape (m,)
-        Ascending.
-    rows : array of shape (m,)
-        Global row indices.
-    points : array of shape (m, n_features)
-        Their values, float64.
-    weights : array of shape (m,)
-        Their weights.
-    """
-
-    keys: Floats
-    rows: NDArray[np.int64]
-    points: Floats
-    weights: Floats
+    keys: Floats  # shape (m,): Ascending
+    rows: NDArray[np.int64]  # shape (m,): Global row indices
+    points: Floats  # shape (m, n_features): Their values, float64
+    weights: Floats  # shape (m,): Their weights
 
     def merge(self, other: Sample, size: int | None = None, below: float = np.inf) -> Sample:
         """Return the sample of the rows of both: the `size` smallest keys, and of them those below a limit."""
@@ -79,43 +67,21 @@ def block_rows(block: Block) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Survey:
-    """Size and spread of the rows, and a sample of them.
+    """Size and spread of the rows, and a sample of them."""
 
-    Parameters
-    ----------
-    sums : CentroidSums
-        Of one cluster, unweighted: rows, mean and scatter.
-    weight : float
-        Total weight.
-    n_weighted : int
-        Rows with a positive weight.
-    sample : Sample
-        A hashed sample of them.
-    """
-
-    sums: CentroidSums
-    weight: float
-    n_weighted: int
-    sample: Sample
+    sums: CentroidSums  # Of one cluster, unweighted: rows, mean and scatter
+    weight: float  # Total weight
+    n_weighted: int  # Rows with a positive weight
+    sample: Sample  # A hashed sample of them
 
 
 @dataclass(frozen=True)
 class SurveyBlock:
-    """Leaf of the survey.
+    """Leaf of the survey."""
 
-    Parameters
-    ----------
-    seed : int
-        Of the hash.
-    size : int
-        Rows in the sample.
-    by_weight : bool
-        Whether rows are drawn in proportion to their weight, or all alike.
-    """
-
-    seed: int
-    size: int
-    by_weight: bool
+    seed: int  # Of the hash
+    size: int  # Rows in the sample
+    by_weight: bool  # Whether rows are drawn in proportion to their weight, or all alike
 
     def __call__(self, block: Block) -> Survey:
         """Return the survey of one block."""
@@ -147,18 +113,10 @@ class MergeSurveys:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidate centres. Blocks that are held remember their rows' nearest, so that only new candidates are compared.
+    """Candidate centres. Cached blocks remember their rows' nearest, so that only new candidates are compared."""
 
-    Parameters
-    ----------
-    points : array of shape (m, n_features)
-        All candidates so far; later ones are only ever appended.
-    seed : int
-        Tells them from the candidates of another start.
-    """
-
-    points: Floats
-    seed: int
+    points: Floats  # shape (m, n_features): All candidates so far; later ones are only ever appended
+    seed: int  # Tells them from the candidates of another start
 
     def nearest(self, block: Block) -> Nearest:
         """Return the nearest candidate of each row; ties go to the lowest index."""
@@ -191,18 +149,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Round:
-    """State of one round of k-means||.
+    """State of one round of k-means||."""
 
-    Parameters
-    ----------
-    cost : float
-        Weighted sum of squared distances to the candidates, of the rows so far.
-    chosen : Sample
-        Rows whose key is below ``factor / cost``: a superset of the round's choice that shrinks with every merge and
-        ends as exactly that.
-    """
-
-    cost: float
+    cost: float  # Weighted sum of squared distances to the candidates, of the rows so far
+    # Rows whose key is below ``factor / cost``: a superset of the round's choice that shrinks with every merge and ends
+    # as exactly that
     chosen: Sample
 
 

@@ -50,21 +50,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"no fingerprint for {type(value).__name__}")
 
 
-class VectorIdentity:
-    """Identity of runs of entries of a target or weight: by content, so that appended rows leave the others' alone."""
-
-    def __init__(self, vector: Vector | None) -> None:
-        self._vector = vector
-        self._known = vector is None or vector.identity() is not None
-        self._runs: dict[tuple[int, int], str] = {}
-
-    def of(self, runs: list[tuple[int, int]]) -> str | None:
-        """Return the identity of the entries in some runs of rows; None if it cannot be told."""
-        if self._vector is None:
-            return "none"
-        if not self._known:
-            return None
-        for run in runs:
-            if run not in self._runs:
-                self._runs[run] = digest(np.asarray(self._vector.read(*run)))
-        return digest([self._runs[run] for run in runs])
+def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
+    """Return the identity of some runs of a target or weight: by content, which appended rows leave as it was."""
+    return "none" if vector is None else digest([digest(np.asarray(vector.read(*run))) for run in runs])

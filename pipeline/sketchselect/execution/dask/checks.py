@@ -1,13 +1,13 @@
-"""What is asked of a cluster before work is sent to it."""
+"""Checks of a cluster before work is sent to it."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import ipaddress
 import os
 from collections import Counter
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster
@@ -59,14 +59,13 @@ def _named_versions(answer: Any) -> dict[str, str]:
 
 def is_exposed(address: str) -> bool:
     """Return whether traffic to a scheduler leaves this machine unencrypted."""
-    scheme, _, rest = address.partition("://")
-    host = rest.rpartition(":")[0].strip("[]")
-    if scheme not in ("tcp", "ws") or not host:
+    parts = urlsplit(address)
+    if parts.scheme not in ("tcp", "ws") or not parts.hostname or parts.hostname == "localhost":
         return False
     try:
-        return not ipaddress.ip_address(host).is_loopback
+        return not ipaddress.ip_address(parts.hostname).is_loopback
     except ValueError:
-        return host != "localhost"
+        return True
 
 
 def scheduler_settings(client: Any) -> dict[str, Any]:
@@ -106,10 +105,9 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
 def probe_folder(client: Any, directory: str) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
     place = location_of(directory)
-    token = f".probe-{uuid4().hex}"
 
-    def write(dask_worker: Any) -> str:
-        name = f"{token}-{hashlib.sha1(dask_worker.address.encode()).hexdigest()}"
+    def write() -> str:
+        name = f".probe-{uuid4().hex}"
         place.join(name).write(b"probe", durable=False)
         return name
 

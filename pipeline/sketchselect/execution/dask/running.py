@@ -13,7 +13,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.inputs import Graph, Inputs, pass_inputs
+from sketchselect.execution.graph.inputs import Graph, pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
@@ -65,7 +65,7 @@ class ClusterPass(Generic[T]):
         """Run it to the end."""
         import dask
 
-        output = self.work.output
+        output = self.work.tree.root
         # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         self.watch.begin(self.work.stage, self.work.stall_timeout)
@@ -113,7 +113,7 @@ class ClusterPass(Generic[T]):
             try:
                 if detail.status == "finished":
                     self.ready[who] = detail
-                    for partition in self.work.partitions_below(who):
+                    for partition in self.work.tree.partitions(who):
                         self._count(partition)
                 else:
                     self._failed(who, detail, alone)
@@ -148,7 +148,7 @@ class ClusterPass(Generic[T]):
         if isinstance(error, KilledWorker):
             # Dask blames every task that was waiting on the worker, so the cause is looked for: the one it names first,
             # then the parts of the graph one by one, and those of the part that kills its workers again.
-            below = [child for child in self.work.below(node) if child not in self.ready]
+            below = [child for child in self.work.tree.children(node) if child not in self.ready]
             if node == alone and not below:
                 raise self.watch.crash(self.work.where(node), error)
             self.suspects += [node, *reversed(below)]
@@ -185,8 +185,7 @@ class ClusterPass(Generic[T]):
     def _start(self, node: Node) -> None:
         graph = self.work.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
-        graph |= _needed(self.inputs, graph)
-        graph[self.work.spec_key] = Task(self.work.spec_key, loads, self.spec)
+        graph = {**self.inputs.complete(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
         (future,) = self.client.get(graph, [self.work.key(node)], sync=False)
         self.flying[node] = future
         events = self.watch.events
@@ -224,9 +223,7 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     for worker, graph in graphs.items():
         keys = list(graph)
         # The workers are a preference: when one is gone, any other will do.
-        results = client.get(
-            graph | _needed(inputs, graph), keys, workers=[worker], allow_other_workers=True, sync=False
-        )
+        results = client.get(inputs.complete(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
         futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
     spec.release()
     return futures
@@ -237,16 +234,6 @@ def _places(client: Any, n_partitions: int) -> list[str]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
     return [slots[i * len(slots) // n_partitions] for i in range(n_partitions)]
-
-
-def _needed(inputs: Inputs, graph: Graph) -> Graph:
-    """Return the tasks of the inputs' graph that the tasks of another graph need."""
-    if not inputs.graph:
-        return {}
-    from dask.optimization import cull
-
-    whole, _ = cull({**inputs.graph, **graph}, list(graph))
-    return {key: task for key, task in whole.items() if key not in graph}
 
 
 def pack(value: Any) -> bytes:

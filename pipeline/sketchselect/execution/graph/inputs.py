@@ -1,4 +1,4 @@
-"""What the tasks of a pass depend on beside the source: rows of Dask arrays, rows that are sent, cached blocks."""
+"""Inputs of the tasks of a pass beside the source: rows of Dask arrays, rows that are sent, cached blocks."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ class Inputs:
     argument: Callable[[Span], Any] | None = None
     graph: Graph = field(default_factory=dict)
     sends: bool = False
+
+    def complete(self, graph: Graph) -> Graph:
+        """Return a graph with those tasks of the inputs that it needs."""
+        from dask.optimization import cull
+
+        return cull({**self.graph, **graph}, list(graph))[0] if self.graph else graph
 
 
 def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
@@ -15,9 +16,10 @@ from dask.task_spec import List, Task, TaskRef
 
 from sketchselect._progress import Progress
 from sketchselect.execution.graph.inputs import Graph, Inputs
-from sketchselect.execution.graph.tasks import Part, PassSpec, SavedName, Span, run_leaf, run_merge
+from sketchselect.execution.graph.tasks import PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
+from sketchselect.execution.source import Block
 from sketchselect.readers.base import Partitions
 
 T = TypeVar("T")
@@ -26,19 +28,41 @@ Ready = Mapping[Node, Any]
 """Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
 
 
-def new_token() -> str:
-    """Return what tells the keys of one pass from those of all others."""
-    return uuid4().hex
+@dataclass(frozen=True)
+class Reduction(Generic[T]):
+    """What a pass computes of a source: the states of its blocks, merged.
 
+    Parameters
+    ----------
+    leaf : callable, Block -> state
+        Pure and picklable; also of no rows.
+    merge : callable, (state, state) -> state
+        The state of the rows of both, left ones first; pure and picklable.
+    stage : str
+        The name in progress, messages and keys.
+    state_nbytes, working_nbytes : int
+        Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the tree and the projection.
+    caller_nbytes : int
+        What the caller has in this process meanwhile.
+    key : str or None
+        What tells leaf and merge, with their parameters, from all others; a pass without it is not saved.
+    """
 
-def never_saved(node: Node) -> SavedName | None:
-    """Return no name: the pass keeps no checkpoints."""
-    return None
+    leaf: Callable[[Block], T]
+    merge: Callable[[T, T], T]
+    stage: str = "pass"
+    state_nbytes: int = 0
+    working_nbytes: int = 0
+    caller_nbytes: int = 0
+    key: str | None = None
 
 
 @dataclass(frozen=True)
 class Pass(Generic[T]):
-    """One pass over a source, ready for any engine, which adds the report to what tasks share."""
+    """One pass over a source, ready for any engine, which adds the report to what tasks share.
+
+    The part of the tree's root is the result. `name` gives the names of nodes in a checkpoint, where there is one.
+    """
 
     spec: PassSpec[T]
     tree: MergeTree
@@ -46,15 +70,10 @@ class Pass(Generic[T]):
     progress: Progress
     projected: Projection
     ready: Ready = field(default_factory=dict)
-    name: Callable[[Node], SavedName | None] = never_saved
+    name: Callable[[Node], SavedName] | None = None
     stage: str = "pass"
     stall_timeout: float = 300.0
-    token: str = field(default_factory=new_token)
-
-    @property
-    def output(self) -> Node:
-        """The node whose part is the result."""
-        return self.tree.root
+    token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def spec_key(self) -> str:
@@ -67,11 +86,11 @@ class Pass(Generic[T]):
         return (f"{name}-{self.token}", *node)
 
     def cuts(self, most_leaves: int) -> list[Node]:
-        """Return the nodes to be computed one graph after the other, the last of them the output."""
+        """Return the nodes to be computed one graph after the other, the last of them the root."""
         if self.tree.n_leaves <= most_leaves:
-            return [self.output]
+            return [self.tree.root]
         missing = set(self.tree.post_order(skip=self.ready))
-        return [*(node for node in self.tree.subtrees(most_leaves) if node in missing), self.output]
+        return [*(node for node in self.tree.subtrees(most_leaves) if node in missing), self.tree.root]
 
     def span(self, partition: int) -> Span:
         """Return a partition."""
@@ -80,31 +99,14 @@ class Pass(Generic[T]):
 
     def rows(self, node: Node) -> tuple[int, int]:
         """Return the rows below a node."""
-        below = self.partitions_below(node)
+        below = self.tree.partitions(node)
         return self.partitions.edges[below.start], self.partitions.edges[below.stop]
-
-    def below(self, node: Node) -> list[Node]:
-        """Return the nodes that a node is made of."""
-        return self.tree.children(node)
-
-    def partitions_to_read(self) -> set[int]:
-        """Return the partitions that the output needs."""
-        return set(range(self.tree.n_partitions))
-
-    def partitions_below(self, node: Node) -> range:
-        """Return the partitions below a node."""
-        return self.tree.partitions(node)
 
     def where(self, node: Node) -> str:
         """Return a node in words."""
-        start, stop = self.rows(node)
-        below = self.partitions_below(node)
-        matrix = self.spec.source.matrix
-        address, axis = matrix.address, matrix.axes[0]
-        if node.level:
-            return f"{address}: merging partitions {below.start} to {below.stop - 1} ({axis}s {start} to {stop - 1})"
+        below = self.tree.partitions(node)
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
-        return f"{address}: {what} ({axis}s {start} to {stop - 1})"
+        return place_in_words(self.spec.source, f"merging {what}" if node.level else what, *self.rows(node))
 
     def node_of(self, key: Any) -> Node | None:
         """Return the node that has a key; None for keys of other tasks."""
@@ -116,18 +118,21 @@ class Pass(Generic[T]):
     def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
         """Return the tasks of a node and of all below it that is not ready; `spec_key` is not among them."""
         tasks: Graph = {}
-        for node in self.tree.post_order(output, skip=ready):
+        done = set(ready)
+        for node in self.tree.post_order(output, skip=done):
             self.add_node(tasks, node, inputs, ready)
+            done.add(node)
         if output in ready:
-            tasks[self.key(output)] = Task(self.key(output), identity, ready[output])
+            tasks[self.key(output)] = Task(self.key(output), copy, ready[output])
         return tasks
 
     def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
         """Add the tasks of one node."""
-        key, spec, name = self.key(node), TaskRef(self.spec_key), self.name(node)
+        key, spec, name = self.key(node), TaskRef(self.spec_key), None if self.name is None else self.name(node)
         children = self.tree.children(node)
         if children:
-            tasks[key] = Task(key, run_merge, spec, self.references(children, ready), self.rows(node), name)
+            parts = List(*(ready[child] if child in ready else TaskRef(self.key(child)) for child in children))
+            tasks[key] = Task(key, run_merge, spec, parts, self.rows(node), name)
             return
         spans = [self.span(i) for i in self.tree.partitions(node)]
         if inputs.argument is None:
@@ -140,12 +145,3 @@ class Pass(Generic[T]):
             fold = key if last else (f"fold-{self.token}", -1, span.partition)
             tasks[fold] = Task(fold, run_leaf, spec, [span], inputs.argument(span), before, name if last else None)
             before = TaskRef(fold)
-
-    def references(self, nodes: list[Node], ready: Ready) -> List:
-        """Return the parts of some nodes as an argument of a task."""
-        return List(*(ready[node] if node in ready else TaskRef(self.key(node)) for node in nodes))
-
-
-def identity(part: Part[Any]) -> Part[Any]:
-    """Return the part itself: the task of an output that a checkpoint holds."""
-    return part

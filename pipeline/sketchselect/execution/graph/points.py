@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect.execution.graph.inputs import Graph, Inputs
-from sketchselect.execution.graph.passes import Pass, Ready, identity
-from sketchselect.execution.graph.tasks import Part, sum_accounts
+from sketchselect.execution.graph.passes import Pass, Ready
+from sketchselect.execution.graph.tasks import Part, join_parts
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.linalg.threads import one_blas_thread
 
@@ -18,73 +20,69 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ScanPass(Pass[Any]):
-    """A pass with the points of a scan as outputs: the values that `finish` gives of the summaries of their rows.
+class ScanTree(MergeTree):
+    """A merge tree whose root stands above the nodes that the points of a scan are made of.
 
-    A point is its partitions ``(first, stop)``; with `onward` points are prefixes, which go on from earlier ones.
+    A point is its partitions ``(first, stop)``.
     """
 
     points: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def root(self) -> Node:
+        """The node of all points."""
+        return Node(self.depth + 1, 0)
+
+    @cached_property
+    def needed(self) -> list[Node]:
+        """The nodes that points are made of, from the leaves up."""
+        return sorted({node for first, stop in self.points for node in cover(self, first, stop)})
+
+    def children(self, node: Node) -> list[Node]:
+        """Return a node's children; of the root, the nodes of all points."""
+        return self.needed if node == self.root else super().children(node)
+
+
+@dataclass(frozen=True)
+class ScanPass(Pass[Any]):
+    """A pass whose output are the values that `finish` gives of the summaries of the points' rows.
+
+    With `onward` points are prefixes, which go on from earlier ones.
+    """
+
+    tree: ScanTree
     finish: Callable[[Any], Any] = repr
     onward: bool = True
 
-    @property
-    def output(self) -> Node:
-        """The node above the root: the values of all points, and the account."""
-        return Node(self.tree.depth + 1, 0)
-
     def cuts(self, most_leaves: int) -> list[Node]:
         """Return the output alone: points refer to nodes in all of the tree."""
-        return [self.output]
+        return [self.tree.root]
 
-    def partitions_below(self, node: Node) -> range:
-        """Return the partitions below a node; of the output, all of them."""
-        return range(self.tree.n_partitions) if node == self.output else self.tree.partitions(node)
-
-    @property
-    def needed(self) -> set[Node]:
-        """The nodes that points are made of."""
-        return {node for first, stop in self.points for node in cover(self.tree, first, stop)}
-
-    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
-        """Return the tasks of all points, and of the nodes that they need."""
-        if output != self.output:
-            return super().graph(output, inputs, ready)
-        tasks: Graph = {}
-        done = set(ready)
-        for top in sorted(self.needed - done):
-            for node in self.tree.post_order(top, skip=done):
-                self.add_node(tasks, node, inputs, ready)
-                done.add(node)
-        for node in ready:
-            tasks[self.key(node)] = Task(self.key(node), identity, ready[node])
+    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+        """Add the tasks of one node; above the needed ones, those of all points."""
+        if node != self.tree.root:
+            super().add_node(tasks, node, inputs, ready)
+            return
+        for loaded in ready:
+            tasks[self.key(loaded)] = Task(self.key(loaded), copy, ready[loaded])
         values = self._values(tasks)
-        account = Task(None, sum_accounts, List(*(TaskRef(self.key(node)) for node in self._topmost())))
-        tasks[self.key(output)] = Task(self.key(output), _collected, List(*values), account)
-        return tasks
+        topmost = List(*(TaskRef(self.key(node)) for node in self._topmost()))
+        tasks[self.key(node)] = Task(self.key(node), join_parts, topmost, List(*values))
 
     def _topmost(self) -> list[Node]:
         """Return the needed nodes that stand below no other needed node: together they cover every row once."""
         topmost, covered = [], 0
-        for node in sorted(self.needed, key=lambda node: (self.tree.partitions(node).start, -node.level)):
+        for node in sorted(self.tree.needed, key=lambda node: (self.tree.partitions(node).start, -node.level)):
             if self.tree.partitions(node).stop > covered:
                 topmost.append(node)
                 covered = self.tree.partitions(node).stop
         return topmost
 
-    def below(self, node: Node) -> list[Node]:
-        """Return the nodes that a node is made of; of the output, those that points are made of."""
-        return sorted(self.needed) if node == self.output else super().below(node)
-
-    def partitions_to_read(self) -> set[int]:
-        """Return the partitions of all points."""
-        return {partition for node in self.needed for partition in self.tree.partitions(node)}
-
     def _values(self, tasks: Graph) -> list[TaskRef]:
         """Add a task for the state, and one for the value, of every point."""
         values = []
         prefixes: dict[tuple[Node, ...], TaskRef] = {}
-        for place, (first, stop) in enumerate(self.points):
+        for place, (first, stop) in enumerate(self.tree.points):
             nodes = tuple(cover(self.tree, first, stop))
             shared = len(nodes) if self.onward else 0
             while shared and nodes[:shared] not in prefixes:
@@ -111,10 +109,6 @@ def _merged(merge: Callable[[T, T], T], part: Part[T], before: T | None) -> T:
 def _point(finish: Callable[[Any], T], state: Any) -> T:
     with one_blas_thread():
         return finish(state)
-
-
-def _collected(values: list[Any], account: Part[Any]) -> Part[list[Any]]:
-    return replace(account, value=values)
 
 
 def cover(tree: MergeTree, start: int, stop: int) -> list[Node]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
-
-from dask.task_spec import Task
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.cached import CachedBlock
@@ -103,8 +103,8 @@ def run_leaf(
     dropped = 0
     with one_blas_thread():
         for span in spans:
-            with _named(source, span.partition, span.start, span.stop):
-                block = _block(spec, span, rows)
+            with _named(source, f"partition {span.partition}", span.start, span.stop):
+                block = read_block(source, span.start, span.stop, spec.retries, rows)
                 value = spec.leaf(block)
                 dropped += block.n_dropped
                 del block
@@ -115,10 +115,12 @@ def run_leaf(
     assert state is not None
     nbytes = sum(span.nbytes for span in spans)
     start, stop = spans[0].start, spans[-1].stop
-    same = name is None or name.rows is None or source.matrix.identity(start, stop) == name.rows
-    seconds = time.perf_counter() - began
-    part = Part(state, stop - start, dropped, nbytes, seconds, covered=nbytes, unchanged=same)
-    return save_if_due(part if before is None else _sum([before, part], state), spec.saving, name)
+    part = Part(state, stop - start, dropped, nbytes, time.perf_counter() - began, covered=nbytes)
+    if before is not None:
+        part = join_parts([before, part], state)
+    if name is not None and name.rows is not None:
+        part = replace(part, unchanged=source.matrix.identity(stop - part.rows, stop) == name.rows)
+    return save_if_due(part, spec.saving, name)
 
 
 def run_merge(
@@ -127,44 +129,39 @@ def run_merge(
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     began = time.perf_counter()
     state = parts[0].value
-    with one_blas_thread(), _named(spec.source, None, *rows):
+    with one_blas_thread(), _named(spec.source, "merging", *rows):
         for part in parts[1:]:
             state = spec.merge(state, part.value)
     if spec.report is not None:
         spec.report(None)
-    whole = _sum(parts, state)
+    whole = join_parts(parts, state)
     whole = replace(whole, unsaved_seconds=whole.unsaved_seconds + time.perf_counter() - began)
     return save_if_due(whole, spec.saving, name)
 
 
-def sum_accounts(parts: Sequence[Part[Any]]) -> Part[None]:
-    """Return the account of some nodes together, without a state: for nodes above those whose states are needed."""
-    return _sum(parts, None)
+def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
+    """Return a value with the accounts of the nodes that it was made of."""
+    counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
+    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
 
 
 def cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
-    with one_blas_thread(), _named(spec.source, span.partition, span.start, span.stop):
-        return CachedBlock.of(_block(spec, span, rows))
+    with one_blas_thread(), _named(spec.source, f"partition {span.partition}", span.start, span.stop):
+        return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))
 
 
-def loading_task(path: str, covered: int, dropped: int = 0) -> Task:
-    """Return a task that loads a node from a checkpoint."""
-    return Task(None, _load, path, covered, dropped)
-
-
-def _load(path: str, covered: int, dropped: int) -> Part[Any]:
+def load_part(path: str, covered: int, dropped: int = 0) -> Part[Any]:
+    """Return a node from a checkpoint."""
     return Part(read_node(path), dropped=dropped, covered=covered)
 
 
-def _block(spec: PassSpec[Any], span: Span, rows: Rows | CachedBlock | None) -> Block:
+def read_block(source: Source, start: int, stop: int, retries: int, rows: Rows | CachedBlock | None = None) -> Block:
+    """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
     if isinstance(rows, CachedBlock):
         return rows.aligned()
-    return read_block(spec.source, span.start, span.stop, spec.retries, rows)
-
-
-def read_block(source: Source, start: int, stop: int, retries: int, rows: Rows | None = None) -> Block:
-    """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
     for attempt in range(retries):
         try:
             return source.block(start, stop, rows)
@@ -187,45 +184,31 @@ def save_if_due(part: Part[T], saving: SaveRequest | None, name: SavedName | Non
     return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
 
 
-def _sum(parts: Sequence[Part[Any]], value: Any) -> Part[Any]:
-    counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
-    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
-    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
-
-
-class _named:
-    """Turn what a task raises into an error that names the partition and its rows, and no value of the data."""
-
-    def __init__(self, source: Source, index: int | None, start: int, stop: int) -> None:
-        what = "merging" if index is None else f"partition {index}"
-        self.address = source.matrix.address
-        self.where = f"{self.address}: {what} ({source.matrix.axes[0]}s {start} to {stop - 1})"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
-        if error is None or isinstance(error, Stopped):
-            return
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            return  # a real Ctrl-C: signals reach the main thread only
-        if isinstance(error, SketchSelectError):
-            # Readers begin with the address too; once is enough.
-            message = str(error).removeprefix(f"{self.address}: ")
-            raise _same_kind(error, f"{self.where}: {message}") from error
-        raise PartitionFailed(f"{self.where}: {_without_values(error)}") from error
-
-
 class Stopped(BaseException):
     """Raised by a report to end a task whose result nobody needs any more."""
 
 
-def _same_kind(error: SketchSelectError, message: str) -> SketchSelectError:
+def place_in_words(source: Source, what: str, start: int, stop: int) -> str:
+    """Return a place in the source in words."""
+    return f"{source.matrix.address}: {what} ({source.matrix.axes[0]}s {start} to {stop - 1})"
+
+
+@contextmanager
+def _named(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
+    """Turn what a task raises into an error that names the partition and its rows, and no value of the data."""
+    where = place_in_words(source, what, start, stop)
     try:
-        return type(error)(message)
-    except Exception:
-        return PartitionFailed(message)
+        yield
+    except Stopped:
+        raise
+    except SketchSelectError as error:
+        # Readers begin with the address too; once is enough.
+        message = str(error).removeprefix(f"{source.matrix.address}: ")
+        raise type(error)(f"{where}: {message}") from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # a real Ctrl-C: signals reach the main thread only
+        raise PartitionFailed(f"{where}: {_without_values(error)}") from error
 
 
 def _without_values(error: BaseException) -> str:
@@ -233,10 +216,5 @@ def _without_values(error: BaseException) -> str:
     if isinstance(error, (OSError, MemoryError, ImportError)):
         return f"{name}: {error}"
     # Other libraries' messages may quote the data, so only the place is named.
-    trace = error.__traceback__
-    if trace is None:
-        return name
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return f"{name} in {code.co_name} ({os.path.basename(code.co_filename)}, line {trace.tb_lineno})"
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    return f"{name} in {frame.f_code.co_name} ({os.path.basename(frame.f_code.co_filename)}, line {line})"

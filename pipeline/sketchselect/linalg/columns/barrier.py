@@ -32,21 +32,11 @@ _PROBES = 6
 
 @dataclass(frozen=True)
 class BarrierRun:
-    """Column weights of a run of barrier sampling.
+    """Column weights of a run of barrier sampling."""
 
-    Parameters
-    ----------
-    squares : array of shape (n,)
-        s_i^2 of every column; 0 for a column that was not picked.
-    n_iterations : int
-        Steps R; the lemmas hold with R in place of r.
-    complete : bool
-        False if the run stopped because it picked more distinct columns than allowed.
-    """
-
-    squares: Floats
-    n_iterations: int
-    complete: bool = True
+    squares: Floats  # shape (n,): s_i^2 of every column; 0 for a column that was not picked
+    n_iterations: int  # Steps R; the lemmas hold with R in place of r
+    complete: bool = True  # False if the run stopped because it picked more distinct columns than allowed
 
     @property
     def n_columns(self) -> int:

@@ -1,12 +1,13 @@
 """Column pivots of a short, wide factor: QR with column pivoting, and greedy column selection under noise.
 
 Both work on a factor C of few rows and many columns (the top directions of a sketch, s_i v_i), and both discount each
-column by what the selected columns already explain of it. Ties within rounding go to the lowest index, so equal columns
-give the same answer on every machine.
+column by what the selected columns already explain of it; copies of selected columns come last. Ties within rounding go
+to the lowest index, so equal columns give the same answer on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sketchselect.linalg.arrays import Floats
 
 Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 TIE = 1e-10
 """Relative difference below which two gains are equal: products of equal columns may differ by rounding."""
@@ -30,12 +32,16 @@ REFRESH = 64
 """Rank-one updates of the greedy selection before its running sums are recomputed."""
 
 
+Copies = Callable[[int], Indices]
+"""The columns that repeat a column, itself included."""
+
+
 @dataclass(frozen=True)
 class Pivots:
-    """Selected columns in order, and the round in which each was selected (from 0; -1 for a column of zeros)."""
+    """Selected columns in order; the last `n_copies` of those that are not zero repeat columns before them."""
 
     order: Indices
-    rounds: Indices
+    n_copies: int
 
 
 def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
@@ -67,40 +73,42 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
     return order[: pivots(np.ascontiguousarray(factor.T), alive, order.size, TIE, EXHAUSTED, order)]
 
 
-def pivot_rounds(factor: Floats, n_select: int) -> Pivots:
-    """Return `n_select` columns by pivoted QR in rounds: when all residuals are zero, the next round begins.
+def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int) -> Pivots:
+    """Return `n_select` columns by pivoted QR of the factor, and then by the squared norms that the factor leaves out.
 
-    A round has as many pivots as the rank of the remaining columns, so each direction is covered once in a round before
-    any is covered again, and duplicated columns are in different rounds. Columns of zeros come last, by index.
+    Columns that neither the factor nor these norms can tell apart follow in further rounds of QR; then copies, in the
+    same way, and columns of zeros by index.
+
+    Parameters
+    ----------
+    factor : array of shape (m, p)
+    unseen : array of shape (p,)
+        Squared norms of the columns outside the factor, not negative.
+    copies : callable
+    n_select : int
+        At most p.
 
     Examples
     --------
     >>> import numpy as np
     >>> C = np.array([[2.0, 2.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
-    >>> pivot_rounds(C, 4).order.tolist(), pivot_rounds(C, 4).rounds.tolist()
-    ([0, 2, 1, 3], [0, 0, 1, 2])
+    >>> pivots = pivot_columns(C, np.array([0.0, 0.0, 0.0, 0.5]), lambda j: np.flatnonzero(C[0] == C[0, j]), 4)
+    >>> pivots.order.tolist(), pivots.n_copies
+    ([0, 2, 3, 1], 1)
     """
     from sketchselect.linalg.columns.pivoting_kernels import pivots
 
-    squares = np.einsum("ij,ij->j", factor, factor)
     columns = np.ascontiguousarray(factor.T)
-    alive = squares > 0
-    order: list[Indices] = []
-    rounds: list[Indices] = []
-    done = 0
-    while done < n_select and alive.any():
-        picked = np.empty(min(n_select - done, *factor.shape), dtype=np.int64)
-        picked = picked[: pivots(columns, alive, picked.size, TIE, EXHAUSTED, picked)]
-        rounds.append(np.full(picked.size, len(order), dtype=np.int64))
-        order.append(picked)
-        done += picked.size
-    zeros = np.flatnonzero(~(squares > 0))[: max(n_select - done, 0)]
-    order.append(zeros)
-    rounds.append(np.full(zeros.size, -1, dtype=np.int64))
-    return Pivots(np.concatenate(order), np.concatenate(rounds))
+
+    def directions(alive: Mask, n: int) -> list[int]:
+        picked = np.empty(min(n, *factor.shape), dtype=np.int64)
+        count = pivots(columns, alive.copy(), picked.size, TIE, EXHAUSTED, picked)
+        return [int(j) for j in picked[:count]]
+
+    return _without_copies(directions, np.einsum("ij,ij->j", factor, factor), unseen, copies, n_select)
 
 
-def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
+def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies, n_select: int) -> Pivots:
     """Return `n_select` columns, each the one that most lowers the error of predicting *all* columns.
 
     The model is ``a_j = c_j + e_j``: signal c_j (column of `factor`) and noise of squared norm ``noise[j]``. With the
@@ -108,15 +116,16 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
     error of the signal, ``tr(C' M C)``, by exactly ``||C' M c_j||^2 / (noise_j + c_j' M c_j)``.
 
     Without noise this is greedy column subset selection of `factor`. Then, and wherever the noise is negligible, all
-    gains are zero once the columns span it; the selection continues with a new round on the remaining columns.
+    gains are zero once the columns span it; the selection continues as that of `pivot_columns`. A copy of a column
+    selected before is not selected while another column is left.
 
     Parameters
     ----------
     factor : array of shape (m, p)
     noise : array of shape (p,)
         Squared norms, not negative.
-    n_select : int
-        At most p.
+    unseen, copies, n_select
+        As in `pivot_columns`.
 
     Notes
     -----
@@ -126,11 +135,11 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
 
     Examples
     --------
-    Two equal columns are worth more than one larger column, until the second would add only noise:
+    Two equal columns are worth more than one larger column, but the second repeats the first:
 
     >>> import numpy as np
-    >>> C = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.2]])
-    >>> greedy_columns(C, np.full(3, 0.01), 3).order.tolist()
+    >>> C, noise = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.2]]), np.full(3, 0.01)
+    >>> greedy_columns(C, noise, noise, lambda j: np.flatnonzero(C[0] == C[0, j]), 3).order.tolist()
     [0, 2, 1]
     """
     # Here, so that importing the selectors does not import the compiler.
@@ -143,39 +152,72 @@ def greedy_columns(factor: Floats, noise: Floats, n_select: int) -> Pivots:
         factor, noise, squares = factor / np.sqrt(top), noise / top, squares / top
     columns = np.ascontiguousarray(factor.T)
     second = columns.T @ columns
-    alive = squares > 0
-    order: list[int] = []
-    rounds: list[int] = []
-    index = 0
-    posterior = np.eye(m)
-    since = 0
-    variance, reach = _sums(columns, posterior, second)
-    while len(order) < n_select and alive.any():
-        j = best_gain(alive, noise, variance, reach, CLOSE, TIE, EXHAUSTED)
-        if j < 0:
-            if since == 0:  # Even in a new round all columns are below rounding.
+
+    def gains(alive: Mask, n: int) -> list[int]:
+        alive = alive.copy()
+        order: list[int] = []
+        posterior = np.eye(m)
+        variance, reach = _sums(columns, posterior, second)
+        while len(order) < n:
+            j = best_gain(alive, noise, variance, reach, CLOSE, TIE, EXHAUSTED)
+            if j < 0:
                 break
-            posterior, since, index = np.eye(m), 0, index + 1
-            variance, reach = _sums(columns, posterior, second)
-            continue
-        order.append(j)
-        rounds.append(index)
-        alive[j] = False
-        u = posterior @ columns[j]
-        scale = noise[j] + float(columns[j] @ u)
-        moved = second @ u
-        away = posterior @ moved
-        posterior -= np.outer(u, u / scale)
-        since += 1
-        if since % REFRESH:
-            add_observation(columns, u, away, scale, float(u @ moved), variance, reach)
-        else:
-            variance, reach = _sums(columns, posterior, second)
-    others = np.flatnonzero(alive)
-    others = others[np.argsort(-squares[others], kind="stable")]
-    others = np.concatenate([others, np.flatnonzero(~(squares > 0))])[: n_select - len(order)]
-    level = np.where(squares[others] > 0, index, -1)
-    return Pivots(np.array([*order, *others], dtype=np.int64), np.array([*rounds, *level], dtype=np.int64))
+            order.append(j)
+            alive[copies(j)] = alive[j] = False
+            u = posterior @ columns[j]
+            scale = noise[j] + float(columns[j] @ u)
+            moved = second @ u
+            away = posterior @ moved
+            posterior -= np.outer(u, u / scale)
+            if len(order) % REFRESH:
+                add_observation(columns, u, away, scale, float(u @ moved), variance, reach)
+            else:
+                variance, reach = _sums(columns, posterior, second)
+        return order
+
+    return _without_copies(gains, squares, unseen, copies, n_select)
+
+
+def _without_copies(
+    choose: Callable[[Mask, int], list[int]], squares: Floats, unseen: Floats, copies: Copies, n_select: int
+) -> Pivots:
+    """Return the columns that `choose` takes of those left, then those of the largest `unseen`, and copies last."""
+    order: list[int] = []
+    n_first = -1
+    waiting = (squares > 0) | (unseen > 0)
+    while len(order) < n_select and waiting.any():
+        alive = waiting.copy()
+        while len(order) < n_select and alive.any():
+            taken = choose(alive & (squares > 0), n_select - len(order)) if (alive & (squares > 0)).any() else []
+            for j in taken:
+                waiting[j] = alive[j] = alive[copies(j)] = False
+            order += taken
+            last = len(order)
+            for j in _descending(unseen, alive, copies, n_select - len(order)):
+                waiting[j] = alive[j] = False
+                order.append(j)
+            if not taken and len(order) == last:  # All columns that are left are below rounding.
+                for j in _descending(squares, alive, copies, n_select - len(order)):
+                    waiting[j] = alive[j] = False
+                    order.append(j)
+                break
+        n_first = len(order) if n_first < 0 else n_first
+    n_copies = len(order) - max(n_first, 0)
+    zeros = np.flatnonzero(~((squares > 0) | (unseen > 0)))[: max(n_select - len(order), 0)]
+    return Pivots(np.array([*order, *zeros], dtype=np.int64), n_copies)
+
+
+def _descending(values: Floats, alive: Mask, copies: Copies, n: int) -> Iterator[int]:
+    """Yield up to n columns by descending positive value, without copies, which are cleared in `alive`."""
+    left = alive & (values > 0)
+    for _ in range(n):
+        if not left.any():
+            return
+        best = float(values[left].max())
+        j = int(np.flatnonzero(left & (values >= best * (1.0 - TIE)))[0])
+        left[copies(j)] = left[j] = False
+        alive[copies(j)] = False
+        yield j
 
 
 def _sums(columns: Floats, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:

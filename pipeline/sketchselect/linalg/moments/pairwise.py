@@ -13,21 +13,11 @@ from sketchselect.linalg.centering import check_squares
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Weight, mean and scatter for each pair of columns, arrays of shape (d, d).
+    """Weight, mean and scatter for each pair of columns, arrays of shape (d, d)."""
 
-    Parameters
-    ----------
-    weight : array
-        ``weight[i, j]``: total weight of the rows with a value in both i and j.
-    mean : array
-        ``mean[i, j]``: mean of column i over those rows (not symmetric).
-    scatter : array
-        ``scatter[i, j]``: co-moment of i and j over those rows, about these means.
-    """
-
-    weight: Floats
-    mean: Floats
-    scatter: Floats
+    weight: Floats  # ``weight[i, j]``: total weight of the rows with a value in both i and j
+    mean: Floats  # ``mean[i, j]``: mean of column i over those rows (not symmetric)
+    scatter: Floats  # ``scatter[i, j]``: co-moment of i and j over those rows, about these means
 
 
 def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Array = 0) -> PairMoments:

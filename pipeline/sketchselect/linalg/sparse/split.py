@@ -28,26 +28,14 @@ _MOST_DENSE = 8
 
 @dataclass(frozen=True)
 class SplitBlock:
-    """A block of rows, its full columns dense and all others sparse.
+    """A block of rows, its full columns dense and all others sparse."""
 
-    Parameters
-    ----------
-    weight : float
-        Total weight of the rows.
-    full : array of int
-        The full columns, ascending.
-    dense : array of shape (n_rows, len(full))
-        Their values.
-    sparse : csr_array of shape (n_rows, n_columns)
-        The values of all other columns, in float64, under their own column numbers.
-    mean, squares : arrays of shape (n_columns,)
-        Means of the other columns and sums of squares about them; 0 for the full ones.
-    """
-
-    weight: float
-    full: NDArray[np.int64]
-    dense: Array
+    weight: float  # Total weight of the rows
+    full: NDArray[np.int64]  # The full columns, ascending
+    dense: Array  # shape (n_rows, len(full)): Their values
+    # shape (n_rows, n_columns): The values of all other columns, in float64, under their own column numbers
     sparse: csr_array
+    # mean, squares: shape (n_columns,): Means of the other columns and sums of squares about them; 0 for the full ones
     mean: Floats
     squares: Floats
 
@@ -149,17 +137,10 @@ def without_columns(block: csr_array, left_out: NDArray[np.bool_]) -> csr_array:
 
 @dataclass(frozen=True)
 class ByColumn:
-    """The entries of some rows in column order, rows ascending in each column.
+    """The entries of some rows in column order, rows ascending in each column."""
 
-    Parameters
-    ----------
-    ends : array of int64, shape (n_columns + 1,)
-        Number of entries before each column, and of all entries.
-    rows, places : arrays of int64
-        The row of each entry, and its position in the row-wise arrays.
-    """
-
-    ends: NDArray[np.int64]
+    ends: NDArray[np.int64]  # shape (n_columns + 1,): Number of entries before each column, and of all entries
+    # rows, places: The row of each entry, and its position in the row-wise arrays
     rows: NDArray[np.int64]
     places: NDArray[np.int64]
 

@@ -126,3 +126,10 @@ class DaskVector(Vector):
     def dask_entries(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
+
+
+def as_dask(values: Any, rows: Any) -> Any:
+    """Return values that belong to the rows of a Dask array as a Dask array that is cut as those are."""
+    import dask.array as da
+
+    return da.from_array(values, chunks=(rows.chunks[0],))

@@ -22,24 +22,12 @@ _SHOWN = 5
 
 @dataclass(eq=False)
 class ParquetMatrix(Matrix):
-    """Numeric columns of Parquet files. Made by `open_matrix`; pickles as addresses.
+    """Numeric columns of Parquet files. Made by `open_matrix`; pickles as addresses."""
 
-    Parameters
-    ----------
-    groups : RowGroups
-        Where the rows are.
-    dtype : numpy.dtype
-        The type that holds all of the columns; float64 where some entry may be null.
-    feature_names : tuple of str
-        The columns.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN (nulls are) and infinity.
-    """
-
-    groups: RowGroups
-    dtype: np.dtype[Any]
+    groups: RowGroups  # Where the rows are
+    dtype: np.dtype[Any]  # The type that holds all of the columns; float64 where some entry may be null
     feature_names: tuple[str, ...]
-    nonfinite: Nonfinite
+    nonfinite: Nonfinite  # Policy for NaN (nulls are) and infinity
 
     def __post_init__(self) -> None:
         heights = self.groups.heights
@@ -81,21 +69,11 @@ class ParquetMatrix(Matrix):
 
 @dataclass(eq=False)
 class ParquetVector(Vector):
-    """One column of Parquet files: targets, labels, weights or names of rows.
+    """One column of Parquet files: targets, labels, weights or names of rows."""
 
-    Parameters
-    ----------
-    groups : RowGroups
-        Where the rows are.
-    column : str
-        Its name.
-    dtype : numpy.dtype
-        Type of the entries.
-    """
-
-    groups: RowGroups
+    groups: RowGroups  # Where the rows are
     column: str
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # Type of the entries
 
     def __post_init__(self) -> None:
         self.shape = (sum(self.groups.heights),)

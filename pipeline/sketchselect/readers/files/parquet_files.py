@@ -17,21 +17,11 @@ ENDINGS = (".parquet", ".pq")
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file, as its footer described it when it was opened.
-
-    Parameters
-    ----------
-    location : Location
-        Where it is.
-    version : str
-        Size and time of the file.
-    groups : tuple of int
-        Rows of each row group.
-    """
+    """One file, as its footer described it when it was opened."""
 
     location: Location
-    version: str
-    groups: tuple[int, ...]
+    version: str  # Size and time of the file
+    groups: tuple[int, ...]  # Rows of each row group
 
     def read(self, group: int, columns: tuple[str, ...]) -> Any:
         """Return some columns of a row group as an Arrow table.
@@ -58,18 +48,10 @@ class ParquetFile:
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The row groups of one file, or of the files of a folder in the order of their names.
+    """The row groups of one file, or of the files of a folder in the order of their names."""
 
-    Parameters
-    ----------
-    location : Location
-        The file or folder.
-    files : tuple of ParquetFile
-        In the order of their rows.
-    """
-
-    location: Location
-    files: tuple[ParquetFile, ...]
+    location: Location  # The file or folder
+    files: tuple[ParquetFile, ...]  # In the order of their rows
 
     @property
     def heights(self) -> list[int]:
@@ -88,21 +70,11 @@ class RowGroups:
 
 @dataclass(frozen=True)
 class Footers:
-    """The footers of one file or of the files of a folder.
+    """The footers of one file or of the files of a folder."""
 
-    Parameters
-    ----------
-    groups : RowGroups
-        Their row groups.
-    schema : pyarrow.Schema
-        The columns, the same in every file.
-    nullable : frozenset of str
-        Columns that may have nulls.
-    """
-
-    groups: RowGroups
-    schema: Any
-    nullable: frozenset[str]
+    groups: RowGroups  # Their row groups
+    schema: Any  # The columns, the same in every file
+    nullable: frozenset[str]  # Columns that may have nulls
 
     @property
     def index(self) -> list[str]:

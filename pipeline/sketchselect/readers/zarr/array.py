@@ -32,24 +32,13 @@ LISTINGS = LRUCache(64)
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """The address of an array, and its metadata when it was opened. Small and picklable.
+    """The address of an array, and its metadata when it was opened. Small and picklable."""
 
-    Parameters
-    ----------
-    location : Location
-        The folder that holds ``zarr.json`` or ``.zarray``.
-    metadata : ArrayMetadata
-        Every process that opens the array compares its metadata with these.
-    missing_chunks : {"error", "fill"}
-        Whether a chunk without a file is an error or holds the fill value.
-    packing : Packing or None
-        How stored values become numbers, where they are packed.
-    """
-
-    location: Location
-    metadata: ArrayMetadata
+    location: Location  # The folder that holds ``zarr.json`` or ``.zarray``
+    metadata: ArrayMetadata  # Every process that opens the array compares its metadata with these
+    # Whether a chunk without a file is an error or holds the fill value
     missing_chunks: MissingPolicy = "error"
-    packing: Packing | None = None
+    packing: Packing | None = None  # How stored values become numbers, where they are packed
 
     @classmethod
     def of(cls, node: Node, missing_chunks: MissingPolicy) -> ZarrArray:

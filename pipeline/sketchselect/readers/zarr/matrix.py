@@ -22,21 +22,11 @@ from sketchselect.readers.zarr.sparse import SPARSE, open_zarr_sparse
 
 @dataclass(eq=False)
 class ZarrMatrix(Matrix):
-    """A two-dimensional Zarr array. Made by `open_matrix`; pickles as an address.
-
-    Parameters
-    ----------
-    source : ZarrArray
-        The array.
-    feature_names : tuple of str or None
-        Names of the columns.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    """
+    """A two-dimensional Zarr array. Made by `open_matrix`; pickles as an address."""
 
     source: ZarrArray
-    feature_names: tuple[str, ...] | None
-    nonfinite: Nonfinite
+    feature_names: tuple[str, ...] | None  # Names of the columns
+    nonfinite: Nonfinite  # Policy for NaN and infinity
 
     def __post_init__(self) -> None:
         metadata = self.source.metadata

@@ -32,40 +32,23 @@ _V2_FIELDS = ("chunks", "dtype", "compressor", "filters", "order", "fill_value",
 
 @dataclass(frozen=True)
 class ArrayMetadata:
-    """The parts of an array's metadata that reading and checking need.
+    """The parts of an array's metadata that reading and checking need."""
 
-    Parameters
-    ----------
-    zarr_format : int
-        2 or 3.
-    shape, chunks, grid : tuple of int
-        Shape of the array, of what is decoded at a time, and of what is one file (a shard, where there are shards).
-    dtype : numpy.dtype or None
-        None where the type is not a plain NumPy number type; `type_name` is its name.
-    key_prefix, key_separator : str
-        How the file of chunk (i, j) is named.
-    has_checksum : bool
-        Whether some codec detects a flipped bit.
-    frame : str
-        "zstd" or "blosc" where each chunk file begins with such a frame, else "".
-    fingerprint : str
-        Digest of everything that decides how chunk files become numbers, except the number of rows.
-    layout : str
-        The same without the number of columns.
-    """
-
-    zarr_format: int
+    zarr_format: int  # 2 or 3
+    # shape, chunks, grid: Shape of the array, of what is decoded at a time, and of what is one file (a shard, where
+    # there are shards)
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     grid: tuple[int, ...]
-    dtype: np.dtype[Any] | None
+    dtype: np.dtype[Any] | None  # None where the type is not a plain NumPy number type; `type_name` is its name
     type_name: str
+    # key_prefix, key_separator: How the file of chunk (i, j) is named
     key_prefix: str
     key_separator: str
-    has_checksum: bool
-    frame: str
-    fingerprint: str
-    layout: str
+    has_checksum: bool  # Whether some codec detects a flipped bit
+    frame: str  # "zstd" or "blosc" where each chunk file begins with such a frame, else ""
+    fingerprint: str  # Digest of everything that decides how chunk files become numbers, except the number of rows
+    layout: str  # The same without the number of columns
 
     @property
     def n_cells(self) -> tuple[int, ...]:

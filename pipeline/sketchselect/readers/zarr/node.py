@@ -17,21 +17,11 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class Node:
-    """An array or a group, as its metadata document describes it.
+    """An array or a group, as its metadata document describes it."""
 
-    Parameters
-    ----------
-    location : Location
-        The folder that holds the document.
-    kind : {"array", "group"}
-        Type of the node.
-    document : dict
-        ``zarr.json``, or ``.zarray`` or ``.zgroup`` with ``.zattrs`` under "attributes".
-    """
-
-    location: Location
+    location: Location  # The folder that holds the document
     kind: Literal["array", "group"]
-    document: dict[str, Any]
+    document: dict[str, Any]  # ``zarr.json``, or ``.zarray`` or ``.zgroup`` with ``.zattrs`` under "attributes"
 
     @property
     def attributes(self) -> dict[str, Any]:

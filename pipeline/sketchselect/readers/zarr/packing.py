@@ -20,23 +20,15 @@ _MISSING = ("_FillValue", "missing_value")
 
 @dataclass(frozen=True)
 class Packing:
-    """The rule by which stored values become numbers: ``x scale + offset``, or NaN. Compare and hash by content.
+    """The rule by which stored values become numbers: ``x scale + offset``, or NaN. Compare and hash by content."""
 
-    Parameters
-    ----------
-    dtype : str
-        Type of the numbers, as xarray chooses it: float64 where they are scaled; otherwise float32 for integers of 16
-        bits, float64 for longer ones, and floats as they are.
-    scale, offset : float
-        Factor and summand.
-    missing : tuple of float
-        Stored values that stand for a missing one.
-    """
-
+    # Type of the numbers, as xarray chooses it: float64 where they are scaled; otherwise float32 for integers of 16
+    # bits, float64 for longer ones, and floats as they are
     dtype: str
+
     scale: float
     offset: float
-    missing: tuple[float, ...]
+    missing: tuple[float, ...]  # Stored values that stand for a missing one
 
     def decode(self, stored: Array) -> Array:
         """Return the numbers behind stored values."""

@@ -30,32 +30,17 @@ _PARTS = ("data", "indices", "indptr")
 
 @dataclass(eq=False)
 class ZarrSparseMatrix(Matrix):
-    """A CSR matrix in three Zarr arrays. Made by `open_matrix`; pickles as an address.
-
-    Parameters
-    ----------
-    location : Location
-        The group.
-    shape : (n_rows, n_features)
-        As in the attributes of the group.
-    data, indices, indptr : ZarrArray
-        Its arrays.
-    feature_names : tuple of str or None
-        Names of the columns.
-    row_names : Vector or None
-        Names of the rows.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    """
+    """A CSR matrix in three Zarr arrays. Made by `open_matrix`; pickles as an address."""
 
     location: Location
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # As in the attributes of the group
+
     data: ZarrArray
     indices: ZarrArray
     indptr: ZarrArray
-    feature_names: tuple[str, ...] | None
-    row_names: Vector | None
-    nonfinite: Nonfinite
+    feature_names: tuple[str, ...] | None  # Names of the columns
+    row_names: Vector | None  # Names of the rows
+    nonfinite: Nonfinite  # Policy for NaN and infinity
 
     is_sparse = True
 

@@ -48,19 +48,11 @@ class ZarrVector(Vector):
 
 @dataclass(eq=False)
 class PairVector(Vector):
-    """Base of entries in two arrays of a group.
-
-    Parameters
-    ----------
-    first, second : ZarrVector
-        The arrays.
-    group : str
-        Address of the group.
-    """
+    """Base of entries in two arrays of a group."""
 
     first: ZarrVector
     second: ZarrVector
-    group: str
+    group: str  # Address of the group
 
     def __post_init__(self) -> None:
         self.shape, self.address = self.first.shape, self.group

@@ -11,6 +11,7 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
+from sketchselect.selectors.base import SelectorPass
 from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, seed_of
 from sketchselect.selectors.kmeans_columns.partition import labelled, seeded, within_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace
@@ -120,21 +121,27 @@ class DeterministicSelector(ColumnSelector):
         """Whether there is a partition."""
         return self.partition is not None
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the sketch, or the sketch and the centroid sums of the partition."""
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the pass of the sketch, or of the sketch and the centroid sums of a partition; None for k-means++."""
         partition = getattr(self, "_partition", self.partition)
         if partition is None:
-            return super().collect(source, options)
+            return super().single_pass(source)
         self.check_parameters()
-        width = source.n_columns
         if isinstance(partition, str) and partition == "kmeans++":
-            k = self._clusters(width)
-            sums = seeded(source, k, seed_of(self.random_state), options)
-        else:
-            source, sums = labelled(source, partition, self.n_clusters)
-            k = self._clusters(width, sums.n_clusters)
-        description = Bundle({"sketch": self._sketch(width, k), "partition": sums})
-        return summarize_source(source, description, options).value
+            return None
+        source, sums = labelled(source, partition, self.n_clusters)
+        return self._both(source, self._clusters(source.n_columns, sums.n_clusters), sums)
+
+    def _both(self, source: Source, n_clusters: int, sums: CentroidSums) -> SelectorPass:
+        return SelectorPass(source, Bundle({"sketch": self._sketch(source.n_columns, n_clusters), "partition": sums}))
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the sketch, or the sketch and the centroid sums of the partition."""
+        one = self.single_pass(source)
+        if one is None:
+            k = self._clusters(source.n_columns)
+            one = self._both(source, k, seeded(source, k, seed_of(self.random_state), options))
+        return summarize_source(*one[:2], options).value
 
     def _further_parameters(self, summary: Any) -> dict[str, Any]:
         if not isinstance(summary, Bundle):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks
 from sketchselect.execution.source import Block
@@ -64,15 +65,14 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
 
     size = max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * source.n_columns)))
     nbytes = 8 * (source.n_columns + 2) * size
-    reduced = reduce_blocks(
-        source,
+    reduction = Reduction(
         _SampleBlock(derive_seed(seed, "partition"), size),
         _MergeSamples(size),
-        options,
-        stage="sample rows for k-means++",
+        "sample rows for k-means++",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes,
     )
+    reduced = reduce_blocks(source, reduction, options)
     if options.account is not None:
         options.account(reduced.stats)
     sample = reduced.value

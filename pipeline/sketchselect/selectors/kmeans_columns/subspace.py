@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.errors import Incompatible
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.sketch.spectrum import Directions, subspace_angle
+from sketchselect.linalg.sketch.spectrum import Directions, row_directions, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import FrequentDirections, Moments
 
@@ -20,38 +21,18 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class ColumnSubspace:
-    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'.
+    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'."""
 
-    Parameters
-    ----------
-    vectors : array of shape (n_columns, q)
-        Z; fewer directions than `n_directions` if the rows have a lower rank.
-    residual : float
-        At least ``||E||_F^2``.
-    column_residuals : array of shape (n_columns,)
-        At least ``||E e_i||^2``.
-    scatter : array of shape (n_columns,)
-        ``||A e_i||^2``.
-    squares : array
-        Squared singular values of the sketch, descending.
-    shrinkage : float
-        Delta of the sketch; 0 if it is exact.
-    rounding : float
-        Bound of the rounding of sums of squares of the whole matrix.
-    single_rounding : float
-        Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`.
-    angle : float or None
-        Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows.
-    """
-
-    vectors: Floats
-    residual: float
-    column_residuals: Floats
-    scatter: Floats
-    squares: Floats
-    shrinkage: float
-    rounding: float
+    vectors: Floats  # shape (n_columns, q): Z; fewer directions than `n_directions` if the rows have a lower rank
+    residual: float  # At least ``||E||_F^2``
+    column_residuals: Floats  # shape (n_columns,): At least ``||E e_i||^2``
+    scatter: Floats  # shape (n_columns,): ``||A e_i||^2``
+    squares: Floats  # Squared singular values of the sketch, descending
+    shrinkage: float  # Delta of the sketch; 0 if it is exact
+    rounding: float  # Bound of the rounding of sums of squares of the whole matrix
+    # Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`
     single_rounding: float = 0.0
+    # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
 
     @property
@@ -107,8 +88,9 @@ def column_subspace(
     """
     if getattr(summary, "missing", None) is not None:
         raise Incompatible("column selection with a guarantee needs complete rows, not moments with missing values")
-    directions = summary.centered_directions
     scatter = summary.centered_column_squared_norms
+    constant = scatter <= float(np.max(summary.weight)) * (4.0 * _EPS * summary.mean) ** 2
+    directions = _of_varying(summary.centered_directions, constant, float(scatter[~constant].sum()))
     top = float(directions.squares.max(initial=0.0))
     rank = int(np.count_nonzero(directions.squares > scatter.size * _EPS * top))
     width = min(n_directions, rank)
@@ -124,7 +106,7 @@ def column_subspace(
             left_squares = np.einsum("j,ji,ji->i", directions.squares[width:], others, others)
             captured = float(directions.squares[:width].sum())
     # A column that never varies is orthogonal to every direction, whatever the rounding.
-    vectors[scatter == 0] = 0.0
+    vectors[constant] = 0.0
     slack = _column_rounding(summary, scatter)
     total = float(scatter.sum())
     rounding = float(slack.sum()) + 8.0 * _EPS * (scatter.size + 8) * total
@@ -153,6 +135,19 @@ def column_subspace(
         single,
         angle,
     )
+
+
+def _of_varying(directions: Directions, constant: NDArray[np.bool_], total: float) -> Directions:
+    """Return the directions with the columns that only rounding lets vary set to zero, if that changes them."""
+    if total == 0:
+        return Directions(np.zeros(0), np.zeros((0, constant.size)))
+    noise = float(np.einsum("j,ji->", directions.squares, directions.vectors[:, constant] ** 2))
+    if noise <= constant.size * _EPS * total:
+        return directions
+    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
+    rows[:, constant] = 0.0
+    with one_blas_thread():
+        return row_directions(rows)
 
 
 def _projected(directions: Directions, width: int, epsilon: float, seed: int) -> Floats:

@@ -19,7 +19,7 @@ from sketchselect.linalg.sketch.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import in_double
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage.column_streams import (
     column_source,
     n_columns_seen,
@@ -40,9 +40,11 @@ class LeverageSelector(BaseSelector):
 
     The score of column a_i of the data A is ``tau_i = a_i'(AA' + ridge I)^-1 a_i``; with the ridge "auto",
     ``||A - A_k||_F^2 / k``, scores sum to at most 2 k and do not depend on the units of A. Read by columns, scores are
-    exact to rounding, the same for any banding, order or number of workers. Read by rows, one pass gives
-    ``lower <= tau <= upper`` rigorously, equal if the sketch is exact (up to min(15 sketch_size, 2048) columns);
-    columns are ranked by the upper bound. Redundant columns share their leverage, so that neither may rank high.
+    exact but for rounding (eps times the condition number ``||A||_F^2 / ridge``), and the same for any banding, order
+    or number of workers. Read by rows, one pass gives bounds, which differ by rounding alone if the sketch is exact (up
+    to min(15 sketch_size, 2048) columns); columns are ranked by the upper bound. In both cases
+    ``lower <= tau <= upper``, for the ridge in `selection_.diagnostics`. Redundant columns share their leverage, so
+    that neither may rank high.
 
     Parameters
     ----------
@@ -139,11 +141,16 @@ class LeverageSelector(BaseSelector):
         """Whether the passes are over columns."""
         return self.reads_columns
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the sketch of the rows, or the scores of two passes over columns; see `BaseSelector.collect`."""
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the pass over the rows; None where columns are read."""
+        self.check_parameters()
+        return super().single_pass(source) if self.read == "rows" else None
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the sketch of the rows, or the scores of two passes over columns."""
         self.check_parameters()
         if self.read == "rows":
-            return super().collect(source, options)
+            return super().collect_source(source, options)
         partitions = column_source(source, self.method)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:
@@ -186,7 +193,8 @@ class LeverageSelector(BaseSelector):
         """Return the scores, lower and upper bounds of the exact ones, and the ridge."""
         if isinstance(summary, LeverageScores):
             scores = spread(summary.seen, summary.scores)
-            return scores, scores, scores, summary.ridge
+            rounding = summary.relative_error * scores
+            return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         with one_blas_thread():
             error = 0.0
             if isinstance(summary, Moments):

@@ -17,7 +17,7 @@ from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage.column_streams import (
     column_source,
     n_columns_seen,
@@ -124,8 +124,12 @@ class OnlineLeverageSelector(BaseSelector):
         seed = require_seed(self.random_state)
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the merged sample of all columns with its measured error; see `BaseSelector.collect`.
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return None: columns are read, and rows where that is needed to measure the error."""
+        return None
+
+    def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
+        """Return the merged sample of all columns with its measured error.
 
         One pass over columns; a second one, over rows, measures the error if there are more than 2,048 rows but not
         more columns than that.

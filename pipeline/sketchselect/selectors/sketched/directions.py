@@ -9,6 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.copies import COPY, SINGLE_COPY, ColumnCopies
 from sketchselect.linalg.columns.pivoting import Pivots
 from sketchselect.linalg.sketch.spectrum import Directions, subspace_angle, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
@@ -23,23 +24,13 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Factor:
-    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A.
+    """Approximate square root C of ``A'A``, from the top directions of a summary of the rows A."""
 
-    Parameters
-    ----------
-    columns : array of shape (m, n_features)
-        C: rows s_i v_i, descending.
-    squared_norms : array of shape (n_features,)
-        Exact squared norms of the columns of A.
-    shrinkage : float
-        Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries.
-    angle : float or None
-        Bound of the sine of the angle between the directions and those of A; None if no bound follows.
-    """
-
-    columns: Floats
-    squared_norms: Floats
-    shrinkage: float
+    columns: Floats  # shape (m, n_features): C: rows s_i v_i, descending
+    squared_norms: Floats  # shape (n_features,): Exact squared norms of the columns of A
+    shrinkage: float  # Delta: C'C may be this far below A'A in any of its directions; 0 for exact summaries
+    copies: ColumnCopies  # The columns that are multiples of a column, by the whole summary
+    # Bound of the sine of the angle between the directions and those of A; None if no bound follows
     angle: float | None = None
 
     @property
@@ -58,11 +49,14 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     directions: Directions
     if isinstance(summary, FrequentDirections):
         directions, shrinkage, squared_norms = summary.directions, summary.shrinkage, summary.column_squared_norms
+        matrix = summary.gram() if summary.is_exact else summary.sketch
+        copies = ColumnCopies(matrix, summary.is_exact, squared_norms)
     else:
         gram = summary.gram()
         with one_blas_thread():
             directions = symmetric_directions(gram)
         shrinkage, squared_norms = 0.0, gram.diagonal().copy()
+        copies = ColumnCopies(gram, True, squared_norms, SINGLE_COPY if summary.single_rounding > 0 else COPY)
     top = float(directions.squares[0]) if directions.squares.size else 0.0
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
     s = np.sqrt(directions.squares[:m] + shrinkage)
@@ -70,7 +64,7 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     # A column of zeros is one exactly; eigenvectors hold rounding there.
     columns[:, squared_norms == 0] = 0.0
     angle = subspace_angle(directions.squares, m, shrinkage, summary.n_features) if m else None
-    return Factor(columns, squared_norms, shrinkage, angle)
+    return Factor(columns, squared_norms, shrinkage, copies, angle)
 
 
 def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:
@@ -156,7 +150,7 @@ class DirectionsSelector(DecayingSelector):
             },
             diagnostics={
                 "n_directions": int(factor.columns.shape[0]),
-                "n_rounds": int(pivots.rounds.max(initial=-1)) + 1,
+                "n_copies": pivots.n_copies,
                 "shrinkage": factor.shrinkage,
                 "subspace_angle": factor.angle,
                 "captured_energy": min(captured / total, 1.0) if total > 0 else 0.0,

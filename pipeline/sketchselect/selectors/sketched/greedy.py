@@ -21,8 +21,9 @@ class GreedySelector(DirectionsSelector):
 
     The top m directions of the sketch are each column's signal, and the remainder of its (exact) norm is its noise.
     Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
-    the most. A column that nothing else resembles, or that is mostly noise, comes late; a duplicated one is chosen
-    again only if its noise leaves something to gain. The best, or near it, on images, texts and counts, with the same
+    the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
+    before (``1 - cos^2 <= 1e-10`` by the summary; 1e-6 for moments of float32 rows) is chosen only when no other column
+    is left. The best, or near it, on images, texts and counts, with the same
     defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go to the larger column, then to the
     lowest index.
 
@@ -33,7 +34,7 @@ class GreedySelector(DirectionsSelector):
     noise : "residual" or None, default "residual"
         "residual": the noise of a column is its squared norm outside the directions, plus the mean of that over all
         columns. None: no noise, which is greedy column subset selection of the sketch; once its columns span the
-        directions, the choice goes on in a new round among the columns that are left.
+        directions, the columns with the largest norms outside of them follow.
 
     Notes
     -----
@@ -92,5 +93,5 @@ class GreedySelector(DirectionsSelector):
             noise = factor.unexplained
             noise += noise.mean()
         with one_blas_thread():
-            pivots = greedy_columns(factor.columns, noise, n_select)
+            pivots = greedy_columns(factor.columns, noise, factor.unexplained, factor.copies.of, n_select)
         return self._result(summary, factor, pivots, n_select, n_components=k, noise=self.noise)

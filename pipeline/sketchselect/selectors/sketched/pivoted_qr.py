@@ -1,21 +1,22 @@
-"""Pivoted QR of the sketch, in rounds: columns that do not repeat each other."""
+"""Pivoted QR of the sketch: columns that do not repeat each other."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sketchselect.linalg.columns.pivoting import pivot_rounds
+from sketchselect.linalg.columns.pivoting import pivot_columns
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.sketched.directions import DirectionsSelector
 
 
 class PivotedQRSelector(DirectionsSelector):
-    """Select columns by QR with column pivoting of the top directions of the data, in rounds.
+    """Select columns by QR with column pivoting of the top directions of the data.
 
-    Each column chosen is the one farthest from the span of those before, in the space of the top m directions, so
-    duplicated columns are not chosen together. When m columns span the directions, the next round begins on the columns
-    that are left, so any number can be chosen. Deterministic: ties within rounding go to the lowest index.
+    Each column chosen is the one farthest from the span of those before, in the space of the top m directions. When m
+    columns span the directions, the columns with the largest norms outside of them follow, so any number can be chosen.
+    A multiple of a column chosen before (``1 - cos^2 <= 1e-10`` by the summary; 1e-6 for moments of float32 rows) is
+    chosen only when no other column is left. Deterministic: ties within rounding go to the lowest index.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ class PivotedQRSelector(DirectionsSelector):
     by their norms.
 
     Cost after the pass: 2 m p flops a column. Source: Businger and Golub 1965; on singular vectors, Drmac and Gugercin
-    2016 (Q-DEIM); the rounds make it work for more columns than directions.
+    2016 (Q-DEIM).
 
     Examples
     --------
@@ -67,5 +68,5 @@ class PivotedQRSelector(DirectionsSelector):
             k = self._at_most_accurate(summary, n_select)
         factor = self._factor(summary, k)
         with one_blas_thread():
-            pivots = pivot_rounds(factor.columns, n_select)
+            pivots = pivot_columns(factor.columns, factor.unexplained, factor.copies.of, n_select)
         return self._result(summary, factor, pivots, n_select, n_components=k)

@@ -7,10 +7,8 @@ from typing import Any, Self
 
 from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Source
-from sketchselect.execution.options import PassOptions
-from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.validation import require_positive
-from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.summaries import Summary
 from sketchselect.summaries.window import SlidingWindow
 
@@ -51,14 +49,12 @@ class ForgettingSelector(BaseSelector):
         """Whether only the rows of a window are read."""
         return self.window is not None
 
-    def collect(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary of all rows; with a window, of the last ones: no others are read."""
+    def single_pass(self, source: Source) -> SelectorPass | None:
+        """Return the pass over all rows; with a window, over the last ones: no others are read."""
         self._check_forgetting()
         self.__dict__.pop("window_", None)
-        if self.window is None:
-            return super().collect(source, options)
-        first_row = max(source.n_rows - int(self.window), 0)
-        return summarize_source(source, self.summary_description(source.n_columns), options, first_row=first_row).value
+        first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
+        return SelectorPass(source, self.summary_description(source.n_columns), first_row)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to the stream and select again; earlier rows fade, or leave the window.

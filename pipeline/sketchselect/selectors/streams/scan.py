@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from sketchselect.errors import BadParameter, DamagedFile
-from sketchselect.execution.graph.points import ScanPass
-from sketchselect.execution.graph.tasks import PassSpec, loading_task
-from sketchselect.execution.graph.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, MergeTree
+from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.points import ScanPass, ScanTree
+from sketchselect.execution.graph.tasks import PassSpec
+from sketchselect.execution.graph.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import projection, require_fit
 from sketchselect.execution.run import (
@@ -25,7 +26,6 @@ from sketchselect.execution.run import (
     require_rows,
     require_unchanged,
     run_pass,
-    saves_on_workers,
     source_identities,
     source_partitions,
 )
@@ -83,7 +83,8 @@ def scan_source(
         As in `reduce_blocks`.
     """
     began = time.perf_counter()
-    work = scan_pass(source, description, finish, options, points=points, window=window, stage=stage)
+    scan = scan_pass(source, description, finish, options, points=points, window=window, stage=stage)
+    work: Pass[Any] = scan
     source = work.spec.source
     require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
     before = source_identities(source)
@@ -93,31 +94,25 @@ def scan_source(
         everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
         index = node_index(work, options.but(checkpoint=everything), summary_key(description))
     if index is not None and options.checkpoint is not None:
-        if not saves_on_workers(index, options):
+        if not options.engine.can_write(options.checkpoint.directory):
             raise BadParameter(
                 f"{options.checkpoint.directory}: the workers cannot write there; give as checkpoint a folder or URL "
                 "that this process and every worker can write in"
             )
-        paths = index.paths(work.needed)
-        ready = {node: loading_task(path, index.covered(node)) for node, path in paths.items()}
-        for note in index.notes:
-            work.progress.note(note)
-        work = replace(work, ready=ready, name=index.name, spec=replace(work.spec, saving=index.saving(0)))
+        work = index.saving(index.unread(scan.tree.needed), state_nbytes=0)
     try:
-        ran = run_pass(work, options, saved=index is not None)
+        ran = run_pass(work, options)
     except DamagedFile as error:
         # A file of an earlier scan, which was not read until now.
         work.progress.note(f"{error}; everything is computed again")
         work = replace(work, ready={})
-        ran = run_pass(work, options, saved=index is not None)
+        ran = run_pass(work, options)
     require_unchanged(before, source)
-    for note in ran.output.notes:
-        work.progress.note(note)
     edges = work.partitions.edges
-    stats = pass_stats(work, ran, began, n_saved=ran.output.n_saved)
+    stats = pass_stats(work, ran, began)
     if options.account is not None:
         options.account(stats)
-    return Scanned(ran.output.value, [(edges[a], edges[b]) for a, b in work.points], stats)
+    return Scanned(ran.output.value, [(edges[a], edges[b]) for a, b in scan.tree.points], stats)
 
 
 def scan_pass(
@@ -137,7 +132,11 @@ def scan_pass(
     working = description.working_nbytes(source.n_columns, source.n_targets)
     points, window = _positive("points", points), _positive("window", window)
     partitions = scan_partitions(source, options.partition_bytes, points, window)
-    tree = MergeTree(len(partitions), fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN)
+    tree = ScanTree(
+        len(partitions),
+        fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN,
+        points=tuple(point_spans(partitions, points, window)),
+    )
     # Nodes at both ends of a point's rows wait for other points.
     waiting = 2 * tree.depth * (tree.fan_in - 1) * state
     projected = projection(
@@ -157,7 +156,6 @@ def scan_pass(
         projected,
         stage=stage,
         stall_timeout=options.stall_timeout,
-        points=tuple(point_spans(partitions, points, window)),
         finish=finish,
         onward=window is None,
     )

@@ -257,21 +257,11 @@ def timeline_of(
 
 @dataclass(frozen=True)
 class ScoreAt:
-    """Scores and support of the summary at a point.
-
-    Parameters
-    ----------
-    selector : BaseSelector
-        Unfitted.
-    prepare : tuple of str
-        Labels of the steps that the rows went through.
-    feature_names : tuple of str or None
-        Names of the columns.
-    """
+    """Scores and support of the summary at a point."""
 
     selector: BaseSelector
-    prepare: tuple[str, ...]
-    feature_names: tuple[str, ...] | None
+    prepare: tuple[str, ...]  # Labels of the steps that the rows went through
+    feature_names: tuple[str, ...] | None  # Names of the columns
 
     def __call__(self, summary: Any) -> tuple[Floats, NDArray[np.int64]]:
         """Return scores and support of the rows summarised; NaN and no columns if no rows count."""

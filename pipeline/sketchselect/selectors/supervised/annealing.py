@@ -21,7 +21,8 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     From moments alone. Step e of N keeps ``M_e = k + (p - k) max(0, (N - 2e) / (2 e mu + N))`` columns, so that k are
     left after N/2 steps. Stopping early regularises: for weak signals it detects more than least squares does. For
-    several targets or classes columns are ranked by the norm over them.
+    several targets or classes columns are ranked by the norm over them. Constant columns are never selected, and
+    no column is for a constant target: a warning says if there are fewer columns than asked for.
 
     Parameters
     ----------

@@ -12,7 +12,13 @@ from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import model_choice
 from sketchselect.selectors.supervised import target as supervised_target
-from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, Interpolation, ModelFitter
+from sketchselect.selectors.supervised.fit import (
+    ConstantColumns,
+    ConstantTarget,
+    FewerColumns,
+    Interpolation,
+    ModelFitter,
+)
 from sketchselect.selectors.supervised.moments import design_of
 from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
 
@@ -101,7 +107,7 @@ class SupervisedSelector(ModelFitter):
         """
         with warnings.catch_warnings():
             # A stream may begin with rows of one value, or with few.
-            for early in (ConstantTarget, ConstantColumns, Interpolation):
+            for early in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
                 warnings.simplefilter("ignore", early)
             return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 

@@ -28,6 +28,10 @@ class ConstantColumns(UserWarning):
     """Warning that no column varies, so that none can explain the target."""
 
 
+class FewerColumns(UserWarning):
+    """Warning that fewer columns vary than were asked for."""
+
+
 class Interpolation(UserWarning):
     """Warning that an unregularised model has a coefficient for every row, and so fits any target."""
 
@@ -161,6 +165,8 @@ class ModelFitter(LinearPredictor):
                 ),
                 stacklevel=6,
             )
+        elif self.n_features_to_select is not None and size is not None:
+            self._warn_if_fewer(int(np.count_nonzero(problem.active)), size, problem.active.size)
         candidates, scores = self._path(problem, size, constant)
         errors = None
         chosen = self._chosen_by_value(candidates)
@@ -190,6 +196,17 @@ class ModelFitter(LinearPredictor):
         path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
         self._warn_if_saturated(path.model.support.size, design.moments.n_rows)
         return self._fitted(design, path, scores)
+
+    @staticmethod
+    def _warn_if_fewer(n_active: int, size: int, n_columns: int) -> None:
+        if n_active < size:
+            warnings.warn(
+                FewerColumns(
+                    f"only {n_active} of {n_columns} columns vary: at most these are selected, not the {size} of "
+                    "n_features_to_select; a constant column cannot explain a target"
+                ),
+                stacklevel=7,
+            )
 
     def _warn_if_saturated(self, n_columns: int, n_rows: int) -> None:
         if self.refits and n_columns and n_columns + 1 >= n_rows:
@@ -239,6 +256,7 @@ class ModelFitter(LinearPredictor):
             feature_names=design.source_names,
             parameters=self._resolved(path),
             diagnostics={
+                "n_selected": int(columns.size),
                 "coefficients": coef.T.tolist(),
                 "intercept": [float(b) if np.isfinite(b) else None for b in intercept],
                 "terms": None if design.expansion is None else [(design.names or ())[j] for j in model.support],

@@ -35,24 +35,12 @@ class Units(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One sparse linear model of standardised columns.
+    """One sparse linear model of standardised columns."""
 
-    Parameters
-    ----------
-    value : float
-        Its place on the path: alpha, or the number of columns.
-    support : array of int, shape (k,)
-        Its columns, ascending.
-    coef : array of shape (k, n_targets)
-        Coefficients of the standardised columns, in units of the targets.
-    rss : array of shape (n_targets,)
-        Mean squared residual of each target.
-    """
-
-    value: float
-    support: NDArray[np.int64]
-    coef: Floats
-    rss: Floats
+    value: float  # Its place on the path: alpha, or the number of columns
+    support: NDArray[np.int64]  # shape (k,): Its columns, ascending
+    coef: Floats  # shape (k, n_targets): Coefficients of the standardised columns, in units of the targets
+    rss: Floats  # shape (n_targets,): Mean squared residual of each target
 
     @classmethod
     def of(cls, problem: Problem, value: float, coef: Floats, support: NDArray[np.int64] | None = None) -> Candidate:

@@ -20,14 +20,9 @@ from sketchselect.summaries.moments.polynomial import pair_indices, polynomial_n
 
 @dataclass(frozen=True)
 class Expansion:
-    """Polynomial terms of rows: ``z_j`` and ``z_i z_j`` with ``z = (x - mean) / scale``.
+    """Polynomial terms of rows: ``z_j`` and ``z_i z_j`` with ``z = (x - mean) / scale``."""
 
-    Parameters
-    ----------
-    mean, scale : array of shape (p,)
-        Means and standard deviations of the columns in the data of the fit.
-    """
-
+    # mean, scale: shape (p,): Means and standard deviations of the columns in the data of the fit
     mean: Floats
     scale: Floats
 
@@ -53,34 +48,17 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Design:
-    """Problem that a supervised selector solves, and its origin.
+    """Problem that a supervised selector solves, and its origin."""
 
-    Parameters
-    ----------
-    problem : Problem
-        All rows.
-    classes : tuple or None
-        Labels, for a classification.
-    names, source_names : tuple of str or None
-        Names of the problem's columns (terms), and of the data's.
-    expansion : Expansion or None
-        The terms of a row, with degree 2.
-    n_source : int
-        Columns of the data.
-    moments : summary
-        All rows, columns as in the data.
-    folds : Folds or None
-        For cross-validation.
-    """
-
-    problem: Problem
-    classes: tuple[Any, ...] | None
+    problem: Problem  # All rows
+    classes: tuple[Any, ...] | None  # Labels, for a classification
+    # names, source_names: Names of the problem's columns (terms), and of the data's
     names: tuple[str, ...] | None
     source_names: tuple[str, ...] | None
-    expansion: Expansion | None
-    n_source: int
-    moments: Any
-    folds: Any = None
+    expansion: Expansion | None  # The terms of a row, with degree 2
+    n_source: int  # Columns of the data
+    moments: Any  # All rows, columns as in the data
+    folds: Any = None  # For cross-validation
 
     def splits(self) -> Iterator[tuple[Problem, Any]]:
         """Yield for every fold with rows the problem of the other rows, and its moments; one at a time in memory."""

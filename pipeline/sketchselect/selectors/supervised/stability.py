@@ -18,7 +18,7 @@ from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.convex import LassoPath
-from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, Interpolation
+from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, FewerColumns, Interpolation
 from sketchselect.selectors.supervised.moments import design_of
 from sketchselect.selectors.supervised.target import one_column
 from sketchselect.summaries import Folds, Summary
@@ -29,16 +29,17 @@ class StabilitySelector(BaseSelector):
 
     The rows are hashed into buckets, and the summary is the moments of each. Half of the buckets, merged, are exactly
     the moments of half of the rows, the others those of the complementary half: the estimator selects q columns on
-    each, and a column is selected if it is among them in at least `threshold` of the halves. The expected number of
-    selected columns that are unrelated to the target is at most ``q^2 / ((2 threshold - 1) p)`` (``error_bound_``), if
-    such columns are exchangeable and the estimator is no worse than guessing.
+    each, and a column is selected if it is among them in at least `threshold` of the halves. With p columns that vary,
+    the expected number of selected columns that are unrelated to the target is at most ``q^2 / ((2 threshold - 1) p)``
+    (``error_bound_``), if such columns are exchangeable and the estimator is no worse than guessing.
 
     Parameters
     ----------
     estimator : supervised selector, optional
         Selector of each half; `LassoPath` by default. Its choice of the model is replaced by q columns.
     max_false : float, default 1.0
-        Bound on the expected number of false selections; decides q.
+        Bound on the expected number of false selections: q is the largest number that keeps it. A bound below
+        ``1 / ((2 threshold - 1) p)``, which no q keeps, is refused.
     threshold : float, default 0.7
         Share of the halves, above 1/2 and at most 1.
     n_pairs : int, default 25
@@ -53,7 +54,7 @@ class StabilitySelector(BaseSelector):
     scores_ : array of shape (n_features_in_,)
         Share of the halves in which the column was selected.
     error_bound_ : float
-        The bound, with the mean number of columns selected on the halves as q.
+        The bound, at most `max_false`, with the mean number of columns selected on the halves as q.
 
     Notes
     -----
@@ -144,6 +145,24 @@ class StabilitySelector(BaseSelector):
         first[np.argsort(drawn, kind="stable")[: int(self.n_buckets) // 2]] = True
         return first
 
+    @property
+    def _share(self) -> float:
+        """Return ``2 threshold - 1``."""
+        return 2.0 * float(self.threshold) - 1.0
+
+    def _n_per_half(self, n_varying: int) -> int:
+        """Return q, the largest number of columns that keeps the bound, among those that vary."""
+        # A product such as 0.4 * 10 * 1 may be below 4 by rounding.
+        q = int(np.sqrt(self._share * n_varying * float(self.max_false) * (1 + 1e-12)))
+        if q == 0 and n_varying > 0:
+            least = 1.0 / (self._share * n_varying)
+            raise BadParameter(
+                f"max_false = {float(self.max_false):g} cannot be kept with {n_varying} columns that vary: one column "
+                f"on each half allows {least:.3g} false selections already; set max_false to at least "
+                f"{np.ceil(least * 1000 - 1e-6) / 1000:g}" + (", or raise threshold" if self.threshold < 1 else "")
+            )
+        return min(max(q, 1), max(n_varying, 1))
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         if summary.n_folds != self.n_buckets:
             raise BadParameter(
@@ -152,15 +171,15 @@ class StabilitySelector(BaseSelector):
         task, degree = self._base().task, self._base().degree
         if degree != 1:
             raise BadParameter("stability selection selects columns, not terms: use an estimator with degree=1")
-        p = summary.n_features
-        share = 2.0 * float(self.threshold) - 1.0
-        q = min(max(int(np.sqrt(share * p * float(self.max_false))), 1), p)
+        everything = reduce(lambda a, b: a.merge(b), (summary[i] for i in range(int(self.n_buckets))))
+        n_varying = int(np.count_nonzero(design_of(everything, task, degree, with_folds=False).problem.active))
+        q = self._n_per_half(n_varying)
         base = self._base(q)
-        frequency: Floats = np.zeros(p)
+        frequency: Floats = np.zeros(summary.n_features)
         sizes = []
         with warnings.catch_warnings():
             # Half of the rows may have one value of the target, or be few.
-            for expected in (ConstantTarget, ConstantColumns, Interpolation):
+            for expected in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
                 warnings.simplefilter("ignore", expected)
             for pair in range(int(self.n_pairs)):
                 first = self._halves(pair)
@@ -176,7 +195,7 @@ class StabilitySelector(BaseSelector):
                     frequency[support] += 1.0
                     sizes.append(support.size)
         frequency /= len(sizes)
-        self.error_bound_ = float(np.mean(sizes)) ** 2 / (share * p)
+        self.error_bound_ = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
         return Selection(
             method=self.method,
             support=np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),

@@ -21,8 +21,9 @@ class ThresholdedOLS(SizedSelector):
 
     From moments alone, so that it equals ordinary least squares on the rows. A column's score is ``|b_j| sd_j`` of the
     fit on all columns (with a vanishing ridge, so that dependent columns have an answer); for several targets or
-    classes the norm over them. Ties go to the lowest index. With fewer rows than columns the ranking is that of
-    the ridge; set a larger `ridge` then, or use a penalised path.
+    classes the norm over them. Ties go to the lowest index. Constant columns are never selected, and no column is for a
+    constant target: a warning says if there are fewer columns than asked for. With fewer rows than columns the ranking
+    is that of the ridge; set a larger `ridge` then, or use a penalised path.
 
     Parameters
     ----------

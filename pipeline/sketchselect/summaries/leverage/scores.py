@@ -30,8 +30,10 @@ class ScoresRecord:
 class LeverageScores(Summary[ScoresRecord]):
     """Ridge leverage ``a'(A'A + ridge I)^-1 a`` of every row a, from the Cholesky factor of ``A'A + ridge I``.
 
-    Exact to rounding. The score of a row does not depend on blocks or order; with `sample_weight` w it is that of
-    sqrt(w) a. For leverage of *columns* summarise `sketchselect.readers.transposed` of the matrix.
+    The relative error is at most ``2 eps (N + 2 n + 16) (||A||_F^2 + n ridge) / ridge`` with N rows of n values
+    (`relative_error`): rounding counts by the condition number. The score of a row does not depend on blocks or order;
+    with `sample_weight` w it is that of sqrt(w) a. For leverage of *columns* summarise
+    `sketchselect.readers.transposed` of the matrix.
 
     Parameters
     ----------
@@ -111,6 +113,18 @@ class LeverageScores(Summary[ScoresRecord]):
     def scores(self) -> Floats:
         """Score of each row, in the order of `seen`."""
         return self.record.scores
+
+    @property
+    def relative_error(self) -> float:
+        """Bound of the relative error of the scores, if the factor is that of all these rows in float64.
+
+        The factor is exactly that of ``A'A + ridge I + F``. Products, means, the factorisation (Higham 2002, Theorem
+        10.3) and the triangular solve each add at most some units of rounding a row or column, times the trace, to the
+        norm of F, and ``|F| <= rho (A'A + ridge I)`` with ``rho = ||F|| / ridge``.
+        """
+        trace = float(np.einsum("ij,ij->", self.factor, self.factor))
+        units = 2 * (self.n_rows + 2 * self.factor.shape[0] + 16)
+        return float(units * np.finfo(np.float64).eps * trace / self.ridge)
 
 
 def _sorted(record: ScoresRecord) -> ScoresRecord:

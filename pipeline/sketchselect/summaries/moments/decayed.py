@@ -19,13 +19,7 @@ _FORM = Comoment()
 
 @dataclass(frozen=True)
 class DecayedRecord:
-    """State of `DecayedMoments`: that of `Moments` at a point in time.
-
-    Parameters
-    ----------
-    end : int
-        Global index after the last row: the time at which the weights are valid.
-    """
+    """State of `DecayedMoments`: that of `Moments` at a point in time."""
 
     n_rows: int
     n_targets: int
@@ -33,7 +27,7 @@ class DecayedRecord:
     squared_weight: float
     mean: Floats
     comoment: Floats
-    end: int
+    end: int  # Global index after the last row: the time at which the weights are valid
     single_scatter: float = 0.0
 
     @property

@@ -19,34 +19,22 @@ from sketchselect.linalg.sparse.csr import is_csr
 
 @dataclass(frozen=True)
 class MomentsRecord:
-    """State of `Moments`; the last `n_targets` columns of mean and co-moment are the targets.
-
-    Parameters
-    ----------
-    mean : array of shape (d,)
-        d = n_features + n_targets; with `shift` the products of columns are between features and targets.
-    comoment : array of shape (d, d) or None
-        Scatter about the mean; None in factored form.
-    factor : array of shape (r, d) or None
-        Upper-triangular R with R'R = scatter.
-    pair_weight, pair_mean : arrays of shape (d, d) or None
-        Weight and means of the rows with a value in both columns, for data with missing values.
-    shift : array of shape (n_features,) or None
-        Subtracted from the columns before products are formed.
-    single_scatter : float
-        Sum of squares, about the means of their blocks, of the columns whose products were computed in float32.
-    """
+    """State of `Moments`; the last `n_targets` columns of mean and co-moment are the targets."""
 
     n_rows: int
     n_targets: int
     weight: float
     squared_weight: float
+    # shape (d,); d = n_features + n_targets; with `shift` the products of columns are between features and targets
     mean: Floats
-    comoment: Floats | None = None
-    factor: Floats | None = None
+    comoment: Floats | None = None  # shape (d, d): Scatter about the mean; None in factored form
+    factor: Floats | None = None  # shape (r, d): Upper-triangular R with R'R = scatter
+    # pair_weight, pair_mean: shape (d, d): Weight and means of the rows with a value in both columns, for data with
+    # missing values
     pair_weight: Floats | None = None
     pair_mean: Floats | None = None
-    shift: Floats | None = None
+    shift: Floats | None = None  # shape (n_features,): Subtracted from the columns before products are formed
+    # Sum of squares, about the means of their blocks, of the columns whose products were computed in float32
     single_scatter: float = 0.0
 
     @property

@@ -16,15 +16,9 @@ from sketchselect.summaries.sketch.frequent_directions import DirectionsRecord, 
 
 @dataclass(frozen=True)
 class DecayedDirectionsRecord(DirectionsRecord):
-    """State of `DecayedDirections`: that of `FrequentDirections` at a point in time.
+    """State of `DecayedDirections`: that of `FrequentDirections` at a point in time."""
 
-    Parameters
-    ----------
-    end : int
-        Global index after the last row: the time at which the weights are valid.
-    """
-
-    end: int
+    end: int  # Global index after the last row: the time at which the weights are valid
 
 
 @register

@@ -25,51 +25,22 @@ MAGIC = b"\x89SKS"
 
 @dataclass(frozen=True)
 class SummarizeOptions:
-    """Which summaries `summarize_to_file` makes.
+    """Which summaries `summarize_to_file` makes."""
 
-    Parameters
-    ----------
-    size : int
-        Rows of the sketch.
-    sketch : bool
-        Whether there is one.
-    moments : bool
-        Exact means and covariances, of the target too; `folds`, and `half_life` without a sketch, imply them.
-    target : str or None
-        A file, or an array in the store, with one target per row.
-    classes : bool
-        The target holds class labels.
-    folds : int or None
-        Moments by fold, for cross-validation.
-    seed : int
-        Decides which row is in which fold.
-    half_life : float or None
-        Rows after which a row counts half, in sketch and moments.
-    degree : int
-        2: moments of squares and products as well.
-    top_values : int or None
-        Largest values kept of each column, for highly variable genes.
-    batches : str or None
-        A file, or an array in the store, with the batch of each row: largest values by batch.
-    sample : int or None
-        Rows kept, drawn by `seed`, for the methods on a sample.
-    after : int
-        Rows that came before these, in other files; ages are counted across files.
-    """
-
-    size: int = 64
-    sketch: bool = True
+    size: int = 64  # Rows of the sketch
+    sketch: bool = True  # Whether there is one
+    # Exact means and covariances, of the target too; `folds`, and `half_life` without a sketch, imply them
     moments: bool = False
-    target: str | None = None
-    classes: bool = False
-    folds: int | None = None
-    seed: int = 0
-    half_life: float | None = None
-    degree: int = 1
-    top_values: int | None = None
-    batches: str | None = None
-    sample: int | None = None
-    after: int = 0
+    target: str | None = None  # A file, or an array in the store, with one target per row
+    classes: bool = False  # The target holds class labels
+    folds: int | None = None  # Moments by fold, for cross-validation
+    seed: int = 0  # Decides which row is in which fold
+    half_life: float | None = None  # Rows after which a row counts half, in sketch and moments
+    degree: int = 1  # 2: moments of squares and products as well
+    top_values: int | None = None  # Largest values kept of each column, for highly variable genes
+    batches: str | None = None  # A file, or an array in the store, with the batch of each row: largest values by batch
+    sample: int | None = None  # Rows kept, drawn by `seed`, for the methods on a sample
+    after: int = 0  # Rows that came before these, in other files; ages are counted across files
 
     @property
     def with_moments(self) -> bool:

@@ -31,57 +31,32 @@ FEWEST_MEASURED = 0.5
 
 @dataclass(frozen=True)
 class DryPass:
-    """What one pass would be, and what its first partition took.
+    """What one pass would be, and what its first partition took."""
 
-    Parameters
-    ----------
-    stage, name : str
-        Stage of the job, and name of the pass in it.
-    n_rows, n_partitions, n_leaves, n_merges : int
-        Of the tree.
-    n_tasks : int
-        Of the graph.
-    moves : int
-        States that go from one node to another: a merge of m children has m - 1 of them brought to the first.
-    waiting : int
-        Finished states that wait for their siblings, at most.
-    bytes_read : int
-        As stored.
-    amplification : float
-        Bytes decoded per byte used.
-    partition_nbytes : int
-        A full partition, decoded.
-    projected : Projection
-        Upper bound of the memory of a process.
-    state_nbytes : int
-        The state of the rows that were run.
-    read_seconds, leaf_seconds, merge_seconds : float or None
-        Of one partition on one thread: reading and preparing, the leaf's own work, and one merge. None: not timed.
-    peak_nbytes : int or None
-        By how much one partition, and a merge, raised this process's memory; None where that was not measured.
-    cached : bool
-        Whether the rows are in memory when the pass begins.
-    """
-
+    # stage, name: Stage of the job, and name of the pass in it
     stage: str
     name: str
+
     n_rows: int
     n_partitions: int
     n_leaves: int
     n_merges: int
     n_tasks: int
-    moves: int
-    waiting: int
+    moves: int  # States that go from one node to another: a merge of m children has m - 1 of them brought to the first
+    waiting: int  # Finished states that wait for their siblings, at most
     bytes_read: int
-    amplification: float
-    partition_nbytes: int
-    projected: Projection
-    state_nbytes: int
+    amplification: float  # Bytes decoded per byte used
+    partition_nbytes: int  # A full partition, decoded
+    projected: Projection  # Upper bound of the memory of a process
+    state_nbytes: int  # The state of the rows that were run
+    # read_seconds, leaf_seconds, merge_seconds: Of one partition on one thread: reading and preparing, the leaf's own
+    # work, and one merge. None: not timed.
     read_seconds: float | None = None
     leaf_seconds: float | None = None
     merge_seconds: float | None = None
+    # By how much one partition, and a merge, raised this process's memory; None where that was not measured
     peak_nbytes: int | None = None
-    cached: bool = False
+    cached: bool = False  # Whether the rows are in memory when the pass begins
 
 
 @dataclass
@@ -90,38 +65,21 @@ class DryRun(Engine):
 
     What reads, prepares, summarises and merges is what a run does it with, and so is what plans the pass: numbers
     of partitions and tasks, bytes and the projection are those that a run will have.
-
-    Parameters
-    ----------
-    kind : {"dask", "threads", "serial"}
-        Of the engine that the passes are planned for.
-    n_workers, slots_per_process : int
-        Its processes, and tasks at a time in each.
-    seconds : float
-        What may be spent on timing; 0 tries `rows` rows of every pass and times nothing.
-    rows : int
-        Rows that are tried at least.
-    stage : str
-        Stage of the job that passes belong to from now on.
-    most_rows : int or None
-        Rows that there are, where a pass would read what an earlier one has written only the beginning of.
-    passes : list of DryPass
-        What was asked for so far.
-    last_rows : int
-        Rows of the last pass that were run.
     """
 
-    kind: str
+    kind: str  # "dask", "threads", "serial"; Of the engine that the passes are planned for
+    # n_workers, slots_per_process: Its processes, and tasks at a time in each
     n_workers: int
     slots_per_process: int = 1
-    seconds: float = 0.0
-    rows: int = LEAST_ROWS
-    stage: str = ""
+    seconds: float = 0.0  # What may be spent on timing; 0 tries `rows` rows of every pass and times nothing
+    rows: int = LEAST_ROWS  # Rows that are tried at least
+    stage: str = ""  # Stage of the job that passes belong to from now on
+    # Rows that there are, where a pass would read what an earlier one has written only the beginning of
     most_rows: int | None = None
-    passes: list[DryPass] = field(default_factory=list)
+    passes: list[DryPass] = field(default_factory=list)  # What was asked for so far
     memory_limit: int | None = None
     spent: float = 0.0
-    last_rows: int = 0
+    last_rows: int = 0  # Rows of the last pass that were run
 
     def __post_init__(self) -> None:
         self.n_slots = self.n_workers * self.slots_per_process
@@ -133,7 +91,7 @@ class DryRun(Engine):
     def run(self, work: Pass[T]) -> Ran[T]:
         """Write the pass down, and return the state of its first rows as if it were that of all."""
         source, tree, partitions = work.spec.source, work.tree, work.partitions
-        nodes = list(tree.post_order())
+        nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         below = [len(tree.children(node)) for node in nodes]
         matrix = source.matrix
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
@@ -147,7 +105,7 @@ class DryRun(Engine):
                 n_partitions=len(partitions),
                 n_leaves=below.count(0),
                 n_merges=len(nodes) - below.count(0),
-                n_tasks=len(work.graph(work.output, Inputs(source), {})),
+                n_tasks=len(work.graph(tree.root, Inputs(source), {})),
                 moves=sum(n - 1 for n in below if n),
                 waiting=min(tree.n_leaves, tree.depth * (tree.fan_in - 1)),
                 bytes_read=0 if isinstance(source, CachedSource) else nbytes,

@@ -20,7 +20,7 @@ from sketchselect._progress import Progress
 from sketchselect.cluster import reassign_source
 from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
 from sketchselect.errors import SketchSelectError
-from sketchselect.execution import Source, reduce_blocks, summarize_source
+from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import available_cores
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -230,8 +230,7 @@ class _Walk:
         source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
         options = session.pass_options
         with self.stage("write features"):
-            _, described = feature_pass(source, support, path, plane, 0, options.partition_bytes)
-            reduce_blocks(options=options, **described)
+            feature_pass(source, support, path, plane, 0, options)
         return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
 
     def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:

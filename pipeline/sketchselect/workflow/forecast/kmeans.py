@@ -9,11 +9,11 @@ from typing import cast
 
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.labels import label_rows
-from sketchselect.cluster.kmeans.passes import Passes, partition_nbytes, placement, prepared_nbytes
+from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter
 from sketchselect.execution import PassOptions, Source, reduce_blocks
-from sketchselect.execution.cached import CachedSource, cache_block, join_blocks
+from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.dask.clusters import local_memory_limit
 from sketchselect.execution.engine import Engine
 from sketchselect.job.schema import ClusterSettings
@@ -29,30 +29,14 @@ TYPICAL_ITERATIONS = 20
 
 @dataclass(frozen=True)
 class Iterated:
-    """What the passes of k-means are planned with.
+    """What the passes of k-means are planned with."""
 
-    Parameters
-    ----------
-    engine : DryRun
-        What the passes are tried on.
-    settings : ClusterSettings
-        The job's.
-    stage : callable
-        Names the passes; see `planning`.
-    own : bool
-        Whether the job starts a cluster of its own.
-    memory_limit : int or None
-        Bytes per worker, where a limit is known; a cluster of the job's own has one by default.
-    options : PassOptions
-        Of every pass.
-    """
-
-    engine: DryRun
-    settings: ClusterSettings
-    stage: Callable[..., AbstractContextManager[None]]
-    own: bool
-    memory_limit: int | None
-    options: PassOptions
+    engine: DryRun  # What the passes are tried on
+    settings: ClusterSettings  # The job's
+    stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `planning`
+    own: bool  # Whether the job starts a cluster of its own
+    memory_limit: int | None  # Bytes per worker, where a limit is known; a cluster of the job's own has one by default
+    options: PassOptions  # Of every pass
 
     def place(self, source: Source) -> str:
         """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
@@ -76,7 +60,7 @@ def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
     rows: Source = source
     if place != "source":
         with given.stage(name, where=where):
-            blocks = reduce_blocks(source, cache_block, join_blocks, options, stage="load rows for k-means").value
+            blocks = reduce_blocks(source, LOAD_ROWS, options).value
         rows = CachedSource.of(source, blocks)
     passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)

@@ -27,29 +27,17 @@ LEAST_LIMIT_NBYTES = 1 << 30
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a job is planned for.
+    """What a job is planned for."""
 
-    Parameters
-    ----------
-    cluster, kind : str
-        As the job says, and "dask", "threads" or "serial".
-    n_workers, slots : int
-        Processes, and tasks at a time in each.
-    asked : bool
-        Whether somebody said how many.
-    memory_limit : int or None
-        Bytes per worker that the job names.
-    output : str
-        Its output folder.
-    """
-
+    # cluster, kind: As the job says, and "dask", "threads" or "serial"
     cluster: str
     kind: str
+    # n_workers, slots: Processes, and tasks at a time in each
     n_workers: int
     slots: int
-    asked: bool
-    memory_limit: int | None
-    output: str
+    asked: bool  # Whether somebody said how many
+    memory_limit: int | None  # Bytes per worker that the job names
+    output: str  # Its output folder
 
     @property
     def n_slots(self) -> int:
@@ -59,55 +47,33 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class PlannedPass:
-    """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`).
+    """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`)."""
 
-    Parameters
-    ----------
-    stage, name : str
-        Stage of the manifest that it is accounted to, and the pass.
-    where : {"workers", "client"}
-        What runs its tasks: the workers, or threads of the process in which the job was started.
-    repeats, repeats_most : int
-        Typical and largest number of times.
-    rows, partitions, tasks, bytes_read : int
-        Bytes as stored, before compression.
-    network_bytes : int
-        Bound of what goes from worker to worker and to the client: states of a tree reduction.
-    state_bytes, partition_bytes : int
-        A state, and a partition as stored.
-    projected_bytes : int
-        Upper bound of the memory of a process that runs its tasks, which a run is refused by.
-    rise_bytes : int or None
-        What the tasks of a process were measured to need, beside the process itself.
-    waiting_bytes : int
-        States that wait in a process for their siblings.
-    leaf_seconds, seconds : float or None
-        Of one leaf on one thread, and of the pass on all workers.
-    amplification : float
-        Bytes decoded per byte used.
-    held : bool
-        Whether the rows are in memory when it begins.
-    """
-
+    # stage, name: Stage of the manifest that it is accounted to, and the pass
     stage: str
     name: str
+    # "workers", "client"; What runs its tasks: the workers, or threads of the process in which the job was started
     where: str
+    # repeats, repeats_most: Typical and largest number of times
     repeats: int
     repeats_most: int
+    # rows, partitions, tasks, bytes_read: Bytes as stored, before compression
     rows: int
     partitions: int
     tasks: int
     bytes_read: int
-    network_bytes: int
+    network_bytes: int  # Bound of what goes from worker to worker and to the client: states of a tree reduction
+    # state_bytes, partition_bytes: A state, and a partition as stored
     state_bytes: int
     partition_bytes: int
-    projected_bytes: int
-    rise_bytes: int | None
-    waiting_bytes: int
+    projected_bytes: int  # Upper bound of the memory of a process that runs its tasks, which a run is refused by
+    rise_bytes: int | None  # What the tasks of a process were measured to need, beside the process itself
+    waiting_bytes: int  # States that wait in a process for their siblings
+    # leaf_seconds, seconds: Of one leaf on one thread, and of the pass on all workers
     leaf_seconds: float | None
     seconds: float | None
-    amplification: float
-    held: bool
+    amplification: float  # Bytes decoded per byte used
+    held: bool  # Whether the rows are in memory when it begins
 
 
 def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -> PlannedPass:
@@ -151,41 +117,20 @@ def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What a run of a job will do; see `plan_job`.
+    """What a run of a job will do; see `plan_job`."""
 
-    Parameters
-    ----------
-    source : dict
-        What the manifest says of the source.
-    method : str
-        Of selection.
-    reads_columns : bool
-        Whether the method reads the source by columns.
-    place : ClusterSpec
-        What it is planned for.
-    passes : tuple of PlannedPass
-        In their order.
-    idle_nbytes : int or None
-        A process that has loaded the libraries, measured.
-    client_nbytes : int
-        What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment.
-    select_seconds : float or None
-        What selecting took from the summaries of the first rows; it runs in one process.
-    calibration_seconds : float or None
-        What making the plan took.
-    notes, warnings : tuple of str
-        What was assumed; where the job will not scale.
-    """
-
-    source: dict[str, Any]
-    method: str
-    reads_columns: bool
-    place: ClusterSpec
-    passes: tuple[PlannedPass, ...]
-    idle_nbytes: int | None = None
+    source: dict[str, Any]  # What the manifest says of the source
+    method: str  # Of selection
+    reads_columns: bool  # Whether the method reads the source by columns
+    place: ClusterSpec  # What it is planned for
+    passes: tuple[PlannedPass, ...]  # In their order
+    idle_nbytes: int | None = None  # A process that has loaded the libraries, measured
+    # What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment
     client_nbytes: int = 0
+    # What selecting took from the summaries of the first rows; it runs in one process
     select_seconds: float | None = None
-    calibration_seconds: float | None = None
+    calibration_seconds: float | None = None  # What making the plan took
+    # notes, warnings: What was assumed; where the job will not scale
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -24,36 +24,16 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 
 @dataclass(frozen=True, eq=False)
 class JobResults:
-    """What the stages of a job found.
+    """What the stages of a job found."""
 
-    Parameters
-    ----------
-    summary : Summary
-        Of the rows: column statistics, usually a sketch, and what the method wanted.
-    selection : Selection
-        The selected columns.
-    model : Model or None
-        Of a method that learns from a target.
-    sample : dict or None
-        Rows and points of the 2-D view.
-    clustering : Clustering or None
-        The published one.
-    evaluation : Evaluation or None
-        What is known of it.
-    timeline : TimelineRecord or None
-        How the selection changed along the rows.
-    cluster_count : ClusterCountRecord or None
-        What is known of a range of numbers of clusters.
-    """
-
-    summary: Summary[Any]
-    selection: Selection
-    model: Model | None = None
-    sample: dict[str, Any] | None = None
-    clustering: Clustering | None = None
-    evaluation: Evaluation | None = None
-    timeline: TimelineRecord | None = None
-    cluster_count: ClusterCountRecord | None = None
+    summary: Summary[Any]  # Of the rows: column statistics, usually a sketch, and what the method wanted
+    selection: Selection  # The selected columns
+    model: Model | None = None  # Of a method that learns from a target
+    sample: dict[str, Any] | None = None  # Rows and points of the 2-D view
+    clustering: Clustering | None = None  # The published one
+    evaluation: Evaluation | None = None  # What is known of it
+    timeline: TimelineRecord | None = None  # How the selection changed along the rows
+    cluster_count: ClusterCountRecord | None = None  # What is known of a range of numbers of clusters
 
 
 def versions() -> dict[str, str]:

@@ -28,21 +28,11 @@ _SHOWN_CLASSES = 40
 
 @dataclass(frozen=True)
 class Crossed:
-    """Known labels against clusters.
+    """Known labels against clusters."""
 
-    Parameters
-    ----------
-    table : Contingency
-        Of the rows that have both.
-    n_unknown : int
-        Rows without a known label (NaN), which are left out.
-    n_dropped : int
-        Rows without a cluster (a negative number, or NaN), which are left out.
-    """
-
-    table: Contingency
-    n_unknown: int
-    n_dropped: int
+    table: Contingency  # Of the rows that have both
+    n_unknown: int  # Rows without a known label (NaN), which are left out
+    n_dropped: int  # Rows without a cluster (a negative number, or NaN), which are left out
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known, as JSON can hold it."""

@@ -33,21 +33,12 @@ from sketchselect.workflow.stages.session import Session
 
 @dataclass(frozen=True)
 class Certificates:
-    """What is proved of a clustering.
+    """What is proved of a clustering."""
 
-    Parameters
-    ----------
-    certificates : tuple of Certificate
-        Of the published labels, in all columns.
-    selected : Certificate or None
-        Of k-means itself: of the clustering that it found, in the columns that it worked on.
-    selection : SelectionBound or None
-        What the selected columns promised before they were clustered.
-    """
-
-    certificates: tuple[Certificate, ...] = ()
+    certificates: tuple[Certificate, ...] = ()  # Of the published labels, in all columns
+    # Of k-means itself: of the clustering that it found, in the columns that it worked on
     selected: Certificate | None = None
-    selection: SelectionBound | None = None
+    selection: SelectionBound | None = None  # What the selected columns promised before they were clustered
 
 
 def prove(

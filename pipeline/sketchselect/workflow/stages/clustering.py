@@ -28,33 +28,17 @@ Variant = Literal["unweighted", "weighted"]
 
 @dataclass(frozen=True)
 class Clustering:
-    """What k-means found in the selected columns.
+    """What k-means found in the selected columns."""
 
-    Parameters
-    ----------
-    labels : array of shape (n_rows,), int32
-        Cluster of each row; -1 where the row was dropped.
-    centers : array of shape (n_clusters, n_selected)
-        Means of the clusters in the prepared, selected columns (without weights).
-    inertia : float
-        Within-cluster sum of squares in these columns (without weights).
-    n_iter : int
-        Iterations of the best start.
-    variant : {"unweighted", "weighted"}
-        Whether the columns were multiplied by the selection's weights before clustering.
-    weighted_inertia : float or None
-        What k-means minimised where they were.
-    labels_file : str
-        Where the labels are published.
-    """
-
-    labels: NDArray[np.int32]
+    labels: NDArray[np.int32]  # shape (n_rows,): Cluster of each row; -1 where the row was dropped
+    # shape (n_clusters, n_selected): Means of the clusters in the prepared, selected columns (without weights)
     centers: Floats
-    inertia: float
-    n_iter: int
+    inertia: float  # Within-cluster sum of squares in these columns (without weights)
+    n_iter: int  # Iterations of the best start
+    # "unweighted", "weighted"; Whether the columns were multiplied by the selection's weights before clustering
     variant: Variant = "unweighted"
-    weighted_inertia: float | None = None
-    labels_file: str = "labels.zarr"
+    weighted_inertia: float | None = None  # What k-means minimised where they were
+    labels_file: str = "labels.zarr"  # Where the labels are published
 
 
 def cluster(session: Session, features: Source | None, selection: Selection) -> list[Clustering]:

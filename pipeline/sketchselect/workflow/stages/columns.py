@@ -96,7 +96,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
             options = options.but(partition_bytes=size)
         collected: Summary[Any]
         if further is None:
-            collected = selector.collect(session.source, options)
+            collected = selector.collect_source(session.source, options)
         else:
             collected = selector.complete(summary, session.source, options)
         session.require_unchanged()

@@ -27,55 +27,28 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of a clustering.
+    """What is known of a clustering."""
 
-    Parameters
-    ----------
-    objective : float
-        Exact within-cluster sum of squares in all prepared columns.
-    means : array of shape (n_clusters, n_columns)
-        Mean of each cluster in all prepared columns.
-    certificates : tuple of Certificate
-        Bounds on objective / optimum; empty where the job wants none.
-    agreement : Agreement or None
-        With known labels.
-    objective_all_columns : float or None
-        Objective of k-means on all columns, where the job asked for the comparison.
-    compared : tuple of ComparedRecord
-        All clusterings that were made, where there are several.
-    selected_certificate : Certificate or None
-        Of k-means itself: of the clustering it found, in the columns that it worked on.
-    selection_bound : SelectionBound or None
-        What the selected columns promised for all columns before they were clustered.
-    moved : Reassignment or None
-        What one reassignment in all columns changed, where the job asked for it.
-    """
-
-    objective: float
-    means: Floats
-    certificates: tuple[Certificate, ...] = ()
-    agreement: Agreement | None = None
+    objective: float  # Exact within-cluster sum of squares in all prepared columns
+    means: Floats  # shape (n_clusters, n_columns): Mean of each cluster in all prepared columns
+    certificates: tuple[Certificate, ...] = ()  # Bounds on objective / optimum; empty where the job wants none
+    agreement: Agreement | None = None  # With known labels
+    # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
-    compared: tuple[ComparedRecord, ...] = ()
+    compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
+    # Of k-means itself: of the clustering it found, in the columns that it worked on
     selected_certificate: Certificate | None = None
+    # What the selected columns promised for all columns before they were clustered
     selection_bound: SelectionBound | None = None
-    moved: Reassignment | None = None
+    moved: Reassignment | None = None  # What one reassignment in all columns changed, where the job asked for it
 
 
 @dataclass(frozen=True)
 class Reassignment:
-    """What a reassignment changed.
+    """What a reassignment changed."""
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows that went to another cluster.
-    objective_before : float
-        In all prepared columns, before.
-    """
-
-    n_rows: int
-    objective_before: float
+    n_rows: int  # Rows that went to another cluster
+    objective_before: float  # In all prepared columns, before
 
 
 def evaluate(

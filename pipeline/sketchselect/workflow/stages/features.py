@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import Reduced
 from sketchselect.linalg.arrays import Array, Floats
@@ -28,18 +29,10 @@ _SINGLE = 4
 
 @dataclass(frozen=True)
 class View:
-    """A plane to look at the rows in: directions of the sketch, and where its origin is.
+    """A plane to look at the rows in: directions of the sketch, and where its origin is."""
 
-    Parameters
-    ----------
-    mean : array of shape (n_columns,)
-        Mean of the rows.
-    axes : array of shape (n_columns, 2)
-        Two orthonormal directions.
-    """
-
-    mean: Floats
-    axes: Floats
+    mean: Floats  # shape (n_columns,): Mean of the rows
+    axes: Floats  # shape (n_columns, 2): Two orthonormal directions
 
     def project(self, rows: Any) -> Floats:
         """Return the coordinates of some rows, dense or CSR, in the plane, shape (n_rows, 2)."""
@@ -60,24 +53,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class WriteColumns:
-    """Leaf of the pass: write a block's chosen columns to their own chunks, and project its sampled rows.
+    """Leaf of the pass: write a block's chosen columns to their own chunks, and project its sampled rows."""
 
-    Parameters
-    ----------
-    path : str
-        The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one.
-    columns : tuple of int
-        Chosen columns.
-    view : View or None
-        For the sample; None takes none.
-    sample : array of int
-        Sorted global indices of the sampled rows.
-    """
-
-    path: str
-    columns: tuple[int, ...]
-    view: View | None
-    sample: NDArray[np.int64]
+    path: str  # The Zarr array, made beforehand; its chunks begin where partitions begin, so no two tasks share one
+    columns: tuple[int, ...]  # Chosen columns
+    view: View | None  # For the sample; None takes none
+    sample: NDArray[np.int64]  # Sorted global indices of the sampled rows
 
     def __call__(self, block: Block) -> Sampled:
         """Write, and return the projected sample. Writing again writes the same."""
@@ -163,8 +144,7 @@ def write_features(
     SketchSelectError
         If tasks wrote where this process cannot see it.
     """
-    array, described = feature_pass(source, support, path, view, seed, options.partition_bytes)
-    reduced: Reduced[Sampled] = reduce_blocks(options=options, **described)
+    array, reduced = feature_pass(source, support, path, view, seed, options)
     if array.nchunks_initialized < array.nchunks:
         raise SketchSelectError(
             f"{path.parent}: of {array.nchunks} chunks that the workers wrote {array.nchunks_initialized} are there; "
@@ -174,10 +154,10 @@ def write_features(
 
 
 def feature_pass(
-    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, size: int | str | None
-) -> tuple[Any, dict[str, Any]]:
-    """Make the array that `write_features` fills; return it, and what `reduce_blocks` takes to fill it."""
-    source = replace(source, takes_sparse=True)
+    source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
+) -> tuple[Any, Reduced[Sampled]]:
+    """Make the array of the features and fill it in one pass; return it, and the sample."""
+    source, size = replace(source, takes_sparse=True), options.partition_bytes
     # Chunks are of one height, and begin where partitions do.
     partitions = (
         even_partitions(source.matrix, size, len(support)) if source.is_sparse else row_partitions(source.matrix, size)
@@ -185,15 +165,14 @@ def feature_pass(
     height = partitions.edges[1] - partitions.edges[0]
     array = _create(path, source, support, height)
     sample = np.empty(0, np.int64) if view is None else sample_rows(source.n_rows, seed)
-    return array, {
-        "source": source,
-        "leaf": WriteColumns(str(path), tuple(map(int, support)), view, sample),
-        "merge": join_samples,
-        "partitions": partitions,
-        "stage": "write features",
-        "state_nbytes": 24 * SAMPLE_ROWS,
-        "working_nbytes": 3 * 8 * height * len(support),
-    }
+    reduction = Reduction(
+        WriteColumns(str(path), tuple(map(int, support)), view, sample),
+        join_samples,
+        "write features",
+        state_nbytes=24 * SAMPLE_ROWS,
+        working_nbytes=3 * 8 * height * len(support),
+    )
+    return array, reduce_blocks(source, reduction, options, partitions=partitions)
 
 
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:

@@ -25,52 +25,28 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A sparse linear model and the path it was chosen from.
+    """A sparse linear model and the path it was chosen from."""
 
-    Parameters
-    ----------
-    method, task : str
-        What fitted it, and whether to a number ("regression") or to classes ("classification").
-    terms : array of shape (k,)
-        Terms with a coefficient, ascending: columns, or with ``degree = 2`` also squares and products of them.
-    names : tuple of str or None
-        Names of all terms; None where the columns have none.
-    coefficients : array of shape (k, n_outputs)
-        In original units: an output is ``intercept + values of the terms @ coefficients`` for a prepared row.
-    intercepts : array of shape (n_outputs,)
-        Minus infinity for a class without rows.
-    standardized : array of shape (k, n_targets)
-        Of the terms scaled to standard deviation 1: comparable with one another.
-    classes : tuple or None
-        Labels of a classification. Two classes have one output, the log odds of the second; more have one each.
-    path : ModelPath
-        All models it was chosen from; see `sketchselect.selectors.supervised.model_path`.
-    chosen_by : str
-        What decided: the number of columns, a criterion, cross-validation.
-    rule : str
-        Which point of a cross-validation curve is taken: "min" or "1se".
-    n_rows : int
-        Rows it was fitted to.
-    prepare : tuple of str
-        Steps the rows went through first.
-    expansion : Expansion or None
-        How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.moments`.
-    """
-
+    # method, task: What fitted it, and whether to a number ("regression") or to classes ("classification")
     method: str
     task: str
+    # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also squares and products of them
     terms: NDArray[np.int64]
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None  # Names of all terms; None where the columns have none
+    # shape (k, n_outputs): In original units: an output is ``intercept + values of the terms @ coefficients`` for a
+    # prepared row
     coefficients: Floats
-    intercepts: Floats
+    intercepts: Floats  # shape (n_outputs,): Minus infinity for a class without rows
+    # shape (k, n_targets): Of the terms scaled to standard deviation 1: comparable with one another
     standardized: Floats
+    # Labels of a classification. Two classes have one output, the log odds of the second; more have one each.
     classes: tuple[Any, ...] | None
-    path: Any
-    chosen_by: str
-    rule: str
-    n_rows: int
-    prepare: tuple[str, ...]
-    expansion: Any = None
+    path: Any  # All models it was chosen from; see `sketchselect.selectors.supervised.model_path`
+    chosen_by: str  # What decided: the number of columns, a criterion, cross-validation
+    rule: str  # Which point of a cross-validation curve is taken: "min" or "1se"
+    n_rows: int  # Rows it was fitted to
+    prepare: tuple[str, ...]  # Steps the rows went through first
+    expansion: Any = None  # How rows become terms, with ``degree = 2``; see `sketchselect.selectors.supervised.moments`
 
     def name_of(self, term: int) -> str:
         """Return what a term is called."""

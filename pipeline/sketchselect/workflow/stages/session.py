@@ -24,24 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """A job being worked on.
+    """A job being worked on."""
 
-    Parameters
-    ----------
-    config : JobConfig
-        The job.
-    folder : OutputFolder
-        Its output, locked.
-    progress : Progress
-        What is told how far it is.
-    client : object
-        What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`.
-    """
-
-    config: JobConfig
-    folder: OutputFolder
-    progress: Progress
-    client: Any = None
+    config: JobConfig  # The job
+    folder: OutputFolder  # Its output, locked
+    progress: Progress  # What is told how far it is
+    client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
