@@ -90,6 +90,7 @@ def norms_of(rng, n):
 
 
 @pytest.mark.parametrize(("maker", "n", "k", "steps"), list(cases()))
+@pytest.mark.statement("Boutsidis 2012, Lemma 7", "Boutsidis 2012, Algorithm 1")
 def test_lemma_7(maker, n, k, steps):
     rng = np.random.default_rng([n, k, steps])
     V = maker(rng, n, k)
@@ -101,6 +102,7 @@ def test_lemma_7(maker, n, k, steps):
 
 
 @pytest.mark.parametrize(("maker", "n", "k", "steps"), list(cases()))
+@pytest.mark.statement("Boutsidis 2012, Lemma 8")
 def test_lemma_8_with_the_identity(maker, n, k, steps):
     V = maker(np.random.default_rng([n, k, steps]), n, k)
     run = sample_spectral(V, steps)
@@ -110,6 +112,7 @@ def test_lemma_8_with_the_identity(maker, n, k, steps):
 
 @pytest.mark.parametrize("other", MAKERS)
 @pytest.mark.parametrize(("n", "k", "size"), [(12, 1, 1), (40, 4, 7), (40, 11, 3)])
+@pytest.mark.statement("Boutsidis 2012, Lemma 8")
 def test_lemma_8_with_any_second_matrix(other, n, k, size):
     for maker in MAKERS:
         rng = np.random.default_rng([n, k, size])
@@ -129,6 +132,7 @@ def test_the_closed_form_of_the_identity_is_the_general_one():
         assert np.allclose(closed, dense, rtol=1e-9)
 
 
+@pytest.mark.statement("Boutsidis 2012, Algorithm 2")
 def test_every_step_lies_between_the_barriers_of_the_paper():
     """Each 1 / t lies in [U, L] as printed (with the root), computed from the definitions with dense inverses."""
     rng = np.random.default_rng(1)
@@ -234,6 +238,7 @@ def test_too_few_steps_are_refused():
 
 
 @pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.statement("Boutsidis 2012, Lemma 9", "Boutsidis 2012, Algorithm 3")
 def test_lemma_9(maker):
     """Unbiased to three standard errors; sigma_k bounded in nine of ten draws where the bound says anything."""
     rng = np.random.default_rng(10)
@@ -275,6 +280,7 @@ def test_gaussians_are_standard_normal():
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 2.0])
+@pytest.mark.statement("Boutsidis 2012, Lemma 6")
 def test_lemma_6_the_residual_of_random_directions(decay):
     """E ||B - B Z Z'||^2 <= (1 + eps) ||B - B_k||^2, in the mean over seeds."""
     rng = np.random.default_rng(11)

@@ -47,6 +47,7 @@ def low_rank():
 
 @pytest.mark.parametrize("size", [1, 33, 500])
 @pytest.mark.parametrize("alpha", ["auto", "paper"])
+@pytest.mark.statement("Huang 2015, Lemma 3.3", "Huang 2015, Algorithm 1, p = 2", "Huang 2015, Algorithm 2")
 def test_the_stream_equals_the_offline_method_where_the_sketch_loses_nothing(low_rank, alpha, size):
     """Lemma 3.3 and Algorithms 1 and 2: rows of rank 9 fit into a sketch of 12, whatever the batches."""
     fitted = streamed(sks.SketchedRidgeSelector(5, 4, 12, alpha=alpha, normalize=None), low_rank, size)
@@ -85,6 +86,7 @@ def test_the_top_directions_are_as_close_as_is_said(size):
     assert sine <= bound + 1e-7
 
 
+@pytest.mark.statement("Huang 2015, Lemma 3.1", "Huang 2015, Corollary 3.2")
 def test_lasso_of_orthonormal_columns_is_soft_thresholding():
     """Lemma 3.1 and Corollary 3.2: with orthonormal columns lasso and ridge put the columns in the same order."""
     rng = np.random.default_rng(3)
@@ -111,6 +113,7 @@ def planted_change():
     return X, y
 
 
+@pytest.mark.statement("Huang 2015, Section 5.4")
 def test_the_adapting_selection_finds_a_planted_change_the_static_one_cannot(planted_change):
     """Section 5.4."""
     X, y = planted_change

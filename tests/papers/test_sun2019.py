@@ -55,6 +55,7 @@ def test_drawn_moments_have_the_moments_of_rows(script):
 
 
 @pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.statement("Sun 2019, Section 5.1")
 def test_drawn_samples_have_the_distribution_of_real_ones(script, labels):
     """Means and spreads of what solvers see, over many draws, against as many samples of real rows."""
     data = script("sun2019_data")
@@ -99,6 +100,7 @@ def test_expected_scores_are_those_of_many_rows(script):
 
 
 @pytest.mark.parametrize("n_parts", [1, 5])
+@pytest.mark.statement("Sun 2019, Proposition 1", "Sun 2019, Section 3.2")
 def test_moments_give_what_the_rows_give(n_parts):
     """Equal minimisers of eqs. 6 and 7: least squares and the lasso, against scikit-learn on standardised rows."""
     from sklearn.linear_model import LinearRegression, lasso_path
@@ -123,6 +125,7 @@ def test_moments_give_what_the_rows_give(n_parts):
 # --- section 5.1 -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statement("Sun 2019, Table 6")
 def test_true_columns_are_found_as_often_as_printed(script):
     """Table 6, p = 1000, n = 10,000: OLS-th and OFSA find 100 % at beta = 0.1 and 22.5 % and 32.5 % at 0.01."""
     data, paper = script("sun2019_data"), script("sun2019_paper")
@@ -140,6 +143,7 @@ def test_true_columns_are_found_as_often_as_printed(script):
         assert np.mean(rates) >= printed - 3 * error
 
 
+@pytest.mark.statement("Sun 2019, Theorem 3")
 def test_more_rows_find_more_columns_until_all():
     """Theorem 3: OLS-th finds exactly the true columns once n passes a multiple of p."""
     rng = np.random.default_rng(7)
@@ -170,6 +174,7 @@ def test_columns_are_found_in_any_units():
 # --- section 5.2 -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statement("Sun 2019, Theorem 5", "Sun 2019, Figure 4")
 def test_regret_of_the_moments_falls_like_one_over_n(script):
     """Theorem 5 and Figure 4: exponent near -1 (with a logarithm); truncated gradient descent stays far above."""
     streams = script("sun2019_streams")
@@ -182,6 +187,7 @@ def test_regret_of_the_moments_falls_like_one_over_n(script):
 # --- section 5.3 -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statement("Sun 2019, Figure 5")
 def test_forgetting_follows_changing_coefficients(script):
     streams = script("sun2019_streams")
     k, p = 4, 20

@@ -21,6 +21,7 @@ def rows(n=60, d=40):
 
 @pytest.mark.parametrize("gamma", [0.01, 0.05, 0.4])
 @pytest.mark.parametrize("n_components", [200, 3000])
+@pytest.mark.statement("Huang 2015, Section 3.2, other kernels")
 def test_kernel_within_hoeffding(gamma, n_components):
     """P(any of m pairs is off by t or more) <= 2 m exp(-D t^2 / 8): here one in ten thousand."""
     X = rows()

@@ -48,6 +48,7 @@ def test_exactly_as_many_columns_as_asked_for_weights_and_scores(cls, r):
 @pytest.mark.parametrize("cls", SELECTORS)
 @pytest.mark.parametrize("size", [None, 6, 12])
 @pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.statement("Boutsidis 2012, Lemma 10", "Boutsidis 2012, Lemma 11")
 def test_the_bound_holds_for_every_partition(cls, size, wide):
     """From exact moments, exact and shrunk sketches; for the best, bad and random partitions of the rows."""
     X, labels = blobs(d=200 if wide else 40)
@@ -137,6 +138,7 @@ def test_residuals_of_columns_are_bounded_and_nearly_attained(size):
         assert found.column_residuals.sum() <= (2 if size == 32 else 1 + 1e-9) * (E**2).sum()
 
 
+@pytest.mark.statement("Boutsidis 2012, Theorem 5")
 def test_the_factor_of_the_hybrid_is_that_of_theorem_5():
     told = sks.HybridSelector(9, n_clusters=2)._proven_factor
     assert np.isclose(told(100, 2, 9, False), 15 + 320 * ((1 + np.sqrt(100 / 9)) / (1 - np.sqrt(2 / 9))) ** 2)
@@ -183,6 +185,7 @@ def test_an_impossible_objective_is_refused(bad):
 # --- Algorithm 4 --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statement("Boutsidis 2012, Algorithm 4")
 def test_scalars_of_a_partition_equal_the_columns_of_the_matrix_they_stand_for():
     """||b_i||^2 of the 2 m x n matrix B = [A - A Z Z'; A - X X'A], built in full."""
     X, labels = blobs()

@@ -56,6 +56,7 @@ def test_lasso_coefficients_are_a_minimum_with_so_many_columns(shape, center, n_
     assert np.allclose(sparse, b, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.statement("Huang 2015, Algorithm 1, p = 1")
 def test_lasso_weights_are_the_regressions_of_the_left_singular_vectors():
     rng = np.random.default_rng(3)
     B = rng.standard_normal((30, 80)) * np.geomspace(5, 1, 30)[:, None]

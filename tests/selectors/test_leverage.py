@@ -124,6 +124,7 @@ def test_two_workers_of_dask_give_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("batch", [1, 7, 640])
+@pytest.mark.statement("Wang 2018, Algorithm 1")
 def test_a_stream_of_columns_is_algorithm_1(batch):
     X = wide(p=200)
     stream = sks.OnlineLeverageSelector(ridge=3.0, sampling_rate=1.0)
@@ -289,6 +290,7 @@ def test_priority_samples_take_what_there_is():
     assert shares.tolist() == [1]
 
 
+@pytest.mark.statement("Wang 2018, Equation 3.1")
 def test_without_ridge_every_independent_column_scores_1():
     X = np.random.default_rng(0).standard_normal((50, 8))
     for read in ("rows", "columns"):

@@ -84,6 +84,7 @@ def test_sketched_ridge_equals_the_offline_method_when_nothing_is_shrunk(alpha, 
     assert ours.support_.tolist() == sorted(np.argsort(-wanted, kind="stable")[:7].tolist())
 
 
+@pytest.mark.statement("Huang 2015, Lemma 3.3")
 def test_ridge_weights_solve_the_ridge_regression_of_the_paper():
     rng = np.random.default_rng(3)
     B = rng.standard_normal((12, 30))

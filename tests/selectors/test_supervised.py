@@ -80,6 +80,7 @@ def test_other_paths_have_at_most_as_many_and_convex_ones_exactly(name):
         assert size == k if name == "elastic-net" else 1 <= size <= k
 
 
+@pytest.mark.statement("Sun 2019, Algorithm 1")
 def test_thresholding_keeps_the_largest_standardised_coefficients_and_refits_them():
     X, y = linear(noise=3.0)
     full = LinearRegression().fit(X, y).coef_ * X.std(axis=0)

@@ -56,6 +56,7 @@ def groups(n=600, p=15, n_classes=2, seed=0):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize("k", [3, 8, 15])
+@pytest.mark.statement("Sun 2019, Section 3.6")
 def test_selected_models_are_linear_discriminant_analysis_of_their_columns(n_classes, k):
     X, code = groups(n_classes=n_classes)
     labels = np.array(["ant", "bee", "cat", "dog", "elk"])[code]

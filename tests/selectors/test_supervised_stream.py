@@ -41,6 +41,7 @@ def follow(method, X, y, batch):
     return np.concatenate(errors)
 
 
+@pytest.mark.statement("Sun 2019, Figure 5", "Sun 2019, Table 4")
 def test_sine_coefficients_are_followed():
     rng = np.random.default_rng(0)
     X, beta = sines(n_periods=100, per_period=20, a=0.8, b=0.6, period=100, k=4, p=12, rng=rng)
@@ -63,6 +64,7 @@ def test_sine_coefficients_are_followed():
     assert np.abs(adaptive.coef_ - beta[-1]).max() < np.abs(fixed.coef_ - beta[-1]).max()
 
 
+@pytest.mark.statement("Sun 2019, Figure 6")
 def test_dynamic_pricing():
     rng = np.random.default_rng(1)
     X, beta = sines(n_periods=100, per_period=20, a=0.2, b=0.4, period=200, k=3, p=10, rng=rng)

@@ -68,6 +68,7 @@ def test_a_model_on_a_window_is_that_of_its_rows_alone(selector, step):
 
 @pytest.mark.parametrize("step", [20, 250])
 @pytest.mark.parametrize("selector", SKETCHED, ids=name)
+@pytest.mark.statement("Huang 2015, Section 3.2, windowed inputs")
 def test_a_sketch_of_a_window_is_that_of_its_rows_alone(selector, step):
     """The sketch keeps the Gram matrix exactly (60 columns, size 8): the scores are those of the rows."""
     X = drifting()

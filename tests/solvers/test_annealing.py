@@ -40,6 +40,7 @@ def reference(data, k, n_iter, mu):
 
 
 @pytest.mark.parametrize("q", [1, 2])
+@pytest.mark.statement("Sun 2019, Algorithm 2", "Sun 2019, Equation 10")
 def test_same_columns_as_annealing_on_the_rows(make, q):
     data = make(400, 80, 8, q=q, beta=0.4)
     alive, b = reference(data, 8, 200, 1.0)

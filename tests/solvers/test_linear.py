@@ -16,6 +16,7 @@ SELECTORS = {
 every = pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS)
 
 
+@pytest.mark.statement("Sun 2019, Section 3.2")
 def test_least_squares_equals_lstsq_on_the_rows(make):
     data = make(200, 30, 4, q=2)
     support = [3, 17, 5]

@@ -19,6 +19,7 @@ def test_every_penalty_has_a_case():
 @every
 @pytest.mark.parametrize("step", [1.0, 0.4])
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.3])
+@pytest.mark.statement("Sun 2019, Equation 12")
 def test_prox_is_the_brute_force_minimiser(penalty, step, alpha):
     grid = np.linspace(-8.0, 8.0, 160_001)
     cost = step * penalty.value(grid, alpha)

@@ -7,6 +7,7 @@ from sketchselect.errors import BadParameter, EmptyInput, NotFinite
 from sketchselect.solvers import nearest_psd, standardize
 
 
+@pytest.mark.statement("Sun 2019, Equations 4 and 5")
 def test_moments_are_those_of_standardised_columns(make):
     data = make(200, 30, 3, q=2)
     p = data.problem

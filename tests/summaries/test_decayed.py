@@ -28,6 +28,7 @@ def check(found, X, y, weights):
 
 
 @pytest.mark.parametrize("description", [DecayedMoments(half_life=30), DecayedMoments(decay=0.93)])
+@pytest.mark.statement("Sun 2019, Equation 13")
 def test_equal_to_weights_written_out_for_a_stream_and_for_any_tree(description):
     X, y, w = rows()
     g = 0.93 if description.decay else 2.0 ** (-1 / 30)

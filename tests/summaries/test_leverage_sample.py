@@ -47,6 +47,7 @@ def by_hand(A, eps, rate, ridge, seed=0):
 
 @pytest.mark.parametrize(("n", "p"), [(3, 300), (20, 150), (40, 110), (60, 40), (1, 50)])
 @pytest.mark.parametrize("ridge", [1e-6, 0.3, 40.0])
+@pytest.mark.statement("Wang 2018, Algorithm 1")
 def test_blocks_select_what_a_pseudo_inverse_in_every_step_selects(n, p, ridge):
     A = decaying(n, p, seed=n)
     s = LeverageSample(eps=0.3, sampling_rate=4.0, ridge=ridge).from_block(A)
@@ -145,6 +146,7 @@ def merged(parts):
 
 @pytest.mark.parametrize("n_bands", [1, 8])
 @pytest.mark.parametrize("ridge", ["auto", 1.0])
+@pytest.mark.statement("Wang 2018, Theorem 1")
 def test_guarantee_and_unbiased_weights_over_200_seeds(n_bands, ridge):
     n, p, eps, rate, n_seeds = 6, 900, 0.5, 60.0, 200
     A = decaying(n, p) * 4
@@ -170,6 +172,7 @@ def test_guarantee_and_unbiased_weights_over_200_seeds(n_bands, ridge):
             assert (np.abs(drawn.mean(axis=0) - wanted) <= 3 * error).all()
 
 
+@pytest.mark.statement("Wang 2018, Equation 3.3")
 def test_scores_stay_above_the_true_ones_where_the_guarantee_holds():
     A = decaying(10, 900)
     for seed in range(20):
@@ -325,6 +328,7 @@ def test_realised_error_from_a_sketch_is_an_upper_bound(size):
 
 
 @pytest.mark.parametrize(("n", "ridge"), [(4, 1.0), (30, 0.01), (30, "auto")])
+@pytest.mark.statement("Wang 2018, Memory cost")
 def test_a_merged_sample_keeps_no_more_rows_than_it_says(n, ridge):
     rows = np.random.default_rng(0).standard_normal((6000, n))
     description = LeverageSample(sampling_rate=2.0, ridge=ridge)

@@ -61,7 +61,8 @@ class PenalizedPath(SupervisedSelector):
     adaptive : bool
         Weight each column's penalty by the inverse of its pilot coefficient (adaptive lasso, Zou 2006).
     refit : bool
-        Replace the model's coefficients by the unregularised least-squares fit of its columns.
+        Replace the model's coefficients by the unregularised least-squares fit of its columns: the last step of
+        Algorithm 3 of Sun, Guo and Barbu 2019, which shrinks no coefficient of the result.
     tol : float
         Stop at this duality gap or violation of the optimality conditions, relative to the target's variance.
     """

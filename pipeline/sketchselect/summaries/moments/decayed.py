@@ -57,6 +57,8 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
     -----
     The effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g).
     Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
+    For a rate alpha_n that changes use `Moments` with row weights ``alpha_n / prod_{1 < i <= n} (1 - alpha_i)``, the
+    first one 1.
     Source: Sun, Guo and Barbu 2019, eq. 13, a rate for each observation, normalised.
 
     Examples
