@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import sketchselect as sks
-from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
+from sketchselect.errors import BadBlock, BadParameter, PartitionFailed
 from sketchselect.selectors.counts.highly_variable import combined_order
 from sketchselect.summaries import TopValues
 
@@ -349,10 +347,11 @@ def test_a_batch_of_one_row_and_unknown_batches():
     assert stream.summary_.n_rows == 200
 
 
-def test_loess_that_cannot_be_had(monkeypatch):
-    pytest.importorskip("skmisc")
-    with pytest.raises(BadParameter, match=r'cannot be fitted.*trend="quadratic"'):
-        sks.HighlyVariableGenes(2).fit(counts()[:, 20:28])
-    monkeypatch.setitem(sys.modules, "skmisc.loess", None)
-    with pytest.raises(ConfigError, match=r"sketchselect\[anndata\]"):
-        sks.HighlyVariableGenes(2).fit(counts())
+def test_a_few_columns_that_vary():
+    X = counts()
+    for n_columns in (1, 2, 3, 5, 8, 13):
+        few = np.hstack([X[:, 20 : 20 + n_columns], np.full((len(X), 3), 2)])
+        chosen = sks.HighlyVariableGenes(1).fit(few)
+        assert chosen.support_[0] < n_columns
+        assert np.isfinite(chosen.scores_).all()
+        assert not chosen.scores_[n_columns:].any()
