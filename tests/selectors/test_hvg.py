@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, PartitionFailed
@@ -297,8 +298,8 @@ def test_scanpy_agrees_where_columns_have_more_clipped_values_than_are_kept():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batched", [False, True])
-def test_scanpy_agrees_on_the_mouse_bladder(real_data, batched):
-    z = real_data("mouse_bladder_cells")
+def test_scanpy_agrees_on_the_mouse_bladder(batched):
+    z = data_set("mouse_bladder_cells")
     X = sp.csr_array((z["data"], z["indices"], z["indptr"]), shape=z["shape"])
     batch = np.array(list("abc"))[np.random.default_rng(0).integers(0, 3, X.shape[0])] if batched else None
     against_scanpy(X, batch, 2000)
