@@ -34,7 +34,7 @@ ORDER = [
     {"workflow"},
     {"cli", "integrations"},
     # Outside the order: public names, the package itself (lazy names only), `python -m`, suites for users.
-    {"airflow", "prefect", "__init__", "__main__", "testing"},
+    {"airflow", "pp", "prefect", "tl", "__init__", "__main__", "testing"},
 ]
 RANKS = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}

@@ -57,7 +57,7 @@ FOLDERS = ("cluster", "execution", "prepare", "readers", "selectors", "solvers",
 def test_public_names_are_few_and_there() -> None:
     assert len(sks.__all__) <= 45
     assert sks.__all__ == sorted(set(sks.__all__))
-    assert {*sks.__all__, *FOLDERS, "errors"} == set(dir(sks))
+    assert {*sks.__all__, *FOLDERS, "errors", "pp", "tl"} == set(dir(sks))
     for name in dir(sks):
         assert getattr(sks, name) is not None, name
 

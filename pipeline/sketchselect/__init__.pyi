@@ -3,12 +3,14 @@
 from sketchselect import cluster as cluster
 from sketchselect import errors as errors
 from sketchselect import execution as execution
+from sketchselect import pp as pp
 from sketchselect import prepare as prepare
 from sketchselect import readers as readers
 from sketchselect import selectors as selectors
 from sketchselect import solvers as solvers
 from sketchselect import summaries as summaries
 from sketchselect import testing as testing
+from sketchselect import tl as tl
 from sketchselect import workflow as workflow
 from sketchselect._version import __version__ as __version__
 from sketchselect.cluster import Certificate as Certificate

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sketchselect import KMeans, kmeans_objective
-from sketchselect.errors import BadBlock
+from sketchselect.errors import BadParameter
 
 from .data import blobs, exact_distances
 
@@ -88,7 +88,7 @@ def test_sources_of_every_kind_give_the_same_clustering(tmp_path):
         assert km.n_features_in_ == 4
     assert (reference.predict(tmp_path / "x.zarr") == reference.labels_).all()
     np.save(tmp_path / "narrow.npy", X[:, :2])
-    with pytest.raises(BadBlock, match="2 columns"):
+    with pytest.raises(BadParameter, match="2 features"):
         reference.predict(tmp_path / "narrow.npy")
 
 

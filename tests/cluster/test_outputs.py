@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from sketchselect.cluster import KMeans
-from sketchselect.errors import BadBlock, BadParameter, NotOurFolder
+from sketchselect.errors import BadParameter, NotOurFolder
 
 from .data import blobs, exact_distances
 
@@ -30,7 +30,7 @@ def test_dask_arrays_give_dask_arrays(fitted):
     assert distances.shape == (1000, 5)
     assert np.array_equal(labels.compute(), km.labels_)
     np.testing.assert_allclose(distances.compute() ** 2, exact_distances(X, km.cluster_centers_).astype(float))
-    with pytest.raises(BadBlock, match="3 columns"):
+    with pytest.raises(BadParameter, match="3 features"):
         km.predict(lazy[:, :3])
 
 

@@ -202,6 +202,14 @@ def anndata_dense(write, values, tmp_path):
     return anndata_store(tmp_path, values)
 
 
+def h5ad_csr(write, values, tmp_path):
+    return anndata_store(tmp_path, sp.csr_matrix(values), "h5ad")
+
+
+def h5ad_dense(write, values, tmp_path):
+    return anndata_store(tmp_path, values, "h5ad")
+
+
 def converted_csr(write, values, tmp_path):
     return convert(sp.csr_array(values), tmp_path / "c.zarr")
 
@@ -230,22 +238,24 @@ def xarray_dask(write, values, tmp_path):
     return xarray.DataArray(values, dims=("row", "column")).chunk({"row": 25, "column": 7})
 
 
-def anndata_store(tmp_path, values):
+def anndata_store(tmp_path, values, ending="zarr"):
     """Write an AnnData store, as its release here does it by default, and return its path."""
     import anndata
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        anndata.AnnData(values).write_zarr(tmp_path / "ad.zarr")
-    return tmp_path / "ad.zarr"
+        data = anndata.AnnData(values)
+        path = tmp_path / f"ad.{ending}"
+        (data.write_zarr if ending == "zarr" else data.write_h5ad)(path)
+    return path
 
 
 def parquet_table(values):
     return pa.table({f"f{j}": values[:, j] for j in range(values.shape[1])})
 
 
-NAMED = {"anndata_csr": tuple(map(str, range(17))), "anndata_dense": tuple(map(str, range(17)))} | dict.fromkeys(
-    ("parquet", "parquet_folder"), tuple(f"f{j}" for j in range(17))
+NAMED = dict.fromkeys(("anndata_csr", "anndata_dense", "h5ad_csr", "h5ad_dense"), tuple(map(str, range(17)))) | (
+    dict.fromkeys(("parquet", "parquet_folder"), tuple(f"f{j}" for j in range(17)))
 )
 """Names of the columns of the sources that have some."""
 
@@ -255,8 +265,8 @@ SOURCES = {
         plain, checked, uncompressed, blosc, sharded, version_2, version_2_fortran_big_endian, dots, one_chunk,
         file_url, memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array,
         array_strided, array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates,
-        dask_even, dask_uneven, zarr_object, anndata_csr, anndata_dense, converted_csr, parquet, parquet_folder,
-        xarray_dense, xarray_dask,
+        dask_even, dask_uneven, zarr_object, anndata_csr, anndata_dense, h5ad_csr, h5ad_dense, converted_csr,
+        parquet, parquet_folder, xarray_dense, xarray_dask,
     )
 }  # fmt: skip
 """Makers of sources that all hold `values`: the conformance suite runs over every one."""

@@ -74,14 +74,13 @@ def test_objects_with_names(counts):
         open_matrix(found, key="thrice")
 
 
-def test_xarray_names_its_columns_and_a_dataset_is_refused(counts):
+def test_xarray_names_its_columns(counts):
     import xarray
 
     array = xarray.DataArray(counts, dims=("cell", "gene"), coords={"gene": [f"g{j}" for j in range(40)]})
     assert open_matrix(array).feature_names == tuple(f"g{j}" for j in range(40))
     assert open_matrix(array.chunk({"cell": 50})).feature_names == tuple(f"g{j}" for j in range(40))
-    with pytest.raises(SourceError, match=r"one of its variables, ds\[NAME\]; there are: 'counts'"):
-        open_matrix(array.to_dataset(name="counts"))
+    assert open_matrix(array.to_dataset(name="counts")).feature_names == tuple(f"g{j}" for j in range(40))
 
 
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csc_array, sp.coo_array])

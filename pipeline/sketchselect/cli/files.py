@@ -31,7 +31,8 @@ def summarize(
         float | None, typer.Option("--half-life", help="Number of rows after which the weight of a row has halved.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--after", min=0, help="With --half-life: number of rows in earlier files.")
+        int,
+        typer.Option("--after", min=0, help="With --half-life, --folds, --sample: number of rows in earlier files."),
     ] = 0,
     degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: also squares and products of columns.")] = 1,
     top_values: Annotated[

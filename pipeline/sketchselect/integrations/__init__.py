@@ -1,4 +1,4 @@
-"""Jobs as tasks of Prefect and Airflow."""
+"""Jobs as tasks of Prefect and Airflow, and verbs on AnnData objects in the form of scanpy."""
 
 
 def missing_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:

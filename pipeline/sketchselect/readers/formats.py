@@ -13,25 +13,45 @@ from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.files.matrix_market import open_market_matrix
 from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
 from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
-from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector
+from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
 from sketchselect.readers.files.parquet_files import holds_parquet
+from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.vector import Vector
 
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A file format, and what opens it."""
+    """A file format, and what opens it.
 
-    name: str  # What messages call such files
-    endings: tuple[str, ...]  # Endings of their names, in lower case
-    # ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`
+    Parameters
+    ----------
+    name : str
+        What messages call such files.
+    endings : tuple of str
+        Endings of their names, in lower case.
+    matrix : callable or None
+        ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`.
+    vector : callable or None
+        ``vector(location, n_rows, name)`` opens a vector.
+    vector_inside : callable or None
+        ``vector_inside(location, key)`` returns the vector of this name in the file of a matrix, or None.
+    takes_key : bool
+        Whether one file can hold several matrices.
+    remote : bool
+        Whether it is read from URLs too.
+    cure : str
+        What to do with a file that is not read in place; ``{name}`` is the name of the file.
+    """
+
+    name: str
+    endings: tuple[str, ...]
     matrix: Callable[[Location, str | None, Nonfinite], Matrix] | None = None
-    # ``vector(location, n_rows, name)`` opens a vector
     vector: Callable[[Location, int | None, str], Vector] | None = None
-    takes_key: bool = False  # Whether one file can hold several matrices
-    remote: bool = False  # Whether it is read from URLs too
-    cure: str = ""  # What to do with a file that is not read in place; ``{name}`` is the name of the file
+    vector_inside: Callable[[Location, str], Vector | None] | None = None
+    takes_key: bool = False
+    remote: bool = False
+    cure: str = ""
 
     def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
         """Open the matrix in a file, or raise `SourceError` naming what to do instead."""
@@ -44,7 +64,8 @@ class FileFormat:
         """Open the vector in a file, or raise `SourceError` naming what to do instead."""
         self._require_readable(location)
         if self.vector is None:
-            raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; use a .npy file")
+            hint = "give its name in the file alone" if self.vector_inside is not None else "use a .npy file"
+            raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; {hint}")
         return self.vector(location, n_rows, name)
 
     def require_no_key(self, location: Location, key: str | None) -> None:
@@ -66,7 +87,13 @@ class FileFormat:
 
 
 PARQUET = FileFormat(
-    "Parquet files", PARQUET_ENDINGS, open_parquet_matrix, open_parquet_vector, takes_key=True, remote=True
+    "Parquet files",
+    PARQUET_ENDINGS,
+    open_parquet_matrix,
+    open_parquet_vector,
+    parquet_column,
+    takes_key=True,
+    remote=True,
 )
 TEXT = FileFormat(
     "text files",
@@ -80,12 +107,7 @@ FORMATS = (
     FileFormat("Matrix Market files", (".mtx", ".mtx.gz"), open_market_matrix),
     PARQUET,
     TEXT,
-    FileFormat(
-        "HDF5 files",
-        (".h5ad", ".h5", ".hdf5"),
-        takes_key=True,
-        cure='AnnData writes them as Zarr: anndata.read_h5ad("{name}").write_zarr("OUT.zarr")',
-    ),
+    FileFormat("HDF5 files", (".h5ad", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True),
 )
 """All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
 

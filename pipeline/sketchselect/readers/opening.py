@@ -8,13 +8,21 @@ from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, locate
-from sketchselect.readers.arrays.anndata_xarray import anndata_matrix, is_anndata, is_xarray, unwrapped, xarray_matrix
+from sketchselect.readers.arrays.anndata_xarray import (
+    anndata_matrix,
+    anndata_names,
+    backing_file,
+    is_anndata,
+    is_xarray,
+    unwrapped,
+    xarray_matrix,
+)
 from sketchselect.readers.arrays.dask import DaskMatrix, DaskVector, is_dask, require_known_chunks
-from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array, frame_matrix
+from sketchselect.readers.arrays.frames import frame_matrix
+from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import MissingPolicy, as_entries, require_missing_policy, require_policy
-from sketchselect.readers.files.parquet import parquet_column
-from sketchselect.readers.formats import PARQUET, format_of
+from sketchselect.readers.formats import format_of
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.matrix import open_zarr_matrix
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
@@ -40,12 +48,14 @@ def open_matrix(
     source : path, URL, array or Matrix
         A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file or a folder of them; a local ``.npy``,
-        ``.npz`` or Matrix Market file; a NumPy array, anything with its array protocol or a sequence of rows, a pandas
-        DataFrame, a SciPy sparse matrix, an AnnData object, an xarray DataArray, a Dask array with known chunks, a
-        `zarr.Array` on a local disk. A `Matrix` is returned as it is.
+        ``.npz``, ``.h5ad``, HDF5 or Matrix Market file; a NumPy array, anything with its array protocol or a sequence
+        of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData object, an xarray
+        DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` on a local disk. A `Matrix` is returned as
+        it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
-        of Parquet the columns, "a,b,c", or with a leading "-" those to leave out.
+        of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
+        or with a leading "-" those to leave out.
     storage_options : mapping or None
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
@@ -90,7 +100,16 @@ def open_matrix(
             return open_zarr_matrix(location, key, missing, policy)
         return known.open_matrix(location, key, policy)
     if is_anndata(source):
+        if source.isbacked:
+            matrix = open_matrix(backing_file(source), key=key, nonfinite=nonfinite)
+            matrix.feature_names, matrix.row_names = anndata_names(source)
+            return matrix
         values, columns, rows = anndata_matrix(source, key)
+        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
+        matrix.feature_names, matrix.row_names = columns, rows
+        return matrix
+    if is_xarray(source):
+        values, columns, rows = xarray_matrix(source, key)
         matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
         matrix.feature_names, matrix.row_names = columns, rows
         return matrix
@@ -102,23 +121,17 @@ def open_matrix(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
         return source
-    if is_xarray(source):
-        values, columns = xarray_matrix(source)
-        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
-        matrix.feature_names = columns
-        return matrix
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
     if kind.__module__.partition(".")[0] == "zarr":
         return open_zarr_matrix(_zarr_location(source), None, missing, policy)
-    if all(hasattr(kind, name) for name in ("iloc", "dtypes", "columns")):
-        if hasattr(kind, "__dask_graph__"):
-            raise SourceError("Dask data frame: give its array, df.to_dask_array(lengths=True)")
-        return frame_matrix(source, policy)
     if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
+    frame = frame_matrix(source, policy)
+    if frame is not None:
+        return frame
     return ArrayMatrix(as_array(source), None, policy)
 
 
@@ -212,9 +225,10 @@ def _vector_beside(
         matrix = locate(matrix_address, storage_options if "://" in matrix_address else None)
     except SourceError:
         return None  # the matrix is no file, its address only a description
-    if format_of(matrix) is PARQUET:
-        return parquet_column(matrix, text)
-    return vector_beside(matrix, text, missing)
+    known = format_of(matrix)
+    if known is None:
+        return vector_beside(matrix, text, missing)
+    return None if known.vector_inside is None else known.vector_inside(matrix, text)
 
 
 def _zarr_location(source: Any) -> Location:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import vstack
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
@@ -22,9 +22,11 @@ from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
 from sketchselect.linalg.validation import require_positive
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_matrix, open_vector, row_partitions
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
+from sketchselect.readers.arrays.anndata_xarray import is_anndata, is_xarray, variable_of
 from sketchselect.readers.checks import Nonfinite
-from sketchselect.selectors.inputs import is_array_like, require_names
+from sketchselect.readers.estimators import is_array_like, open_features, require_width
+from sketchselect.selectors.inputs import require_names
 from sketchselect.selectors.parameters import inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
@@ -299,27 +301,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._finish(self.summary_.feature_names)
 
     def _open(self, X: Any, *, reset: bool) -> Matrix:
-        """Return the opened source; scikit-learn checks and records arrays and data frames in memory."""
+        """Return the opened source, compared with that of `fit` unless `reset`."""
         missing = getattr(self, "missing", None) is not None
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
-        if is_array_like(X):
-            finite = "allow-nan" if missing else True
-            X = validate_data(self, X, reset=reset, dtype="numeric", accept_sparse="csr", ensure_all_finite=finite)
-            return open_matrix(X, nonfinite=policy)
-        matrix = open_matrix(X, nonfinite=policy)
-        if reset:
-            self.n_features_in_ = matrix.shape[1]
-            self._forget_names()
-        else:
-            self._require_width(matrix.shape[1])
-        return matrix
-
-    def _require_width(self, n_columns: int) -> None:
-        if n_columns != self.n_features_in_:
-            raise BadParameter(
-                f"X has {n_columns} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                "features as input"
-            )
+        finite = "allow-nan" if missing else True
+        return open_features(self, X, reset=reset, nonfinite=policy, dtype="numeric", ensure_all_finite=finite)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
@@ -374,15 +360,19 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return mask
 
     def transform(self, X: Any) -> Any:
-        """Return the selected columns: of the same type for arrays and data frames, an array (or CSR) for stores.
+        """Return the selected columns: of the same type for objects in memory, an array (or CSR) for stores.
 
-        A store is read partition by partition, and only the selected columns stay in memory. A Dask array stays lazy.
+        A store is read partition by partition, and only the selected columns stay in memory. A Dask array stays lazy;
+        of AnnData a view comes back.
         """
         check_is_fitted(self, "support_")
         if is_array_like(X):
             return super().transform(X)
+        if is_anndata(X) or is_xarray(X):
+            self._open(X, reset=False)
+            return (variable_of(X) if is_xarray(X) else X)[:, self.support_]
         if hasattr(X, "__dask_graph__"):
-            self._require_width(X.shape[-1])
+            require_width(self, X.shape[-1])
             return X[:, self.support_]
         matrix = self._open(X, reset=False)
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse)

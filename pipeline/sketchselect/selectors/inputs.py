@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sketchselect.errors import Incompatible
 from sketchselect.readers import Matrix
 
@@ -18,10 +16,3 @@ def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
         f"{matrix.address}: column {j} is named {names[j]!r}, but {seen[j]!r} in the rows seen so far; bring the "
         "columns into the same order"
     )
-
-
-def is_array_like(X: Any) -> bool:
-    """Return whether scikit-learn should check X first: arrays, sparse matrices, lists and data frames in memory."""
-    if isinstance(X, (str, bytes, Matrix)) or hasattr(X, "__fspath__") or hasattr(X, "__dask_graph__"):
-        return False
-    return not (hasattr(X, "store") and hasattr(X, "chunks"))

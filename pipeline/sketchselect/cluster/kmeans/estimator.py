@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
 from sketchselect.cluster.kmeans.labels import (
@@ -28,7 +28,7 @@ from sketchselect.cluster.kmeans.labels import (
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.minibatch import StreamSample
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_nbytes
-from sketchselect.errors import BadBlock, BadParameter
+from sketchselect.errors import BadParameter
 from sketchselect.execution.client import as_engine
 from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
@@ -36,8 +36,9 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.readers.arrays.dask import as_dask
-from sketchselect.readers.base import Matrix
+from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.arrays.dask import as_dask, is_dask
+from sketchselect.readers.estimators import open_features
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -149,7 +150,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         with as_engine(client, source.matrix, source.weight) as engine:
             result = fit_kmeans(source, self._parameters(), PassOptions(engine))
         self._forget()
-        self.labels_ = as_dask(result.labels, X) if _is_dask_array(X) else result.labels
+        rows = unwrapped(X)
+        self.labels_ = as_dask(result.labels, rows) if is_dask(rows) else result.labels
         self._centers = result.centers
         self.inertia_ = result.inertia
         self.n_iter_ = result.n_iter
@@ -226,8 +228,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
                 delattr(self, name)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Cluster the rows and return `labels_`."""
-        return self.fit(X, sample_weight=sample_weight).labels_
+        """Cluster the rows and return `labels_`, of xarray as a DataArray with the coordinates of the rows."""
+        return like_rows(X, self.fit(X, sample_weight=sample_weight).labels_)
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Cluster the rows and return their distances to the centres; see `transform`."""
@@ -246,16 +248,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         Returns
         -------
         int32 array of shape (n_rows,), Dask array or str
-            A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; the path where
-            `out` is given.
+            A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; for xarray a
+            DataArray with the coordinates of the rows; the path where `out` is given.
         """
         check_is_fitted(self)
-        if out is None and _is_dask_array(X):
-            self._require_features(readers.open_matrix(X), reset=False)
-            return lazy_labels(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
         if out is None:
-            return self._labelled(source).labels
+            graph = unwrapped(X)
+            if is_dask(graph):
+                return like_rows(X, lazy_labels(graph, self.cluster_centers_))
+            return like_rows(X, self._labelled(source).labels)
         with as_engine(None, source.matrix) as engine:
             size = partition_nbytes(source, len(self.cluster_centers_))
             return write_labels(source, self.cluster_centers_, out, PassOptions(engine, size))
@@ -263,15 +265,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def transform(self, X: Any) -> Any:
         """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out.
 
-        Of a Dask array a Dask array is returned.
+        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray.
         """
         check_is_fitted(self)
-        if _is_dask_array(X):
-            self._require_features(readers.open_matrix(X), reset=False)
-            return lazy_distances(X, self.cluster_centers_)
         source = self._source(X, None, reset=False)
+        graph = unwrapped(X)
+        if is_dask(graph):
+            return like_rows(X, lazy_distances(graph, self.cluster_centers_), "cluster")
         with self._passes(source) as passes:
-            return passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stack, "k-means: distances"))
+            distances = passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stack, "k-means: distances"))
+        return like_rows(X, distances, "cluster")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the (weighted) sum of squared distances of the rows to their nearest centre."""
@@ -291,15 +294,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             yield passes
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
-        if _is_lazy(X):
-            matrix = readers.open_matrix(X)
-            self._require_features(matrix, reset=reset)
-        else:
-            # In-memory data get scikit-learn's own checks and messages.
-            values = validate_data(
-                self, X, reset=reset, dtype=[np.float64, np.float32], accept_sparse="csr", accept_large_sparse=True
-            )
-            matrix = readers.open_matrix(values)
+        matrix = open_features(self, X, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=True)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):
@@ -308,26 +303,6 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
                 sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
             )
         return Source(matrix, weight=weight)
-
-    def _require_features(self, matrix: Matrix, *, reset: bool) -> None:
-        if reset:
-            self.n_features_in_ = matrix.shape[1]
-            if matrix.feature_names is not None:
-                self.feature_names_in_ = np.array(matrix.feature_names, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
-        elif matrix.shape[1] != self.n_features_in_:
-            raise BadBlock(
-                f"{matrix.address} has {matrix.shape[1]} columns, but KMeans was fitted on {self.n_features_in_}"
-            )
-
-
-def _is_lazy(X: Any) -> bool:
-    return isinstance(X, (str, os.PathLike, Matrix)) or hasattr(X, "dask") or hasattr(X, "store")
-
-
-def _is_dask_array(X: Any) -> bool:
-    return hasattr(X, "dask") and hasattr(X, "rechunk") and getattr(X, "ndim", 0) == 2
 
 
 def _seed(random_state: Any) -> int:

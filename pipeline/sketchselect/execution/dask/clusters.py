@@ -96,6 +96,7 @@ def local_cluster(
             cluster = _started(count, threads_per_worker, limit)
         finally:
             _restore(environment)
+        nannies = list(cluster.workers.values())
         client = engine = None
         succeeded = False
         try:
@@ -108,13 +109,15 @@ def local_cluster(
             succeeded = True
         finally:
             if not succeeded:
-                _kill_workers(cluster)
+                _kill_workers(nannies)
             if engine is not None:
                 engine.close()
             for closing in (client, cluster):
                 if closing is not None:
                     with contextlib.suppress(Exception):
                         closing.close(timeout=3)
+            # On a busy machine the time to close may be over before the workers are gone.
+            _kill_workers(nannies)
             _restore(environment)
 
 
@@ -255,9 +258,9 @@ def _restore(environment: dict[str, str]) -> None:
             os.environ.pop(name, None)
 
 
-def _kill_workers(cluster: Any) -> None:
-    """Kill the workers of a pass that failed or was interrupted: closing would wait for what they are doing."""
-    for nanny in list(cluster.workers.values()):
+def _kill_workers(nannies: list[Any]) -> None:
+    """Kill the workers that still run: closing a cluster waits for what they are doing, or gives up waiting."""
+    for nanny in nannies:
         with contextlib.suppress(Exception):
             nanny.auto_restart = False
             if nanny.pid:

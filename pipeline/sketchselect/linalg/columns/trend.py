@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.columns.loess import loess
 
 
 def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: float) -> Floats:
@@ -19,40 +19,12 @@ def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: floa
         Local regression of degree 2, or one parabola by least squares.
     span : float
         Share of the points in each local regression.
-
-    Raises
-    ------
-    ConfigError
-        For loess without its library (scikit-misc) installed.
-    BadParameter
-        If there are too few points for loess.
     """
     if means.size == 0:
         return np.zeros(0)
     x, y = np.log10(means), np.log10(variances)
-    fitted = _loess(x, y, span) if trend == "loess" else _parabola(x, y)
+    fitted = loess(x, y, span) if trend == "loess" else _parabola(x, y)
     return np.asarray(10.0**fitted)
-
-
-def _loess(x: Floats, y: Floats, span: float) -> Floats:
-    try:
-        from skmisc.loess import loess
-    except ImportError:
-        raise ConfigError(
-            'the loess trend needs scikit-misc: pip install "sketchselect[anndata]", or use trend="quadratic"'
-        ) from None
-    try:
-        model = loess(x, y, span=span, degree=2)
-        model.fit()
-        fitted = np.array(model.outputs.fitted_values, dtype=np.float64)
-    except ValueError:
-        fitted = np.full(x.size, np.nan)
-    if not np.isfinite(fitted).all():
-        raise BadParameter(
-            f"loess with span={span:g} cannot be fitted to the means and variances of {x.size} columns that are not "
-            'constant; raise span, or use trend="quadratic"'
-        )
-    return fitted
 
 
 def _parabola(x: Floats, y: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Matrices and vectors in memory: arrays, data frames and SciPy sparse matrices."""
+"""Matrices and vectors in memory: arrays and SciPy sparse matrices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import (
-    ALLOWED,
     Nonfinite,
-    as_names,
     check_range,
     finish,
     require_matrix,
@@ -210,20 +208,3 @@ def as_array(source: Any, name: str = "array") -> Array:
         return np.asarray(source)
     except (ValueError, TypeError) as error:
         raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
-
-
-def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
-    """Return the matrix of a pandas data frame with its names: all columns numeric, missing values as NaN."""
-    dtypes = []
-    extension = False
-    for name, dtype in zip(source.columns, source.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise SourceError(
-                f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
-                "leave it out or encode it as numbers"
-            )
-        extension |= not isinstance(dtype, np.dtype)
-        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
-    target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
-    values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
-    return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, "data frame")

@@ -7,9 +7,10 @@ from typing import Any
 
 from sketchselect.errors import SourceError
 from sketchselect.readers.checks import as_names
+from sketchselect.readers.columns import COLUMNS
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.node import Node, read_node
-from sketchselect.readers.zarr.vector import COLUMNS, node_vector
+from sketchselect.readers.zarr.vector import node_vector
 
 ATTRIBUTE = "feature_names"
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
-
-from sketchselect.errors import BadBlock, SourceError
-from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.sparse.csr import as_csr, structure_fault
-from sketchselect.location import Location
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.cache import PARTS
-from sketchselect.readers.checks import MissingPolicy, Nonfinite, check_range, require_matrix, warn_beyond_double
-from sketchselect.readers.vector import Vector
+from sketchselect.errors import SourceError
+from sketchselect.readers.checks import MissingPolicy, Nonfinite, require_matrix
+from sketchselect.readers.stored import StoredSparseMatrix
 from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
 from sketchselect.readers.zarr.names import names_of
 from sketchselect.readers.zarr.node import Node
@@ -29,57 +20,15 @@ _PARTS = ("data", "indices", "indptr")
 
 
 @dataclass(eq=False)
-class ZarrSparseMatrix(Matrix):
-    """A CSR matrix in three Zarr arrays. Made by `open_matrix`; pickles as an address."""
-
-    location: Location
-    shape: tuple[int, int]  # As in the attributes of the group
-
-    data: ZarrArray
-    indices: ZarrArray
-    indptr: ZarrArray
-    feature_names: tuple[str, ...] | None  # Names of the columns
-    row_names: Vector | None  # Names of the rows
-    nonfinite: Nonfinite  # Policy for NaN and infinity
-
-    is_sparse = True
+class ZarrSparseMatrix(StoredSparseMatrix):
+    """A CSR matrix in three Zarr arrays. Made by `open_matrix`."""
 
     def __post_init__(self) -> None:
-        self.dtype = self.data.dtype
-        self.address = self.location.address
+        super().__post_init__()
         self.notes = checksum_notes(self.address, self.data, self.indices)
 
     def __repr__(self) -> str:
         return f"<ZarrSparseMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}, CSR>"
-
-    @property
-    def entry_offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """Stored entries before each row: read once in a process, so that this pickles as an address."""
-        version = self.indptr.identity(0, self.shape[0] + 1)
-        return PARTS.get(("row ends", self.address, self.indptr.metadata, version), self._row_ends)
-
-    def read_rows(self, start: int, stop: int) -> csr_array:
-        """Return rows `start` to `stop`; see `ZarrArray.read` for the errors of storage."""
-        check_range(start, stop, self.shape[0], self.address)
-        ends = self.entry_offsets[start : stop + 1]
-        first, last = int(ends[0]), int(ends[-1])
-        data, indices = self.data.read(first, last), self.indices.read(first, last)
-        try:
-            rows = as_csr(
-                csr_array((data, indices, ends - first), shape=(stop - start, self.shape[1])), self.address, start
-            )
-        except (BadBlock, ValueError) as error:
-            raise SourceError(f"{error}; restore it or write it again") from error
-        warn_beyond_double(rows.data, self.address)
-        return rows
-
-    def identity(self, start: int, stop: int) -> str | None:
-        """Return a fingerprint of these rows: their ends, and the versions of the chunks that hold their entries."""
-        ends = self.entry_offsets[start : stop + 1]
-        parts = [array.identity(int(ends[0]), int(ends[-1])) for array in (self.data, self.indices)]
-        if None in parts:
-            return None
-        return digest(f"csr {self.address} {self.shape[1]} {parts}", ends)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
@@ -91,15 +40,6 @@ class ZarrSparseMatrix(Matrix):
             "checksum": metadata.has_checksum,
             "missing_chunks": self.data.missing_chunks,
         }
-
-    def _row_ends(self) -> NDArray[np.int64]:
-        ends = np.asarray(self.indptr.read(0, self.shape[0] + 1))
-        entries = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), self.data.metadata.shape, (0,))
-        columns = np.lib.stride_tricks.as_strided(np.zeros(1, np.int32), self.indices.metadata.shape, (0,))
-        fault = structure_fault(entries, columns, ends, self.shape)
-        if fault is not None:
-            raise SourceError(f"{self.address}: not a valid CSR matrix: {fault}; restore it or write it again")
-        return ends.astype(np.int64)
 
 
 def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfinite) -> ZarrSparseMatrix:

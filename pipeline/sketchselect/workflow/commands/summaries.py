@@ -40,7 +40,7 @@ class SummarizeOptions:
     top_values: int | None = None  # Largest values kept of each column, for highly variable genes
     batches: str | None = None  # A file, or an array in the store, with the batch of each row: largest values by batch
     sample: int | None = None  # Rows kept, drawn by `seed`, for the methods on a sample
-    after: int = 0  # Rows that came before these, in other files; ages are counted across files
+    after: int = 0  # Rows that came before these, in other files; ages and draws depend on row numbers across files
 
     @property
     def with_moments(self) -> bool:
@@ -56,7 +56,7 @@ class SummarizeOptions:
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
         if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
             raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
-        fading.check_options(self.half_life, self.after)
+        fading.check_options(self.half_life, self.after, numbered=self.folds is not None or self.sample is not None)
         if self.batches is not None and self.top_values is None:
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if self.batches is not None and self.target is not None:
@@ -156,9 +156,7 @@ def summarize_to_file(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
-        summary = summarize_source(rows, described, passes).value
-    if wanted.after:
-        summary = fading.numbered_after(summary, wanted.after)
+        summary = summarize_source(rows, described, passes, start=wanted.after).value
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 

@@ -1,0 +1,80 @@
+"""Data frames as matrices: pandas, and those that narwhals knows (polars, pyarrow, modin)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import SourceError
+from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix
+from sketchselect.readers.checks import ALLOWED, Nonfinite, as_names
+
+_ADDRESS = "data frame"
+
+
+def is_pandas(source: Any) -> bool:
+    """Return whether this is a data frame of pandas, or of a library with its methods."""
+    return all(hasattr(type(source), name) for name in ("iloc", "dtypes", "columns"))
+
+
+def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
+    """Return the matrix of a data frame with its names: all columns numeric, missing values as NaN.
+
+    Returns None for an object that is no data frame.
+
+    Raises
+    ------
+    SourceError
+        If a column is not numeric, or the frame is lazy.
+    """
+    if is_pandas(source):
+        if hasattr(type(source), "__dask_graph__"):
+            raise SourceError(f"Dask {_ADDRESS}: give its array, df.to_dask_array(lengths=True)")
+        return _pandas_matrix(source, nonfinite)
+    if isinstance(source, (np.ndarray, list, tuple)):
+        return None
+    import narwhals
+
+    frame = narwhals.from_native(source, pass_through=True)
+    if isinstance(frame, narwhals.LazyFrame):
+        raise SourceError(f"lazy {_ADDRESS} of type {type(source).__module__}: compute it first, e.g. with .collect()")
+    return _narwhals_matrix(frame, nonfinite) if isinstance(frame, narwhals.DataFrame) else None
+
+
+def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    dtypes = []
+    extension = False
+    for name, dtype in zip(source.columns, source.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise _not_numeric(name, dtype)
+        extension |= not isinstance(dtype, np.dtype)
+        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
+    target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
+    values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
+    return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, _ADDRESS)
+
+
+def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    import narwhals
+
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
+            column = column.cast(narwhals.Float64)
+        values = column.to_numpy()
+        if values.dtype.kind not in "fiub":
+            raise _not_numeric(name, column.dtype)
+        columns.append(values)
+    out = np.empty(frame.shape, np.result_type(*columns) if columns else np.float64)
+    for j, values in enumerate(columns):
+        out[:, j] = values
+    return ArrayMatrix(out, as_names(frame.columns, len(columns)), nonfinite, _ADDRESS)
+
+
+def _not_numeric(name: Any, dtype: Any) -> SourceError:
+    return SourceError(
+        f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
+        "leave it out or encode it as numbers"
+    )

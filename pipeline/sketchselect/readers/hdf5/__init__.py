@@ -1,0 +1,1 @@
+"""Matrices and vectors in HDF5 files, those of AnnData among them."""

@@ -1,0 +1,104 @@
+"""Verbs on AnnData objects: scanpy's keys and numbers, and k-means with its certificate."""
+
+from __future__ import annotations
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, SourceError
+
+COLUMNS = ["highly_variable", "highly_variable_rank", "means", "variances", "variances_norm"]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def adata():
+    """300 cells of three kinds and two batches, in 200 genes of which each kind has ten of its own."""
+    rng = np.random.default_rng(0)
+    means = np.tile(np.geomspace(0.05, 20.0, 200), (300, 1))
+    for kind in range(3):
+        means[100 * kind : 100 * (kind + 1), 120 + 10 * kind : 130 + 10 * kind] *= 6
+    counts = rng.negative_binomial(2.0, 2.0 / (2.0 + means)).astype(np.float32)
+    obs = pd.DataFrame({"batch": pd.Categorical(np.tile(["x", "y"], 150))}, index=[f"cell {i}" for i in range(300)])
+    cells = anndata.AnnData(sp.csr_matrix(np.log1p(counts)), obs=obs, layers={"counts": sp.csr_matrix(counts)})
+    cells.obsm["X_pca"] = np.eye(3)[np.repeat([0, 1, 2], 100)] * 9 + rng.standard_normal((300, 3))
+    return cells
+
+
+@pytest.mark.parametrize("batch_key", [None, "batch"])
+def test_highly_variable_genes_are_written_under_the_keys_of_scanpy(adata, batch_key):
+    sks.pp.highly_variable_genes(adata, 25, batch_key, layer="counts")
+    assert list(adata.var) == COLUMNS + (["highly_variable_nbatches"] if batch_key else [])
+    assert adata.uns["hvg"] == {"flavor": "seurat_v3"}
+    chosen = np.flatnonzero(adata.var["highly_variable"])
+    assert len(chosen) == 25
+    assert np.isin(np.arange(125, 150), chosen).sum() >= 20
+    counts = adata.layers["counts"].toarray().astype(float)
+    np.testing.assert_allclose(adata.var["means"], counts.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(adata.var["variances"], counts.var(axis=0, ddof=1), rtol=1e-9)
+
+
+def test_the_genes_are_those_of_scanpy(adata):
+    scanpy = pytest.importorskip("scanpy")
+    theirs = adata.copy()
+    sks.pp.highly_variable_genes(adata, 25, layer="counts")
+    scanpy.pp.highly_variable_genes(theirs, n_top_genes=25, layer="counts", flavor="seurat_v3")
+    assert adata.var.dtypes.to_dict() == theirs.var.dtypes.to_dict()
+    assert adata.var["highly_variable"].equals(theirs.var["highly_variable"])
+    np.testing.assert_allclose(adata.var["variances_norm"], theirs.var["variances_norm"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_clusters_and_their_certificate_survive_a_store(adata, tmp_path, ending):
+    sks.tl.kmeans(adata, 3, "kinds", use_rep="X_pca")
+    path = tmp_path / f"a.{ending}"
+    if ending == "h5ad":
+        adata.write_h5ad(path)
+        again = anndata.read_h5ad(path)
+    else:
+        adata.write_zarr(path)
+        again = anndata.read_zarr(path)
+    clusters = again.obs["kinds"]
+    assert list(clusters.cat.categories) == ["0", "1", "2"]
+    assert all(clusters.iloc[100 * kind : 100 * (kind + 1)].nunique() == 1 for kind in range(3))
+    results = again.uns["kinds"]
+    assert results["params"] == {"n_clusters": 3, "random_state": 0, "use_rep": "X_pca"}
+    kinds = adata.obsm["X_pca"].reshape(3, 100, 3)
+    np.testing.assert_allclose(results["inertia"], ((kinds - kinds.mean(axis=1, keepdims=True)) ** 2).sum())
+    certificate = results["certificate"]
+    assert 1 <= certificate["factor"] < 1.2
+    assert certificate["lower_bound"] * certificate["factor"] == pytest.approx(results["inertia"])
+    assert "with 3 clusters" in certificate["sentence"]
+
+
+def test_a_backed_object_is_annotated_too(adata, tmp_path):
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    sks.pp.highly_variable_genes(backed, 25, "batch", layer="counts")
+    sks.pp.highly_variable_genes(adata, 25, "batch", layer="counts")
+    assert backed.var["highly_variable"].equals(adata.var["highly_variable"])
+    sks.tl.kmeans(backed, 2, certificate=False)
+    assert set(backed.obs["kmeans"]) == {"0", "1"}
+    assert "certificate" not in backed.uns["kmeans"]
+    backed.file.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda a: sks.pp.highly_variable_genes(a.X, 5), BadParameter, "must be an AnnData object"),
+        (lambda a: sks.pp.highly_variable_genes(a, 5, "bach"), BadParameter, "no column 'bach'; there are: batch"),
+        (lambda a: sks.pp.highly_variable_genes(a, 5, layer="raw"), SourceError, "no layer 'raw'; there are: counts"),
+        (lambda a: sks.tl.kmeans(a, 3, use_rep="X_umap"), BadParameter, "no entry 'X_umap'; there are: X_pca"),
+        (lambda a: sks.tl.kmeans(a, 3, use_rep="X_pca", layer="counts"), BadParameter, "leave one out"),
+    ],
+)
+def test_mistakes_are_named(adata, call, error, message):
+    with pytest.raises(error, match=message):
+        call(adata)
+    assert list(adata.var) == []
