@@ -28,7 +28,7 @@ class CachedBlock(Block):
     @classmethod
     def of(cls, block: Block) -> CachedBlock:
         """Return the block with an empty memory."""
-        return cls(block.values, block.target, block.weight, block.start, block.stop, block.surviving)
+        return cls(**vars(block))
 
     @property
     def nbytes(self) -> int:
@@ -47,11 +47,8 @@ class CachedBlock(Block):
 
     def aligned(self) -> CachedBlock:
         """Return the block with aligned arrays; the memory stays."""
-        values = aligned(self.values)
         weight = None if self.weight is None else canonical(self.weight)
-        if values is self.values and weight is self.weight:
-            return self
-        return replace(self, values=values, weight=weight)
+        return replace(self, values=aligned(self.values), weight=weight)
 
 
 class CachedMatrix(MatrixView):
@@ -65,10 +62,6 @@ class CachedMatrix(MatrixView):
 
     def identity(self, start: int, stop: int) -> str | None:
         """Return None: what is cached is not saved."""
-        return None
-
-    def dask_rows(self) -> Any | None:
-        """Return None: rows from a graph are cached too."""
         return None
 
 
@@ -87,24 +80,9 @@ class CachedSource(Source):
     @classmethod
     def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any]) -> Self:
         """Return the source with the blocks of its partitions."""
-        return cls(
-            CachedMatrix(source.matrix),
-            None,
-            source.weight,
-            source.prepare,
-            source.columns,
-            takes_sparse=source.takes_sparse,
-            blocks=blocks,
-        )
+        return cls(**{**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}, blocks=blocks)
 
 
 def cache_block(block: Block) -> dict[tuple[int, int], CachedBlock]:
     """Leaf of the pass that reads what is cached in this process."""
     return {(block.start, block.stop): CachedBlock.of(block)}
-
-
-def join_blocks(
-    left: Mapping[tuple[int, int], CachedBlock], right: Mapping[tuple[int, int], CachedBlock]
-) -> dict[tuple[int, int], CachedBlock]:
-    """Merge of the pass that reads what is cached in this process."""
-    return {**left, **right}

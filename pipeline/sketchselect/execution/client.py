@@ -44,9 +44,12 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         yield LocalEngine()
     elif client == "serial":
         yield LocalEngine(kind="serial")
-    elif isinstance(client, (str, os.PathLike)):
-        address = os.fspath(client)
-        if not (address == "env" or address.startswith(_SCHEMES) or address.endswith(".json")):
+    elif isinstance(client, Engine):
+        yield client
+    elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
+        address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
+        named = isinstance(address, str) and address != "env"
+        if named and not (address.startswith(_SCHEMES) or address.endswith(".json")):
             raise BadParameter(
                 'client must be "threads", "serial", "env", the address of a scheduler (tcp://...) or its scheduler '
                 f"file (.json), got {address!r}"
@@ -54,13 +57,6 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         from sketchselect.execution.dask.clusters import connect
 
         with connect(address) as engine:
-            yield engine
-    elif _is_engine(client):
-        yield client
-    elif hasattr(client, "scheduler_address") and hasattr(client, "get_client"):
-        from sketchselect.execution.dask.clusters import connect
-
-        with connect(client) as engine:
             yield engine
     else:
         from sketchselect.execution.dask.engine import DaskEngine
@@ -94,7 +90,3 @@ def surrounding_client() -> Any | None:
         client = default_client()
         return None if client.asynchronous else client
     return None
-
-
-def _is_engine(client: Any) -> bool:
-    return all(hasattr(client, name) for name in ("kind", "run", "describe", "build", "can_write"))

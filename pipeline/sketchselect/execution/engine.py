@@ -59,7 +59,7 @@ class Engine(ABC):
             "memory_limit": self.memory_limit,
         }
 
-    def can_write(self, directory: str) -> bool:
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether the processes that run tasks can write files there that this process can read."""
         return True
 

@@ -38,11 +38,6 @@ class FittedSteps:
         return prepare_steps.labels(self.steps)
 
 
-def unfitted(source: Source) -> list[Step]:
-    """Return the steps of a source that need a pass of their own before they can be applied."""
-    return [step for step in source.prepare if not step.is_fitted]
-
-
 def step_name(place: int, step: Step) -> str:
     """Return the name under which the statistics of a step are kept: its place in the list, and what it is."""
     return f"{place} {step.description}"
@@ -94,8 +89,8 @@ def fit_steps(
 
 
 def fitted_source(source: Source, options: PassOptions) -> Source:
-    """Return the source with its steps fitted: `fit_steps` where one needs it, else the source as it is."""
-    return replace(source, prepare=fit_steps(source, options).steps) if unfitted(source) else source
+    """Return the source with its steps fitted."""
+    return replace(source, prepare=fit_steps(source, options).steps)
 
 
 def _as_statistics(statistics: Summary[Any], names: tuple[str, ...] | None) -> StepStatistics:

@@ -98,11 +98,6 @@ class Source:
         return prepare.labels(self.prepare)
 
     @property
-    def n_prepared(self) -> int:
-        """Columns after the steps, before any are chosen."""
-        return prepare.columns_after(self.prepare, self.matrix.shape[1])
-
-    @property
     def n_rows(self) -> int:
         """Rows of the matrix."""
         return self.matrix.shape[0]
@@ -110,7 +105,9 @@ class Source:
     @property
     def n_columns(self) -> int:
         """Columns of a block."""
-        return self.n_prepared if self.columns is None else len(self.columns)
+        if self.columns is not None:
+            return len(self.columns)
+        return prepare.columns_after(self.prepare, self.matrix.shape[1])
 
     @property
     def n_targets(self) -> int:
@@ -158,15 +155,12 @@ class Source:
         weight = _entries(self.weight, rows.weight, start, stop)
         surviving = None
         nonfinite = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
-        if nonfinite is not None:
-            if self.matrix.nonfinite != "drop_rows":
-                self._refuse(nonfinite, start, stop)
-                return self._prepared(Block(values, target, weight, start, stop))
+        if nonfinite is not None and self.matrix.nonfinite == "drop_rows":
             finite = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
-            values = values[finite]
-            target = None if target is None else target[finite]
-            weight = None if weight is None else weight[finite]
-            surviving = start + np.flatnonzero(finite)
+            values, surviving = values[finite], start + np.flatnonzero(finite)
+            target, weight = (None if part is None else part[finite] for part in (target, weight))
+        elif nonfinite is not None:
+            self._refuse(nonfinite, start, stop)
         return self._prepared(Block(values, target, weight, start, stop, surviving))
 
     def _prepared(self, block: Block) -> Block:

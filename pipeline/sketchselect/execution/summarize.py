@@ -196,17 +196,10 @@ def labelled(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any
 
 def _together(accounts: list[PassStats]) -> PassStats:
     """Return the account of several passes over the same rows."""
-    return replace(
-        accounts[0],
-        rows_read=max(a.rows_read for a in accounts),
-        bytes_read=sum(a.bytes_read for a in accounts),
-        seconds=sum(a.seconds for a in accounts),
-        n_tasks=sum(a.n_tasks for a in accounts),
-        n_resumed=sum(a.n_resumed for a in accounts),
-        n_saved=sum(a.n_saved for a in accounts),
-        worker_deaths=sum(a.worker_deaths for a in accounts),
-        projected_nbytes=max(a.projected_nbytes for a in accounts),
-    )
+    summed = ("bytes_read", "seconds", "n_tasks", "n_resumed", "n_saved", "worker_deaths")
+    largest = ("rows_read", "projected_nbytes")
+    sums: dict[str, Any] = {name: sum(getattr(account, name) for account in accounts) for name in summed}
+    return replace(accounts[0], **sums, **{name: max(getattr(a, name) for a in accounts) for name in largest})
 
 
 def summary_projection(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from sketchselect.errors import BadParameter
 from sketchselect.location import location_of
@@ -29,27 +29,17 @@ class Checkpoint:
         Work that makes any node worth saving.
     """
 
-    directory: str
-    min_bytes: int
-    state_ratio: float
-    min_seconds: float
+    directory: str | os.PathLike[str]
+    _: KW_ONLY
+    min_bytes: int = 2**30
+    state_ratio: float = 64.0
+    min_seconds: float = 60.0
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        min_bytes: int = 2**30,
-        state_ratio: float = 64.0,
-        min_seconds: float = 60.0,
-    ) -> None:
-        text = os.fspath(directory)
-        if min_bytes < 0 or state_ratio < 0 or min_seconds < 0:
+    def __post_init__(self) -> None:
+        if self.min_bytes < 0 or self.state_ratio < 0 or self.min_seconds < 0:
             raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
         # Workers may stand in another folder than we do.
-        object.__setattr__(self, "directory", location_of(text.rstrip("/")).url)
-        object.__setattr__(self, "min_bytes", int(min_bytes))
-        object.__setattr__(self, "state_ratio", float(state_ratio))
-        object.__setattr__(self, "min_seconds", float(min_seconds))
+        object.__setattr__(self, "directory", location_of(os.fspath(self.directory).rstrip("/")).url)
 
 
 def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:

@@ -102,7 +102,7 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
     return []
 
 
-def probe_folder(client: Any, directory: str) -> bool:
+def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
     place = location_of(directory)
 

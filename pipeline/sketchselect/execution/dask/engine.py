@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
@@ -101,7 +102,7 @@ class DaskEngine(Engine):
         """Return the builds of all workers; several where they differ in BLAS or CPU."""
         return self._build
 
-    def can_write(self, directory: str) -> bool:
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
         return probe_folder(self.client, directory)
 
