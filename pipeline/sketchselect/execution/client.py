@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import futures_client
+from sketchselect.execution.graph.inputs import dask_rows, futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 
@@ -70,8 +70,7 @@ def _client_for(sources: list[Matrix | Vector]) -> Any | None:
     if "distributed" not in sys.modules:
         return None
     for source in sources:
-        array = source.dask_rows() if isinstance(source, Matrix) else source.dask_entries()
-        client = futures_client(array)
+        client = futures_client(dask_rows(source))
         if client is not None:
             return client
     if all(source.in_memory for source in sources):
