@@ -30,17 +30,12 @@ class CachedBlock(Block):
         """Return the block with an empty memory."""
         return cls(**vars(block))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        arrays = [self.target, self.weight, self.surviving]
-        values = self.values
-        arrays += [values.data, values.indices, values.indptr] if is_csr(values) else [values]
-        return sum(int(getattr(a, "nbytes", 0)) for a in arrays)
-
     def __sizeof__(self) -> int:
         # The size by which Dask decides where to run the tasks that need the block.
-        return object.__sizeof__(self) + self.nbytes
+        values = self.values
+        arrays = [values.data, values.indices, values.indptr] if is_csr(values) else [values]
+        arrays += [self.target, self.weight, self.surviving]
+        return object.__sizeof__(self) + sum(int(getattr(array, "nbytes", 0)) for array in arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": {}}

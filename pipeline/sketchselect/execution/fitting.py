@@ -38,17 +38,7 @@ class FittedSteps:
         return prepare_steps.labels(self.steps)
 
 
-def step_name(place: int, step: Step) -> str:
-    """Return the name under which the statistics of a step are kept: its place in the list, and what it is."""
-    return f"{place} {step.description}"
-
-
-def fit_steps(
-    source: Source,
-    options: PassOptions,
-    *,
-    statistics: Summary[Any] | None = None,
-) -> FittedSteps:
+def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] | None = None) -> FittedSteps:
     """Return a source's steps fitted, each from a pass over the rows as the steps before it leave them.
 
     Parameters
@@ -74,7 +64,7 @@ def fit_steps(
         if step.is_fitted:
             fitted.append(step)
             continue
-        name = step_name(place, step)
+        name = f"{place} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
             options.progress.note(_announcement(step, view))

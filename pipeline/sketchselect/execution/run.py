@@ -83,7 +83,6 @@ def planned_pass(
     source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Pass[T]:
     """Return a pass that is cut, planned and projected; nothing is read. Parameters are those of `reduce_blocks`."""
-    require_rows(source)
     n_features = source.matrix.shape[1]
     size = DEFAULT_PARTITION_BYTES if options.partition_bytes is None else parse_bytes(options.partition_bytes)
     if partitions is None:
@@ -112,13 +111,6 @@ def planned_pass(
         stage=reduction.stage,
         stall_timeout=options.stall_timeout,
     )
-
-
-def require_rows(source: Source) -> None:
-    """Raise `EmptyInput` where there is nothing to read."""
-    n_rows, n_features = source.matrix.shape
-    if n_rows == 0 or n_features == 0:
-        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:
@@ -189,7 +181,10 @@ def pass_stats(work: Pass[Any], ran: Ran[Any], began: float) -> PassStats:
 
 
 def source_partitions(source: Source, partition_bytes: int | str | None = None) -> Partitions:
-    """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
+    """Return how a source's rows are cut: by stored entries where blocks stay sparse; raise `EmptyInput` for none."""
+    n_rows, n_features = source.matrix.shape
+    if n_rows == 0 or n_features == 0:
+        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
     n_chosen = 1 if source.columns is None else len(source.columns)
     return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
 

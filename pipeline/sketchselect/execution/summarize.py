@@ -16,7 +16,6 @@ from sketchselect.execution.run import (
     Reduced,
     planned_pass,
     reduce_blocks,
-    require_rows,
     require_unchanged,
     source_identities,
     source_partitions,
@@ -121,7 +120,6 @@ class SummaryPasses:
         panels = make_panels(description, source.n_columns, source.n_targets)
         if panels is not None and options.partition_bytes is None:
             options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
-        require_rows(source)
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
             partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))

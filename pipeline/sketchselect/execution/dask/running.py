@@ -217,12 +217,15 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     packed = dumps(replace(work.spec, source=inputs.source))
     (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
     graphs: dict[str, Graph] = {}
-    places = _places(client, len(work.partitions))
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
     for index in range(len(work.partitions)):
         span = work.span(index)
         key = (f"block-{work.token}", index)
         argument = None if inputs.argument is None else inputs.argument(span)
-        graphs.setdefault(places[index], {})[key] = Task(key, cached, TaskRef(work.spec_key), span, argument)
+        graphs.setdefault(slots[index * len(slots) // len(work.partitions)], {})[key] = Task(
+            key, cached, TaskRef(work.spec_key), span, argument
+        )
     futures = {}
     for worker, graph in graphs.items():
         keys = list(graph)
@@ -231,13 +234,6 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
     spec.release()
     return futures
-
-
-def _places(client: Any, n_partitions: int) -> list[str]:
-    """Return the worker of each partition: as many to each as it has threads of all."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
-    return [slots[i * len(slots) // n_partitions] for i in range(n_partitions)]
 
 
 def report_to_client(token: str, span: Span | None) -> None:
