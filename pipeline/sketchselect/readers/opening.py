@@ -150,8 +150,9 @@ def open_vector(
     ----------
     source : path, URL, array or Vector
         An ``.npy`` file; an ``.npz`` archive (its array `name`, else ``y``, else the only one of `n_rows` entries);
-        a Parquet file with a column `name`, or with one column; a Zarr array, or a column of an AnnData store; the name
-        of an array or column in the store of the matrix; a NumPy array, pandas Series or Dask array.
+        a Parquet file with a column `name`, or with one column; a text file (``.csv``, ``.txt``) likewise;
+        a Zarr array, or a column of an AnnData store; the name of an array or column in the store of the matrix; a
+        NumPy array, pandas Series or Dask array.
     n_rows : int or None
         Rows of the matrix; None where there is no matrix to compare with.
     matrix_address : str or None
