@@ -112,7 +112,7 @@ def summarize(
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows)
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
     n_rows = matrix.shape[0]
     target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name=target_name)
     weight = (

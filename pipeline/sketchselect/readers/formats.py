@@ -16,8 +16,8 @@ from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
 from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
 from sketchselect.readers.files.parquet_files import holds_parquet
-from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.files.text_vector import open_text_vector
+from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.vector import Vector
 
 

@@ -90,7 +90,7 @@ def certify_target(
         return _of_summary(path, bound, clusters, objective, prepare)
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
-    matrix = open_matrix(target, **inputs)
+    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
     with engine_for(ExecutionSettings(**runs_on)) as engine:
         common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(progress)

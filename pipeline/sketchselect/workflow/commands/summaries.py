@@ -131,9 +131,11 @@ def summarize_to_file(
     config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution)
     given = config.input
     nonfinite = "missing" if missing else given.nonfinite
-    matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
     vector = None
     named = wanted.target if wanted.batches is None else wanted.batches
+    matrix = open_matrix(
+        given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite, vectors=(named,)
+    )
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
         name = "target" if wanted.batches is None else "batches"

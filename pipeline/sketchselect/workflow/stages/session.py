@@ -49,6 +49,7 @@ class Session:
             storage_options=given.storage_options or None,
             missing_chunks=given.missing_chunks,
             nonfinite=given.nonfinite,
+            vectors=(given.target, given.labels, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
