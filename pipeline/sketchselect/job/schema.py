@@ -132,6 +132,7 @@ class InputSettings(Section):
     nonfinite: Literal["error", "drop_rows", "missing"] = Field(
         default="error", description='"error", "drop_rows" or "missing"'
     )
+    max_dropped: float = Field(default=0.2, ge=0, le=1, description="a share of the rows, from 0 to 1")
 
 
 Steps = list[str | dict[str, Any]]

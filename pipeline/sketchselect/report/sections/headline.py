@@ -39,6 +39,9 @@ def summary_sentence(record: RunRecord) -> str:
     r, d = len(np.asarray(record.support)), record.n_columns
     prepared = f" (prepared: {clean(', '.join(record.prepare))})" if record.prepare else ""
     matrix = f"{_counted(record.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
+    if record.n_dropped:
+        used, dropped = count(record.n_rows - record.n_dropped), count(record.n_dropped)
+        matrix += f" (of which {used} rows were used and {dropped} left out, for values that are not finite)"
     verb = "was" if r == 1 else "were"
     text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(record.method)}”"
     if record.cluster_weights is None:

@@ -117,6 +117,7 @@ def summarize_to_file(
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.summaries import Bundle, load, save
+    from sketchselect.workflow.stages.dropped import require_few_dropped
     from sketchselect.workflow.stages.engines import engine_for, library_logs
 
     require_replaceable(output, ".sks", MAGIC)
@@ -158,7 +159,12 @@ def summarize_to_file(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
-        summary = summarize_source(rows, described, passes, start=wanted.after).value
+        summarized = summarize_source(rows, described, passes, start=wanted.after)
+        summary, n_dropped = summarized.value, summarized.stats.rows_dropped
+        if n_dropped:
+            limit, n_rows = given.max_dropped, matrix.shape[0]
+            dropped = require_few_dropped(matrix.address, n_dropped, n_rows, limit, "--max-dropped ")
+            progress.note(f"note: {dropped}")
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 
