@@ -106,6 +106,7 @@ def certify(
     Examples
     --------
     >>> import numpy as np
+    >>> from sketchselect import Moments
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
     >>> c = certify(Moments().from_block(X), 1.0, 2)
     >>> round(c.factor, 9), round(c.lower_bound, 9)

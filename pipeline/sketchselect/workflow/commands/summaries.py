@@ -116,8 +116,8 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.checks import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
-    from sketchselect.workflow.stages.dropped import require_few_dropped
     from sketchselect.workflow.stages.engines import engine_for, library_logs
 
     require_replaceable(output, ".sks", MAGIC)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sketchselect.errors import SourceChanged
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
-from sketchselect.workflow.stages.dropped import require_few_dropped
 from sketchselect.workflow.stages.engines import engine_for, iterating_engine
 
 if TYPE_CHECKING:
