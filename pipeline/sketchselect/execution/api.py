@@ -113,7 +113,7 @@ def summarize(
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows)
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
 
     def vector(entries: Any, name: str) -> Vector | None:
         if entries is None:

@@ -13,7 +13,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.prepare import Step
-from sketchselect.readers.views import FirstRows
+from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 
 
@@ -124,6 +124,8 @@ def step_view(
     # A sample stands for rows as they are; weights would make it one of weights.
     weight = None if need.kind == "row-sample" else source.weight
     view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
+    if step.fills_missing:
+        view = replace(view, matrix=missing_allowed(source.matrix))
     if not need.first_partition:
         return view, description
     sparse = replace(view, takes_sparse=description.accepts_sparse)

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
+from sketchselect.execution.checkpoints.files import list_nodes
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.passes import Pass, Reduction
@@ -152,11 +153,7 @@ def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:
-        saved = "finished checkpoints are kept, running the same command again resumes"
-        interrupted = Interrupted(f"interrupted; {saved if work.spec.saving is not None else 'nothing was kept'}")
-        if isinstance(error, Terminated):
-            interrupted.exit_code = 143
-        raise interrupted from None
+        raise _interrupted(error, work) from None
     finally:
         progress.finish(work.stage)
 
@@ -203,3 +200,31 @@ def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> N
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
+
+
+def _interrupted(error: KeyboardInterrupt, work: Pass[Any]) -> Interrupted:
+    n_saved = _n_saved(work)
+    saved = f"{work.stage}: {n_saved} of {len(work.partitions)} partitions are in checkpoints"
+    then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
+    stopped = Interrupted(f"interrupted; {saved}; {then}", saved)
+    if isinstance(error, Terminated):
+        stopped.exit_code = 143
+    return stopped
+
+
+def _n_saved(work: Pass[Any]) -> int:
+    """Return the number of partitions below the nodes that have files now."""
+    if work.spec.saving is None or work.name is None:
+        return 0
+    try:
+        listing = list_nodes(work.spec.saving.directory)
+    except (OSError, ImportError, ValueError):
+        return 0
+    n_saved, stack = 0, [work.tree.root] if listing else []
+    while stack:
+        node = stack.pop()
+        if work.name(node).name in listing:
+            n_saved += len(work.tree.partitions(node))
+        else:
+            stack.extend(work.tree.children(node))
+    return n_saved

@@ -179,18 +179,25 @@ class Source:
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
         """Raise `NotFinite`, unless all of them are NaN and count as missing values."""
         row, column, n_nan, n_inf = nonfinite
-        allowed = self.matrix.nonfinite == "missing"
-        undefined = next((step for step in self.prepare if not step.takes_missing), None)
-        if allowed and self.takes_missing and not n_inf and undefined is None:
+        filled = next((i for i, step in enumerate(self.prepare) if step.fills_missing), None)
+        allowed = self.matrix.nonfinite == "missing" or filled is not None
+        undefined = next((step for step in self.prepare[:filled] if not step.takes_missing), None)
+        if allowed and (self.takes_missing or filled is not None) and not n_inf and undefined is None:
             return
         cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
+        if not n_inf and filled is None:
+            cure = 'clean the data, fill missing values with the prepare step "impute", or set nonfinite = "drop_rows"'
+            cure += " to leave such rows out"
         if self.takes_missing and not allowed:
             cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
             why = "what is computed here is"
-            if self.takes_missing and undefined is not None:
+            if undefined is not None:
                 why = f"the step {undefined.name!r} is"
-            cure = f'{why} not defined for rows with missing values; set nonfinite = "drop_rows" to leave them out'
+            cure = (
+                f'{why} not defined for rows with missing values; fill them by the prepare step "impute" before it, or '
+                'set nonfinite = "drop_rows" to leave them out'
+            )
         axis, other = self.matrix.axes
         if axis == "column":
             cure = "clean the data"

@@ -101,8 +101,8 @@ class ClusterWatch:
         silent = time.monotonic() - self._last_answer
         if self.client.status != "running" or silent > SILENT_SECONDS:
             raise ClusterLost(
-                f"{self._stage}: the scheduler went away or does not answer; finished checkpoints are kept, "
-                "running the same command again resumes"
+                f"{self._stage}: the scheduler went away or does not answer; running the same command again "
+                "resumes from the checkpoints, if parts were long enough to be saved"
             )
 
     def table(self) -> str:
@@ -129,7 +129,7 @@ class ClusterWatch:
             cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
         return PartitionCrash(
             f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
-            "threads per worker, or raise memory_limit; finished checkpoints are kept"
+            "threads per worker, or raise memory_limit"
         )
 
     def _look(self) -> None:

@@ -116,6 +116,7 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.checks import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
     from sketchselect.workflow.stages.engines import engine_for, library_logs
 
@@ -131,9 +132,11 @@ def summarize_to_file(
     config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution)
     given = config.input
     nonfinite = "missing" if missing else given.nonfinite
-    matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
     vector = None
     named = wanted.target if wanted.batches is None else wanted.batches
+    matrix = open_matrix(
+        given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite, vectors=(named,)
+    )
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
         name = "target" if wanted.batches is None else "batches"
@@ -156,7 +159,12 @@ def summarize_to_file(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
-        summary = summarize_source(rows, described, passes, start=wanted.after).value
+        summarized = summarize_source(rows, described, passes, start=wanted.after)
+        summary, n_dropped = summarized.value, summarized.stats.rows_dropped
+        if n_dropped:
+            limit, n_rows = given.max_dropped, matrix.shape[0]
+            dropped = require_few_dropped(matrix.address, n_dropped, n_rows, limit, "--max-dropped ")
+            progress.note(f"note: {dropped}")
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 

@@ -12,7 +12,7 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
-from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import file_digest
 from sketchselect.workflow.stages import preparing
@@ -44,7 +44,9 @@ def summarize(session: Session) -> Summary[Any]:
         fingerprint["target"] = target_fingerprint(session)
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
-            return codec.load(folder.path / "summary.sks")
+            summary = codec.load(folder.path / "summary.sks")
+            session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
+            return summary
         require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:

@@ -44,7 +44,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
-    from sketchselect.cluster.certificates.labels import sketch_rows
+    from sketchselect.cluster.certificates.closest import sketch_rows
     from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections
 
     members: dict[str, Summary[Any]] = {}

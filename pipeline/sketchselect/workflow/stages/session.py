@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sketchselect.errors import SourceChanged
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
 from sketchselect.workflow.stages.engines import engine_for, iterating_engine
 
@@ -49,6 +50,7 @@ class Session:
             storage_options=given.storage_options or None,
             missing_chunks=given.missing_chunks,
             nonfinite=given.nonfinite,
+            vectors=(given.target, given.labels, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -168,6 +170,12 @@ class Session:
             self.notes.append(text)
             self.progress.note(f"note: {text}")
 
+    def note_dropped(self, n_dropped: int) -> None:
+        """Note how many rows the policy for non-finite values left out; raise `NotFinite` where they are too many."""
+        if n_dropped:
+            limit, confirm = self.config.input.max_dropped, "--set input.max_dropped="
+            self.note(require_few_dropped(self.matrix.address, n_dropped, self.matrix.shape[0], limit, confirm))
+
     def require_unchanged(self) -> None:
         """Raise `SourceChanged` if the source is not what it was when the job began."""
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
@@ -195,5 +203,6 @@ class Session:
             elif name != "seconds":
                 entry[name] = entry.get(name, 0) + value
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
