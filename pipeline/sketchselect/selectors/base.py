@@ -194,7 +194,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> import numpy as np, sketchselect as sks
         >>> X = np.diag([5.0, 1.0, 4.0, 2.0])
-        >>> selector = sks.GreedySelector(2)
+        >>> selector = sks.selectors.VarianceSelector(2)
         >>> summary = selector.collect(X, compute=False)
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
