@@ -23,7 +23,7 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 
 N_SEEDS = 10
@@ -230,8 +230,7 @@ def range_of_source(
 ) -> ClusterRange:
     """Return `cluster_range` of a source, which may have steps that are not fitted."""
     ks = _checked(ks)
-    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
-        raise BadParameter(f"cluster_range: random_state must be a whole number, got {random_state!r}")
+    random_state = require_seed(random_state, "cluster_range: random_state")
     most = max(ks)
 
     def read(description: Summary[Any], stage: str) -> Any:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from sketchselect import prepare as steps
 from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
 from sketchselect.cluster.certificates.underflow import underflow
@@ -25,6 +23,7 @@ from sketchselect.execution import (
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.options import PassOptions
+from sketchselect.linalg.validation import require_number
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import BlockBound, Bundle, Summary
@@ -178,11 +177,8 @@ def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
 
 def require_confidence(confidence: float | None) -> None:
     """Raise `BadParameter` unless this is None or a probability."""
-    if confidence is None:
-        return
-    is_number = isinstance(confidence, (int, float, np.number)) and not isinstance(confidence, bool)
-    if not (is_number and 0 < confidence < 1):
-        raise BadParameter(f"confidence must be None or between 0 and 1, got {confidence!r}")
+    if confidence is not None:
+        require_number("confidence", confidence, above=0, below=1)
 
 
 def block_details(summary: BlockBound) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +41,6 @@ def n_columns_seen(seen: NDArray[np.int64]) -> int:
 def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str, ...] | None:
     """Return the names; None unless there is one for each column."""
     return names if names is not None and len(names) == n_columns else None
-
-
-def require_seed(random_state: Any) -> int:
-    """Return a random_state that is a seed: each column index has a fixed random number, so generators are refused."""
-    number = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    if not number or not 0 <= random_state < 2**64:
-        raise BadParameter(f"random_state must be a whole number from 0 to 2^64 - 1, got {random_state!r:.40}")
-    return int(random_state)
 
 
 def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number
 from sketchselect.selectors.sketched.base import SketchedSelector, n_significant
 from sketchselect.summaries import FrequentDirections
 
@@ -121,8 +121,8 @@ class SketchedRidgeSelector(SketchedSelector):
         if isinstance(self.alpha, str):
             if self.alpha not in ("auto", "paper"):
                 raise BadParameter(f'alpha must be "auto", "paper" or a number, got {self.alpha!r}')
-        elif isinstance(self.alpha, bool) or not isinstance(self.alpha, Real) or not 0 <= float(self.alpha) < np.inf:
-            raise BadParameter(f"alpha must be a finite number that is not negative, got {self.alpha!r}")
+        else:
+            require_number("alpha", self.alpha, least=0)
 
     def _scores(
         self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int

@@ -9,6 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.model_path import CRITERIA, Candidate
 from sketchselect.solvers import Problem
 from sketchselect.solvers.criteria import validation_error
@@ -100,10 +101,8 @@ def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: obj
     """Raise `BadParameter` for a parameter of the choice of the model that is out of range."""
     if criterion is not None and criterion not in CRITERIA:
         raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
-    if cv is not None and (isinstance(cv, bool) or not isinstance(cv, (int, np.integer)) or cv < 2):
-        raise BadParameter(f"cv must be a number of folds of at least 2, or None, got {cv!r}")
+    if cv is not None:
+        require_positive("cv", cv, 2)
     if cv_rule not in ("min", "1se"):
         raise BadParameter(f'cv_rule must be "min" or "1se", got {cv_rule!r}')
-    number = isinstance(ebic_gamma, (int, float, np.number)) and not isinstance(ebic_gamma, bool)
-    if not number or not 0 <= float(ebic_gamma) <= 1:  # type: ignore[arg-type]
-        raise BadParameter(f"ebic_gamma must be between 0 and 1, got {ebic_gamma!r}")
+    require_number("ebic_gamma", ebic_gamma, least=0, most=1)
