@@ -68,11 +68,11 @@ class BlockOptions:
 
     def description(self, n_clusters: int) -> BlockBound:
         """Return the description of the summary behind a block certificate."""
-        wanted = asdict(self)
-        confidence = wanted.pop("confidence")
+        options = asdict(self)
+        confidence = options.pop("confidence")
         if self.fraction is None:
-            wanted["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
-        return BlockBound(n_clusters, **wanted)
+            options["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
+        return BlockBound(n_clusters, **options)
 
 
 def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
@@ -129,7 +129,7 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
 
 
 def blocks_certificate(
-    found: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
 ) -> Certificate:
     """Return the certificate of a finished `BlockBound`.
 
@@ -147,14 +147,14 @@ def blocks_certificate(
         Account of the pass, for what was read.
     """
     require_confidence(confidence)
-    certain, note = found.lower_bound(), ""
-    lower = certain if confidence is None else found.lower_bound(confidence)
+    certain, note = bound.lower_bound(), ""
+    lower = certain if confidence is None else bound.lower_bound(confidence)
     # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
     sampled = confidence is not None and certain < lower <= objective
-    if confidence is not None and not sampled and found.record.n_solved < found.record.n_blocks:
-        note = _why_certain(found, confidence, lower > objective)
+    if confidence is not None and not sampled and bound.record.n_solved < bound.record.n_blocks:
+        note = _why_certain(bound, confidence, lower > objective)
     certificate = made_certificate(
-        lower if sampled else certain, objective, found.n_clusters, "blocks", block_details(found), began
+        lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
         certificate = with_account(certificate, stats)
@@ -162,9 +162,9 @@ def blocks_certificate(
     return replace(certificate, confidence=sure, note=note)
 
 
-def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
+def _why_certain(bound: BlockBound, confidence: float, refuted: bool) -> str:
     """Return in words why a bound of the probability that was asked for is not the one given."""
-    n_solved, n_blocks = found.record.n_solved, found.record.n_blocks
+    n_solved, n_blocks = bound.record.n_solved, bound.record.n_blocks
     solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
     why = f"only {solved}, too few for more than that"
     if refuted:

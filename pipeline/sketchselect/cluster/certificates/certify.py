@@ -114,8 +114,8 @@ def certify(
     if summarised:
         # What says how rows are read would be ignored.
         others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
-        given = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
-        require_unused(given, "for rows, and a summary was given", *(["confidence"] if method == "blocks" else []))
+        chosen = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
+        require_unused(chosen, "for rows, and a summary was given", *(["confidence"] if method == "blocks" else []))
     if method == "spectral":
         if not summarised:
             raise BadParameter(
@@ -124,11 +124,11 @@ def certify(
             )
         return spectral_certificate(source, value, n_clusters, began)
     if summarised:
-        found = pick(source, BlockBound.kind)
-        assert isinstance(found, BlockBound)
-        if found.n_clusters != n_clusters:
-            raise Incompatible(f"the block bound is of {found.n_clusters} clusters, the clustering has {n_clusters}")
-        return blocks_certificate(found, value, confidence, began)
+        bound = pick(source, BlockBound.kind)
+        assert isinstance(bound, BlockBound)
+        if bound.n_clusters != n_clusters:
+            raise Incompatible(f"the block bound is of {bound.n_clusters} clusters, the clustering has {n_clusters}")
+        return blocks_certificate(bound, value, confidence, began)
     with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
         reduced = block_pass(rows, blocks.description(n_clusters), options)
     return blocks_certificate(cast(BlockBound, reduced.value), value, confidence, began, reduced.stats)

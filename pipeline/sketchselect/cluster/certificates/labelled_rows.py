@@ -1,4 +1,4 @@
-"""What a certificate has to know of labels: the exact objective of all rows, and whether an objective of 0 is one."""
+"""Measurement of labels for a certificate: the exact objective of all rows, and the test of an objective of 0."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def measure(
     if isinstance(bound, BlockBound):
         options = options.but(partition_bytes=block_partition_bytes(bound, source))
     reduced = summarize_source(marked, Bundle(members), options, stage=stage)
-    found = cast(Bundle, reduced.value)
-    sums = cast(CentroidSums, found["objective"])
-    _require_none(float(sums.cluster_weights[-1]), found.n_rows, source.weight is not None)
+    summaries = cast(Bundle, reduced.value)
+    sums = cast(CentroidSums, summaries["objective"])
+    _require_none(float(sums.cluster_weights[-1]), summaries.n_rows, source.weight is not None)
     if source.weight is not None and sums.weight == 0:
         raise BadParameter("every sample_weight is zero: there is nothing to certify")
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
         same = rows_are_same(source, n_clusters, options)
-    return Measured(objective, None if bound is None else found["bound"], same, reduced.stats)
+    return Measured(objective, None if bound is None else summaries["bound"], same, reduced.stats)
 
 
 def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
@@ -133,11 +133,11 @@ class _Firsts:
         counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
         mine = labels[counts].astype(np.int64)
         rows = np.asarray(block.values, dtype=np.float64)[counts]
-        found, at = np.unique(mine, return_index=True)
+        clusters, at = np.unique(mine, return_index=True)
         first = np.zeros((self.n_clusters, rows.shape[1]))
-        first[found] = rows[at]
+        first[clusters] = rows[at]
         there = np.zeros(self.n_clusters, dtype=bool)
-        there[found] = True
+        there[clusters] = True
         return _First(there, first, bool((rows == first[mine]).all()))
 
 

@@ -84,8 +84,8 @@ def certify_labels(
     else:
         bound = blocks.description(n_clusters)
     with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
-        found = measure(rows, n_clusters, bound, options, stage="certificate")
-    return measured_certificate(found, found.bound, n_clusters, confidence, began)
+        measured = measure(rows, n_clusters, bound, options, stage="certificate")
+    return measured_certificate(measured, measured.bound, n_clusters, confidence, began)
 
 
 def sketch_rows(n_clusters: int) -> int:
@@ -94,7 +94,7 @@ def sketch_rows(n_clusters: int) -> int:
 
 
 def measured_certificate(
-    found: Measured, bound: Any, n_clusters: int, confidence: float | None, began: float
+    measured: Measured, bound: Any, n_clusters: int, confidence: float | None, began: float
 ) -> Certificate:
     """Return the certificate of measured labels.
 
@@ -110,8 +110,8 @@ def measured_certificate(
         When `time.perf_counter` was asked.
     """
     if isinstance(bound, BlockBound):
-        certificate = blocks_certificate(bound, found.objective, confidence, began)
+        certificate = blocks_certificate(bound, measured.objective, confidence, began)
     else:
-        certificate = spectral_certificate(bound, found.objective, n_clusters, began)
-    certificate = certificate if found.same_rows is None else compared(certificate, found.same_rows)
-    return with_account(certificate, found.stats, began)
+        certificate = spectral_certificate(bound, measured.objective, n_clusters, began)
+    certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
+    return with_account(certificate, measured.stats, began)

@@ -47,10 +47,10 @@ def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | Non
     """
     rows = max(LEAST_ROWS, ROWS_PER_CLUSTER * n_clusters) if size is None else size
     spread = survey.objective / max(1, survey.n_rows)
-    own = derive_seed(seed, "coreset")
+    sample_seed = derive_seed(seed, "coreset")
     if not 0 < spread < np.inf:
-        return RowSample(rows, own)
-    return RowSample(rows, own, survey.cluster_means[0], spread)
+        return RowSample(rows, sample_seed)
+    return RowSample(rows, sample_seed, survey.cluster_means[0], spread)
 
 
 def points_of(sample: RowSample) -> tuple[Floats, Floats]:

@@ -39,7 +39,7 @@ class Iterations:
     ) -> None:
         self._progress = progress
         self._directory: str | None = None
-        self._kept: str | None = None
+        self._saved: str | None = None
         self._last = time.monotonic()
         if checkpoint is None:
             return
@@ -79,7 +79,7 @@ class Iterations:
                 self._progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed anew")
                 continue
             if isinstance(sums, CentroidSums) and sums.n_features == n_features and sums.centers is not None:
-                self._kept = path
+                self._saved = path
                 return iteration, sums
         return None
 
@@ -94,7 +94,7 @@ class Iterations:
             self._progress.note(trouble)
             self._directory = None
             return
-        before, self._kept = self._kept, list_nodes(f"{self._directory}/{name[:2]}").get(name)
-        if before is not None and before != self._kept:
+        before, self._saved = self._saved, list_nodes(f"{self._directory}/{name[:2]}").get(name)
+        if before is not None and before != self._saved:
             with contextlib.suppress(OSError):
                 location_of(before).remove()

@@ -1,4 +1,4 @@
-"""What one task of seeding does: survey the rows, sample them, and keep track of the nearest candidate."""
+"""Tasks of seeding: survey of the rows, samples of them, nearest candidates."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def smallest(
     keys: Floats, rows: NDArray[np.int64], values: Any, weights: Floats, size: int | None, below: float = np.inf
 ) -> Sample:
     """Return the `size` rows (None: all) of smallest key below a limit."""
-    found = smallest_keys(keys, rows, size, below)
-    points = densify(values[found]) if is_csr(values) else values[found]
-    return Sample(keys[found], rows[found], points.astype(np.float64), weights[found])
+    order = smallest_keys(keys, rows, size, below)
+    points = densify(values[order]) if is_csr(values) else values[order]
+    return Sample(keys[order], rows[order], points.astype(np.float64), weights[order])
 
 
 def block_weights(block: Block) -> Floats:
@@ -141,10 +141,10 @@ class Candidates:
 
     def last_nearest(self, block: Block) -> Nearest:
         """Return `nearest`, and let the block forget it."""
-        found = self.nearest(block)
+        nearest = self.nearest(block)
         if isinstance(block, CachedBlock):
             block.memory.pop(_NEAREST, None)
-        return found
+        return nearest
 
 
 @dataclass(frozen=True)

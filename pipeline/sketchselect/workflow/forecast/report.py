@@ -1,4 +1,4 @@
-"""What is planned of a job, in numbers: for people, for schedulers, and as a patch for Kubernetes."""
+"""Numbers of a forecast: as text, as JSON for schedulers, and as a patch for Kubernetes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PlannedPass:
     leaf_seconds: float | None
     seconds: float | None
     amplification: float  # Bytes decoded per byte used
-    held: bool  # Whether the rows are in memory when it begins
+    cached: bool  # Whether the rows are in memory when it begins
 
 
 def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -> PlannedPass:
@@ -111,7 +111,7 @@ def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -
         leaf_seconds=leaf,
         seconds=seconds,
         amplification=one.amplification,
-        held=one.cached,
+        cached=one.cached,
     )
 
 

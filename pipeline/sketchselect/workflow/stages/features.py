@@ -122,22 +122,7 @@ def write_features(
 ) -> Reduced[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
-    Rows dropped for non-finite values are rows of NaN.
-
-    Parameters
-    ----------
-    source : Source
-        All columns.
-    support : array of int
-        Selected columns, ascending.
-    path : Path
-        Where nothing is yet.
-    view : View or None
-        What the sample is projected on; None takes no sample.
-    seed : int
-        Decides which rows are sampled.
-    options : PassOptions
-        Of the pass.
+    Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
 
     Raises
     ------
