@@ -84,11 +84,6 @@ class Footers:
         return [name for name in metadata.get("index_columns", ()) if name in self.schema.names]
 
 
-def holds_parquet(location: Location) -> bool:
-    """Return whether there are Parquet files in a local folder."""
-    return bool(_inside(Path(location.url)))
-
-
 def read_footers(location: Location) -> Footers:
     """Return the footers of the file or folder at `location`.
 
@@ -99,7 +94,8 @@ def read_footers(location: Location) -> Footers:
     """
     locations = [location]
     if location.is_local and Path(location.url).is_dir():
-        locations = [locate(str(path)) for path in _inside(Path(location.url))]
+        inside = sorted(path for path in Path(location.url).iterdir() if path.name.lower().endswith(ENDINGS))
+        locations = [locate(str(path)) for path in inside if path.is_file()]
         if not locations:
             raise SourceError(f"{location.address}: there are no files {' or '.join(ENDINGS)} in this folder")
     files, schema, nullable = [], None, set()
@@ -128,10 +124,6 @@ def read_footers(location: Location) -> Footers:
                 nullable.add(column.path_in_schema)
         files.append(ParquetFile(place, version, tuple(group.num_rows for group in groups)))
     return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable))
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.lower().endswith(ENDINGS) and path.is_file())
 
 
 @contextlib.contextmanager

@@ -44,7 +44,8 @@ class ZarrArray:
     def of(cls, node: Node, missing_chunks: MissingPolicy) -> ZarrArray:
         """Return the array of a node."""
         metadata = parse_metadata(node.document, node.location.address)
-        return cls(node.location, metadata, missing_chunks, packing_of(node, metadata.dtype))
+        packing = packing_of(node, metadata.dtype) if node.attributes else None
+        return cls(node.location, metadata, missing_chunks, packing)
 
     @property
     def address(self) -> str:
@@ -97,7 +98,8 @@ class ZarrArray:
                 f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
             )
         try:
-            array = zarr.open_array(make_store(self.location), mode="r", zarr_format=self.metadata.zarr_format)
+            store: Any = self.location.url if self.location.is_local else make_store(self.location)
+            array = zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
             if self.missing_chunks == "fill":
                 return array
             try:
