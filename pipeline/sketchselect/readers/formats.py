@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +115,6 @@ def format_of(location: Location) -> FileFormat | None:
     """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
     name = location.url.lower().rstrip("/")
     if location.is_local and Path(location.url).is_dir():
-        files = (entry.name.lower() for entry in os.scandir(location.url) if entry.is_file())
-        is_parquet = name.endswith(PARQUET.endings) or any(file.endswith(PARQUET.endings) for file in files)
-        return PARQUET if is_parquet else None
+        inside = (path for path in Path(location.url).iterdir() if path.name.lower().endswith(PARQUET.endings))
+        return PARQUET if name.endswith(PARQUET.endings) or any(path.is_file() for path in inside) else None
     return next((known for known in FORMATS if name.endswith(known.endings)), None)
