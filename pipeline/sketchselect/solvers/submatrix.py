@@ -19,12 +19,9 @@ _MOST_STEPS = 60
 class ShrinkingSubmatrix:
     """A symmetric matrix on the remaining columns, for products with a few vectors in one sweep over it.
 
-    Parameters
-    ----------
-    matrix : array of shape (p, p)
-        Symmetric; never changed, and copied only after a sufficient share of the columns has been dropped.
-    columns : array of int
-        The initial columns, ascending.
+    `matrix` of shape (p, p): Symmetric; never changed, and copied only after a sufficient share of the columns has been
+        dropped.
+    `columns`: The initial columns, ascending.
 
     Notes
     -----
@@ -120,14 +117,10 @@ def updated_eigenvalue(
 ) -> LeadingEigenvalue | None:
     """Return the largest eigenvalue after columns were dropped, from one product; None if it is uncertain.
 
-    Parameters
-    ----------
-    before : LeadingEigenvalue
-        That of the larger submatrix. No eigenvalue of a submatrix exceeds that of the same rank of the whole (Cauchy).
-    vector, image : array of shape (size,)
-        A vector of length one, and its product with the submatrix.
-    accuracy : float
-        Relative; the upper bound must be within twice this of the value.
+    `before`: That of the larger submatrix. No eigenvalue of a submatrix exceeds that of the same rank of the whole
+        (Cauchy).
+    `vector`, `image` of shape (size,): A vector of length one, and its product with the submatrix.
+    `accuracy`: Relative; the upper bound must be within twice this of the value.
 
     Notes
     -----

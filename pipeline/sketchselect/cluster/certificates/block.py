@@ -87,13 +87,8 @@ def opened_rows(
 ) -> Iterator[tuple[Source, PassOptions]]:
     """Open rows, and labels and weights beside them, for the passes of a certificate.
 
-    Parameters
-    ----------
-    source : as in `open_matrix`
-    labels, sample_weight : array, path, URL or None
-        One per row.
-    prepare, client, checkpoint, progress
-        As in `sketchselect.summarize`.
+    `labels`, `sample_weight`: One per row.
+    `prepare`, `client`, `checkpoint`, `progress`: As in `sketchselect.summarize`.
 
     Yields
     ------
@@ -135,7 +130,7 @@ def blocks_certificate(
 
     Parameters
     ----------
-    found : BlockBound
+    bound : BlockBound
         Of the rows, in the columns, that the objective was measured on.
     objective : float
         Of the clustering.

@@ -33,18 +33,9 @@ def measure(
 ) -> Measured:
     """Return the objective of the labels that are the target of `source`, and a summary of the same rows; one pass.
 
-    Parameters
-    ----------
-    source : Source
-        With labels, and weights where rows have them.
-    n_clusters : int
-        Number of clusters.
-    bound : Summary, optional
-        Description of what else is summarised.
-    options : PassOptions
-        Of the pass; a `BlockBound` sets the size of partitions.
-    stage : str
-        Name of the pass.
+    `source`: With labels, and weights where rows have them.
+    `bound`: Description of what else is summarised.
+    `options`: Of the pass; a `BlockBound` sets the size of partitions.
 
     Raises
     ------
@@ -93,14 +84,8 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
 
     An objective of 0 does not say so: squares of differences below 1e-162 vanish.
 
-    Parameters
-    ----------
-    source : Source
-        Its target is the rows' labels; rows with a negative one are left out.
-    n_clusters : int
-        Number of clusters.
-    options : PassOptions
-        Of the pass, which saves nothing.
+    `source`: Its target is the rows' labels; rows with a negative one are left out.
+    `options`: Of the pass, which saves nothing.
     """
     state = n_clusters * (8 * source.n_columns + 1)
     reduction = Reduction(

@@ -98,16 +98,10 @@ def measured_certificate(
 ) -> Certificate:
     """Return the certificate of measured labels.
 
-    Parameters
-    ----------
-    found : Measured
-        The labels' objective.
-    bound : BlockBound, or what `certify` takes for the spectral bound
-        Of the same rows.
-    n_clusters, confidence
-        As in `certify`.
-    began : float
-        When `time.perf_counter` was asked.
+    `measured`: The labels' objective.
+    `bound`: Of the same rows.
+    `n_clusters`, `confidence`: As in `certify`.
+    `began`: When `time.perf_counter` was asked.
     """
     if isinstance(bound, BlockBound):
         certificate = blocks_certificate(bound, measured.objective, confidence, began)

@@ -32,14 +32,8 @@ def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | Non
 
     With it ``sum_i weights_i min_j ||x_i - c_j||^2`` is an unbiased estimate of the objective of any centres.
 
-    Parameters
-    ----------
-    survey : CentroidSums
-        Of one cluster: mean and scatter of all rows.
-    n_clusters : int
-    seed : int
-    size : int, optional
-        ``max(2000, 20 n_clusters)`` by default.
+    `survey`: Of one cluster: mean and scatter of all rows.
+    `size`: ``max(2000, 20 n_clusters)`` by default.
 
     Notes
     -----

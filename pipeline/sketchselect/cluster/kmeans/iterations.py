@@ -22,16 +22,10 @@ KEEP_SECONDS = 1.0
 class Iterations:
     """The files of one start: the latest sums, from which the centres that follow are computed again to the bit.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint or None
-        Where they are; None keeps nothing.
-    source : Source
-        Whose rows are clustered; without an identity of its content nothing is kept.
-    settings : tuple
-        All that decides the bits beside the source: parameters, seed, partitions, build.
-    progress : Progress
-        Told where something is wrong.
+    `checkpoint`: Where they are; None keeps nothing.
+    `source`: Whose rows are clustered; without an identity of its content nothing is kept.
+    `settings`: All that decides the bits beside the source: parameters, seed, partitions, build.
+    `progress`: Told where something is wrong.
     """
 
     def __init__(

@@ -104,18 +104,10 @@ def initial_centers(
 ) -> Floats:
     """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
 
-    Parameters
-    ----------
-    passes : Passes
-        The data.
-    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
-        The method; centres given are returned as they are.
-    n_clusters : int
-    seed : int
-    found : Survey
-        Of the same data, method, seed and number of starts.
-    starts : int
-        Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is returned.
+    `init` of shape (n_clusters, n_features): The method; centres given are returned as they are.
+    `surveyed`: Of the same data, method, seed and number of starts.
+    `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is
+        returned.
     """
     if not isinstance(init, str):
         return init

@@ -66,14 +66,10 @@ def approximate_directions(image: Floats, multiply: Callable[[Floats], Floats], 
     With ``image = B'N``, N standard normal with k + ceil(k / epsilon) + 1 columns,
     ``E ||B - B Z Z'||_F^2 <= (1 + epsilon) ||B - B_k||_F^2``.
 
-    Parameters
-    ----------
-    image : array of shape (n_columns, m)
-        Random combinations of the rows of B; ``B'B N``, after a step of subspace iteration, is valid too.
-    multiply : callable
-        Returns ``B'B M`` for M of shape (n_columns, m).
-    n_directions : int
-        k.
+    `image` of shape (n_columns, m): Random combinations of the rows of B; ``B'B N``, after a step of subspace
+        iteration, is valid too.
+    `multiply`: Returns ``B'B M`` for M of shape (n_columns, m).
+    `n_directions`: k.
 
     Notes
     -----

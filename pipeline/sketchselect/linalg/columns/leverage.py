@@ -103,18 +103,11 @@ def online_sample(
     and if it is sampled ``a a' / min(intensity, 1)`` is added to M: exactly Algorithm 1 of Wang, Shen and Li 2018 in
     ridge form, with one solve per block. Inside the block, its inner products are updated instead of M^-1.
 
-    Parameters
-    ----------
-    rows : array of shape (m, n)
-        In the order of arrival.
-    draws : array of shape (m,)
-        The uniform number of each row.
-    factor : GrowingFactor
-        The rows sampled so far; those sampled here are appended.
-    inflation : float
-        1 + eps.
-    rate : float
-        c.
+    `rows` of shape (m, n): In the order of arrival.
+    `draws` of shape (m,): The uniform number of each row.
+    `factor`: The rows sampled so far; those sampled here are appended.
+    `inflation`: 1 + eps.
+    `rate`: c.
     """
     m, n = rows.shape
     scores, intensities = np.zeros(m), np.zeros(m)

@@ -39,19 +39,12 @@ def leverage_bounds(
     Rigorous for ``0 <= A'A - B'B <= Delta I``; equal up to rounding where Delta is 0. The upper bounds sum to O(k) for
     the ridge of `tail_ridge`, for any number of columns.
 
-    Parameters
-    ----------
-    directions : Directions
-        Squared singular values s_j^2 and right singular vectors of B.
-    column_squares : array of shape (n_columns,)
-        Exact squared norms of the columns of A.
-    shrinkage : float
-        Delta.
-    ridge : float
-        Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
-    error : float
-        Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with all
-        directions.
+    `directions`: Squared singular values s_j^2 and right singular vectors of B.
+    `column_squares` of shape (n_columns,): Exact squared norms of the columns of A.
+    `shrinkage`: Delta.
+    `ridge`: Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
+    `error`: Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with
+        all directions.
 
     Notes
     -----
@@ -96,16 +89,10 @@ def _perturbed_bounds(
 def spectral_error(sample: Floats, directions: Directions, shrinkage: float, ridge: float) -> float:
     """Return the least e with ``|C'C - A'A| <= e (A'A + ridge I)`` (as quadratic forms), or an upper bound of e.
 
-    Parameters
-    ----------
-    sample : array of shape (m, n)
-        C: the weighted rows of the sample.
-    directions : Directions
-        Of a sketch B of all rows A.
-    shrinkage : float
-        Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
-    ridge : float
-        Positive.
+    `sample` of shape (m, n): C: the weighted rows of the sample.
+    `directions`: Of a sketch B of all rows A.
+    `shrinkage`: Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
+    `ridge`: Positive.
 
     Notes
     -----
@@ -133,14 +120,9 @@ def spectral_error(sample: Floats, directions: Directions, shrinkage: float, rid
 def column_error(weights: Floats, directions: Directions, ridge: float) -> float:
     """Return the least e of `spectral_error` for weighted columns of A, from the exact Gram matrix A'A.
 
-    Parameters
-    ----------
-    weights : array of shape (n_columns,)
-        ``1 / p`` for the columns of the sample, 0 for the others.
-    directions : Directions
-        Of A'A.
-    ridge : float
-        Positive.
+    `weights` of shape (n_columns,): ``1 / p`` for the columns of the sample, 0 for the others.
+    `directions`: Of A'A.
+    `ridge`: Positive.
 
     Notes
     -----

@@ -49,11 +49,8 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
 
     Fewer than `n_pivots` are returned if the residuals of all other columns are rounding.
 
-    Parameters
-    ----------
-    factor : array of shape (m, p)
-    n_pivots : int
-        At most this many.
+    `factor` of shape (m, p).
+    `n_pivots`: At most this many.
 
     Notes
     -----

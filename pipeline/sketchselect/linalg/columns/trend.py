@@ -11,14 +11,9 @@ from sketchselect.linalg.arrays import Floats
 def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: float) -> Floats:
     """Return the variance of the trend at each mean: a fit of log10(variance) on log10(mean).
 
-    Parameters
-    ----------
-    means, variances : array of shape (m,)
-        Positive.
-    trend : "loess" or "quadratic"
-        Local regression of degree 2, or one parabola by least squares.
-    span : float
-        Share of the points in each local regression.
+    `means`, `variances` of shape (m,): Positive.
+    `trend`, "loess" or "quadratic": Local regression of degree 2, or one parabola by least squares.
+    `span`: Share of the points in each local regression.
 
     Raises
     ------

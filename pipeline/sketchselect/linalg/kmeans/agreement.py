@@ -15,10 +15,7 @@ _SAFE_ROWS = 1 << 31
 def normalized_mutual_information(counts: Counts) -> float:
     """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for independent ones.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
-        Rows in each pair of groups.
+    `counts` of shape (n_first, n_second): Rows in each pair of groups.
 
     Notes
     -----
@@ -47,9 +44,7 @@ def adjusted_rand_index(counts: Counts) -> float:
 
     The pairs of rows are counted in integers, exactly, for any number of rows.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
+    `counts` of shape (n_first, n_second).
 
     Notes
     -----
@@ -76,9 +71,7 @@ def adjusted_rand_index(counts: Counts) -> float:
 def purity(counts: Counts) -> float:
     """Return the share of rows in the most frequent class of their cluster.
 
-    Parameters
-    ----------
-    counts : array of shape (n_classes, n_clusters), int64
+    `counts` of shape (n_classes, n_clusters).
 
     Examples
     --------
@@ -91,9 +84,7 @@ def purity(counts: Counts) -> float:
 def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ``(first groups, second groups)``: the one-to-one pairs of groups that contain the most rows.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
+    `counts` of shape (n_first, n_second).
 
     Notes
     -----
@@ -106,9 +97,7 @@ def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def matched_accuracy(counts: Counts) -> float:
     """Return the share of rows in pairs of the best one-to-one matching of the groups.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
+    `counts` of shape (n_first, n_second).
 
     Examples
     --------

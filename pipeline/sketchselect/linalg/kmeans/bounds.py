@@ -87,10 +87,7 @@ class RowMemory:
     If the exact distance to the row's centre is below all of these, the centre is still the nearest. Labels, distances
     and sums are therefore the same, to the bit, with and without a memory, and it may be lost at any time.
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the block.
+    `n_rows`: Rows of the block.
 
     Notes
     -----

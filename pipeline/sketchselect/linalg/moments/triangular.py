@@ -73,13 +73,8 @@ def merge_factors(left: Floats, right: Floats, difference: Floats, factor: float
 def factor_least_squares(factor: Floats, n_features: int, columns: Array | None = None) -> Floats:
     """Return the least-squares coefficients of the targets on some features, from the factor of [X y].
 
-    Parameters
-    ----------
-    factor : array of shape (r, n_features + n_targets)
-        Centred factor of the features and targets.
-    n_features : int
-    columns : array of int, optional
-        Features of the model; all by default.
+    `factor` of shape (r, n_features + n_targets): Centred factor of the features and targets.
+    `columns`: Features of the model; all by default.
 
     Returns
     -------

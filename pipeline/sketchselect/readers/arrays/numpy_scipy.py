@@ -28,16 +28,10 @@ _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 class ArrayMatrix(Matrix):
     """A NumPy array. Blocks are views of it where it is canonical.
 
-    Parameters
-    ----------
-    values : array of shape (n_rows, n_features)
-        Real numbers.
-    feature_names : tuple of str or None
-        Names of the columns.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    address : str
-        Its name in messages.
+    `values` of shape (n_rows, n_features): Real numbers.
+    `feature_names`: Names of the columns.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    `address`: Its name in messages.
     """
 
     in_memory = True
@@ -85,12 +79,9 @@ class ArrayMatrix(Matrix):
 class SparseMatrix(Matrix):
     """A SciPy sparse matrix in memory, handed out as CSR blocks.
 
-    Parameters
-    ----------
-    values : scipy sparse matrix or array of shape (n_rows, n_features)
-        In any format; stored as canonical CSR, sharing memory where it is that already.
-    feature_names, nonfinite, address
-        As for `ArrayMatrix`.
+    `values` of shape (n_rows, n_features): In any format; stored as canonical CSR, sharing memory where it is that
+        already.
+    `feature_names`, `nonfinite`, `address`: As for `ArrayMatrix`.
 
     Raises
     ------

@@ -32,16 +32,10 @@ def create_array(
 ) -> Any:
     """Return a new Zarr v3 array in a folder that does not exist yet: zstd with checksum, empty chunks written, marked.
 
-    Parameters
-    ----------
-    path : path
-        Local folder.
-    shape, chunks : tuple of int
-        Of the array and of its chunks.
-    dtype : numpy dtype
-        Native byte order is used.
-    attributes : mapping or None
-        Further attributes, beside our marker.
+    `path`: Local folder.
+    `shape`, `chunks`: Of the array and of its chunks.
+    `dtype`: Native byte order is used.
+    `attributes`: Further attributes, beside our marker.
     """
     import zarr
     from zarr.codecs import ZstdCodec

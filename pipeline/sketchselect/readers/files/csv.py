@@ -22,11 +22,8 @@ _COUNTED = 1 << 22
 class CsvRows:
     """The rows of a text file with one number per field, and perhaps a first line of column names.
 
-    Parameters
-    ----------
-    location : Location
-        A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab, whichever is
-        most frequent in the first line.
+    `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
+        whichever is most frequent in the first line.
 
     Attributes
     ----------

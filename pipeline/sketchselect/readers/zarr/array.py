@@ -67,10 +67,7 @@ class ZarrArray:
     def open(self, known: ArrayMetadata | None = None) -> Any:
         """Return the `zarr.Array`, one per process.
 
-        Parameters
-        ----------
-        known : ArrayMetadata or None
-            The metadata as they are now, where they were just read.
+        `known`: The metadata as they are now, where they were just read.
 
         Raises
         ------

@@ -23,16 +23,12 @@ def ridge_weights(
     With singular values s_i and right singular vectors v_i of the data (i up to k = `n_components`) the weights are
     ``x_ij = v_ij s_i / (s_i^2 + alpha)``; the score of column j is ``max_i |x_ij|`` or ``sqrt(sum_i x_ij^2)``.
 
-    Parameters
-    ----------
-    squares : array of shape (m,)
-        s_i^2, descending; those below the rounding of s_1^2 are left out, so rank deficiency is harmless.
-    vectors : array of shape (m, n_features)
-        v_i as rows.
-    alpha : "auto", "paper" or float
-        "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
+    `squares` of shape (m,): s_i^2, descending; those below the rounding of s_1^2 are left out, so rank deficiency is
+        harmless.
+    `vectors` of shape (m, n_features): v_i as rows.
+    `alpha`: "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
         "paper": ``8 s_k`` as printed.
-    combine : "max" or "l2"
+    `combine`, "max" or "l2".
 
     Notes
     -----

@@ -227,14 +227,8 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
 
-    Parameters
-    ----------
-    options : PassOptions
-        Of the pass.
-    points : int, optional
-        Number of points; None takes all partition ends.
-    window : int, optional
-        Rows that count at each point; None takes the selector's own window, or all rows.
+    `points`: Number of points; None takes all partition ends.
+    `window`: Rows that count at each point; None takes the selector's own window, or all rows.
     """
     require_one_summary(selector)
     window = window_of(selector, window)

@@ -26,14 +26,9 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
     ``q'C q + (mean'q - b0)^2`` for q = [-b; 1] and the fold's mean and covariance C of [x, y].
 
-    Parameters
-    ----------
-    solve : callable
-        Training problem -> its models, one for each value of the path.
-    splits : iterable of (Problem, Moments)
-        For each fold, the problem of all other rows and the moments of the fold.
-    n_models : int
-        Models on the path.
+    `solve`: Training problem -> its models, one for each value of the path.
+    `splits`: For each fold, the problem of all other rows and the moments of the fold.
+    `n_models`: Models on the path.
     """
     errors = []
     for problem, moments in splits:
@@ -57,12 +52,8 @@ def best_by_criterion(values: Floats) -> int:
 def best_by_validation(errors: Floats, rule: Rule) -> int:
     """Return the model of the smallest mean error, or the first within one standard error of it.
 
-    Parameters
-    ----------
-    errors : array of shape (n_models, n_folds)
-        From `cross_validation_errors`; sparser models first.
-    rule : "min" or "1se"
-        The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
+    `errors` of shape (n_models, n_folds): From `cross_validation_errors`; sparser models first.
+    `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
     """
     mean = errors.mean(axis=1)
     best = int(np.argmin(mean))
@@ -83,10 +74,7 @@ def best_by_size(candidates: Sequence[Candidate], n_select: int) -> int:
 def usable_folds(rows: Sequence[float]) -> list[int]:
     """Return the folds that have rows; raise unless there are two.
 
-    Parameters
-    ----------
-    rows : sequence of float
-        Weight of each fold.
+    `rows`: Weight of each fold.
     """
     usable = [i for i, weight in enumerate(rows) if weight > 0]
     if len(usable) < 2:

@@ -120,13 +120,9 @@ def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
 def evaluate_target(target: str, labels: str | None = None) -> Crossed:
     """Return how clusters agree with known labels.
 
-    Parameters
-    ----------
-    target : str
-        The output folder of a run, or anybody's clusters: what `open_vector` opens.
-    labels : str, optional
-        The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's folder
-        also the name of an array in the store that the run read, and by default the labels of its job.
+    `target`: The output folder of a run, or anybody's clusters: what `open_vector` opens.
+    `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
+        folder also the name of an array in the store that the run read, and by default the labels of its job.
 
     Raises
     ------
