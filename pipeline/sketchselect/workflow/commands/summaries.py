@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.errors import BadParameter, ConfigError, SketchSelectError
 from sketchselect.job.load import check_select
 from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
@@ -206,6 +206,7 @@ def select_from_file(
     """Select columns from a summary file, and write the fitted model where one is wanted."""
     from sketchselect import selectors
     from sketchselect.location import write_atomically
+    from sketchselect.selectors.registry import require_known
     from sketchselect.summaries import load
     from sketchselect.workflow.commands.inspection import columns_in
     from sketchselect.workflow.output.tables import selection_json
@@ -218,8 +219,13 @@ def select_from_file(
         if not sign:
             raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
         parameters[name.strip()] = toml_value(value)
-    if method in selectors.METHODS and (problem := selector_problem(method, parameters, n_features)):
-        raise ConfigError(f"--set: {problem}")
+    if method in selectors.METHODS:
+        try:
+            require_known(method, parameters)
+        except BadParameter as error:
+            raise ConfigError(f"--set: {error}") from None
+        if problem := selector_problem(method, parameters, n_features):
+            raise ConfigError(f"--set: {problem}")
     number = {} if n_features is None else {"n_features": n_features}
     # The job's schema knows which methods there are, and says so in the same words.
     try:
