@@ -15,9 +15,6 @@ def exponential_keys(seed: int, items: NDArray[np.uint64], rates: Floats) -> Flo
     """Return the key ``-log(u_i) / rate_i`` of each item, u_i hashed from seed and item; infinite where the rate is 0.
 
     Of any items, item i has the smallest key with a probability in proportion to its rate.
-
-    Notes
-    -----
     Source: the exponential race; Efraimidis and Spirakis 2006.
     """
     keys = np.full(rates.shape, np.inf)
@@ -31,9 +28,6 @@ def smallest_keys(keys: Floats, items: NDArray[Any], size: int | None, below: fl
     """Return the positions of the `size` (None: all) smallest keys less than `below`, by key and then by item.
 
     Merged samples are bottom-k samples of all rows: the smallest keys of a union are among the smallest of its parts.
-
-    Notes
-    -----
     Cost: linear in the number of keys, and a sort of those returned. Source: Cohen and Kaplan 2007.
 
     Examples

@@ -45,12 +45,8 @@ def block_mean(
 ) -> tuple[float, Floats]:
     """Return the total weight and the weighted column means of a block; refuse values that are not finite or too large.
 
-    Raises
-    ------
-    NotFinite
-        For NaN or infinity, naming row and column.
-    BadBlock
-        For magnitudes of 1e150 and more, whose squares leave float64.
+    Raises `NotFinite` for NaN or infinity, naming row and column; `BadBlock` for magnitudes of 1e150 and more, whose
+    squares leave float64.
     """
     n = block.shape[0]
     if weights is None:

@@ -25,13 +25,7 @@ def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
     `weight`, "heat", "cosine" or "binary": ``exp(-||x - y||^2 / (2 m))`` with m the mean squared distance of
         neighbours; the cosine of the angle between the rows (0 where it is negative); or 1.
 
-    Returns
-    -------
-    CSR array of shape (n_rows, n_rows)
-        With an empty diagonal.
-
-    Notes
-    -----
+    Returns CSR array of shape (n_rows, n_rows): With an empty diagonal.
     Cost: all distances, n_rows^2 n_features (sparse rows: of their stored entries), some rows at a time.
     """
     from sklearn.neighbors import NearestNeighbors
@@ -76,13 +70,6 @@ def spectral_embedding(graph: Any, n_components: int) -> Floats:
 
     `graph` of shape (n_rows, n_rows): Symmetric, not negative.
     `n_components`: At most n_rows - 1 are returned.
-
-    Returns
-    -------
-    array of shape (n_rows, m)
-
-    Notes
-    -----
     Deterministic: Lanczos starts from hashed numbers. Cost: some products with the graph per eigenvector; one dense
     eigendecomposition, 4 n_rows^3 / 3, for up to 500 rows and where Lanczos does not converge.
     """

@@ -15,9 +15,6 @@ def aic(n: float, rss: float, k: float) -> float:
     `n`: Number of rows; the effective number for weighted rows.
     `rss`: Mean squared residual, positive.
     `k`: Free coefficients, without the intercept.
-
-    Notes
-    -----
     Source: Akaike 1974, without constants common to all models of the same data.
     """
     return n * _log(rss) + 2.0 * k
@@ -34,9 +31,6 @@ def ebic(n: float, rss: float, k: float, p: int, gamma: float = 0.5) -> float:
     `n`, `rss`, `k`: As in `aic`.
     `p`: Number of candidate columns.
     `gamma`: Between 0 (`bic`) and 1.
-
-    Notes
-    -----
     Source: Chen and Chen 2008, eq. 1.
 
     Examples
@@ -72,9 +66,6 @@ def validation_error(
     `yy` of shape (q, q): Covariance of the targets.
     `mean` of shape (k,): Means of the columns.
     `y_mean` of shape (q,): Means of the targets.
-
-    Notes
-    -----
     Cost: k^2 q. Rounding is about eps times yy, so the error of a perfect fit is not exactly zero.
     """
     variance = yy.diagonal() + ((covariance @ coef - 2.0 * xy) * coef).sum(axis=0)

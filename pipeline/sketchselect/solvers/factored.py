@@ -60,13 +60,6 @@ def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats
     `design`: D.
     `target` of shape (n_rows,): Of zero mean if the design is centred.
     `n_nonzero`: At least 1.
-
-    Returns
-    -------
-    array of shape (n_features,)
-
-    Notes
-    -----
     Cost: per breakpoint one product with the design, 4 n_rows n_features flops (or 4 per stored entry), and 2 k^2.
     Memory: k columns. Source: Efron, Hastie, Johnstone and Tibshirani 2004; see `homotopy_path`.
     """

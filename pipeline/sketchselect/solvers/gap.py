@@ -20,9 +20,6 @@ def duality_gap(
     `level_sum`: ``sum_j l1_j ||b_j||``.
     `norms` of shape (p,): ``||s_j - S_j b - l2_j b_j||`` of the columns that may enter, at most `level` for the others.
     `level` of shape (p,): l1_j; columns with 0 are not bounded.
-
-    Notes
-    -----
     Source: Fercoq, Gramfort and Salmon 2015, eqs. 3-6, in Gram form.
     """
     above = (level > 0) & (norms > level)

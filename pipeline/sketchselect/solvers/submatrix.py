@@ -22,9 +22,6 @@ class ShrinkingSubmatrix:
     `matrix` of shape (p, p): Symmetric; never changed, and copied only after a sufficient share of the columns has been
         dropped.
     `columns`: The initial columns, ascending.
-
-    Notes
-    -----
     Cost of a product: one sweep over the remaining rows, of whose entries at least `_SHARE` are needed.
     """
 
@@ -72,9 +69,6 @@ def leading_eigenvalue(block: ShrinkingSubmatrix, accuracy: float, guess: Floats
     """Return the largest eigenvalue to a relative accuracy by Lanczos steps, from a guess of the eigenvector.
 
     Some noise is added to the guess, so that it is not orthogonal to the eigenvector.
-
-    Notes
-    -----
     Cost: a product per step, at most 60; some 10 if the largest eigenvalue is well separated.
     """
     noise = np.random.default_rng(0).standard_normal(block.size)
@@ -121,9 +115,6 @@ def updated_eigenvalue(
         (Cauchy).
     `vector`, `image` of shape (size,): A vector of length one, and its product with the submatrix.
     `accuracy`: Relative; the upper bound must be within twice this of the value.
-
-    Notes
-    -----
     Source: the inequality of Kato and Temple, ``lambda_1 <= theta + residual^2 / (theta - lambda_2)`` for the
     quotient theta of any vector.
     """

@@ -36,13 +36,7 @@ def measure(
     `source`: With labels, and weights where rows have them.
     `bound`: Description of what else is summarised.
     `options`: Of the pass; a `BlockBound` sets the size of partitions.
-
-    Raises
-    ------
-    BadParameter
-        If a row that counts has a negative label.
-    BadBlock
-        If a label is not below `n_clusters`.
+    Raises `BadParameter` if a row that counts has a negative label; `BadBlock` if a label is not below `n_clusters`.
     """
     assert source.target is not None
     # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.

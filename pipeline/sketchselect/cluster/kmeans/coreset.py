@@ -34,9 +34,6 @@ def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | Non
 
     `survey`: Of one cluster: mean and scatter of all rows.
     `size`: ``max(2000, 20 n_clusters)`` by default.
-
-    Notes
-    -----
     Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
     """
     rows = max(LEAST_ROWS, ROWS_PER_CLUSTER * n_clusters) if size is None else size

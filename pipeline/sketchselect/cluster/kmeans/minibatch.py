@@ -71,10 +71,7 @@ class StreamSample:
     def centers(self, n_init: int | str = "auto") -> Floats:
         """Return centres: the best of several k-means++ starts on the sample, refined there.
 
-        Raises
-        ------
-        BadParameter
-            If fewer rows (of positive weight) than clusters have been seen.
+        Raises `BadParameter` if fewer rows (of positive weight) than clusters have been seen.
         """
         sample = self.sample if self.sample is not None else self.first
         if sample is None or sample.n_kept < self.n_clusters:

@@ -67,10 +67,7 @@ def sample_size(init: str | Floats, n_clusters: int, n_features: int, starts: in
 def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
     """Return size and spread of the rows, and the sample that `init` begins with; one pass.
 
-    Raises
-    ------
-    BadParameter
-        If there are fewer rows (with a positive weight) than clusters.
+    Raises `BadParameter` if there are fewer rows (with a positive weight) than clusters.
     """
     size = sample_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")

@@ -20,11 +20,7 @@ class WeightedColumns(MatrixView):
 
     `matrix`: Of floating-point numbers, such as the selected columns of a job.
     `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.
-
-    Raises
-    ------
-    BadParameter
-        For weights of another length, negative ones, or none above 0.
+    Raises `BadParameter` for weights of another length, negative ones, or none above 0.
     """
 
     def __init__(self, matrix: Matrix, weights: ArrayLike) -> None:

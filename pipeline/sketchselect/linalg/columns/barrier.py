@@ -53,14 +53,7 @@ def sample_frobenius(vectors: Floats, norms: Floats, n_iterations: int, most: in
     `norms` of shape (n,): Squared norms ``||b_i||^2`` of the columns of B.
     `n_iterations`: R > k.
     `most`: Stop as soon as more distinct columns than this are picked.
-
-    Raises
-    ------
-    BadParameter
-        If R <= k.
-
-    Notes
-    -----
+    Raises `BadParameter` if R <= k.
     Cost: 2 n k^2 flops and one k x k eigendecomposition a step. The theory leaves the choice of the column free: the
     largest L / U is taken, and 1 / t = (L + U) / 2.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 1 and Lemma 7.
@@ -101,14 +94,7 @@ def sample_spectral(
     `n_iterations`: R > k.
     `others` of shape (n, l): Q', with orthonormal columns. None is the identity (l = n), in closed form: O(n) a step.
     `most`: Stop as soon as more distinct columns than this are picked.
-
-    Raises
-    ------
-    BadParameter
-        If R <= k.
-
-    Notes
-    -----
+    Raises `BadParameter` if R <= k.
     The step of the upper barrier is ``(1 + sqrt(l / R)) / (1 - sqrt(k / R))``; the paper prints it without the square
     root, and then the second inequality can fail. The column of largest L - U is taken, and 1 / t = (L + U) / 2.
     Cost: 2 n (k^2 + l^2) flops a step.

@@ -13,9 +13,6 @@ def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_
     """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it for an exact sketch.
 
     With the ridge ``||A - A_k||_F^2 / k`` the scores sum to at most 2 k; a smaller ridge only raises them.
-
-    Notes
-    -----
     ``(||A||_F^2 - ||B_k||_F^2 - min(k Delta, T)) / k`` with ``T = ||A||_F^2 - ||B||_F^2``.
     """
     k = n_components
@@ -46,8 +43,6 @@ def leverage_bounds(
     `error`: Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with
         all directions.
 
-    Notes
-    -----
     ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta`` give the lower bound and the second upper
     bound; convexity of the inverse at B'B and the residual of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``, the last.
     Cost: 4 sweeps over the directions.
@@ -93,9 +88,6 @@ def spectral_error(sample: Floats, directions: Directions, shrinkage: float, rid
     `directions`: Of a sketch B of all rows A.
     `shrinkage`: Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
     `ridge`: Positive.
-
-    Notes
-    -----
     Cost: an eigendecomposition of min(n, m + size of B) rows.
     """
     m, n = sample.shape
@@ -123,9 +115,6 @@ def column_error(weights: Floats, directions: Directions, ridge: float) -> float
     `weights` of shape (n_columns,): ``1 / p`` for the columns of the sample, 0 for the others.
     `directions`: Of A'A.
     `ridge`: Positive.
-
-    Notes
-    -----
     ``A (W - I) A'`` seen through ``(A A' + ridge)^-1/2`` has the eigenvalues of ``K^1/2 (W - I) K^1/2`` with
     ``K = G (G + ridge)^-1``.
     """

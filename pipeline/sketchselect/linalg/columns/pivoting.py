@@ -51,9 +51,6 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
 
     `factor` of shape (m, p).
     `n_pivots`: At most this many.
-
-    Notes
-    -----
     Cost: at most 2 m p flops a pivot, usually far less: distances only shrink, so an older distance excludes most
     columns. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
 

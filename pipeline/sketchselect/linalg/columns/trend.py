@@ -14,13 +14,8 @@ def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: floa
     `means`, `variances` of shape (m,): Positive.
     `trend`, "loess" or "quadratic": Local regression of degree 2, or one parabola by least squares.
     `span`: Share of the points in each local regression.
-
-    Raises
-    ------
-    ConfigError
-        For loess without its library (scikit-misc) installed.
-    BadParameter
-        If there are too few points for loess.
+    Raises `ConfigError` for loess without its library (scikit-misc) installed; `BadParameter` if there are too few
+    points for loess.
     """
     if means.size == 0:
         return np.zeros(0)

@@ -16,9 +16,6 @@ def normalized_mutual_information(counts: Counts) -> float:
     """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for independent ones.
 
     `counts` of shape (n_first, n_second): Rows in each pair of groups.
-
-    Notes
-    -----
     Source: Strehl and Ghosh 2003, with the arithmetic mean of the entropies. Two groupings of one group each agree: 1.
 
     Examples
@@ -45,9 +42,6 @@ def adjusted_rand_index(counts: Counts) -> float:
     The pairs of rows are counted in integers, exactly, for any number of rows.
 
     `counts` of shape (n_first, n_second).
-
-    Notes
-    -----
     Source: Hubert and Arabie 1985.
 
     Examples
@@ -85,9 +79,6 @@ def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     """Return ``(first groups, second groups)``: the one-to-one pairs of groups that contain the most rows.
 
     `counts` of shape (n_first, n_second).
-
-    Notes
-    -----
     Cost: O(min(shape)^2 max(shape)). Source: the assignment problem (Kuhn 1955).
     """
     first, second = linear_sum_assignment(counts, maximize=True)

@@ -88,9 +88,6 @@ class RowMemory:
     and sums are therefore the same, to the bit, with and without a memory, and it may be lost at any time.
 
     `n_rows`: Rows of the block.
-
-    Notes
-    -----
     Bytes: n (12 + 4 n_groups(k)). It pauses while bounds do not save time. Not safe for concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """

@@ -58,13 +58,6 @@ def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDA
     `rows` of shape (n_rows, n_features).
     `weights` of shape (n_rows,): Not negative, at least one positive.
     `seed`: Draws are hashed from (seed, step, trial).
-
-    Returns
-    -------
-    chosen : int array of shape (at most n_clusters,)
-
-    Notes
-    -----
     Cost: n k (2 + log k) distances.
     Source: Arthur and Vassilvitskii 2007, section 5; the greedy form as in scikit-learn.
     """

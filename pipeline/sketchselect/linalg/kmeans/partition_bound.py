@@ -51,9 +51,6 @@ def partition_bound(
     `rows` of shape (n_rows, n_features): Finite numbers.
     `weights` of shape (n_rows,): Row weights, not negative.
     `iterations`: Most rounds of the dual method; with 0 the result is the spectral bound.
-
-    Notes
-    -----
     Cost: n^2 p flops, 4/3 n^3 for each of the few evaluations, and about 6 n^2 k in single precision a round.
     Source: Peng and Wei 2007 for the relaxation; the alternating direction method with over-relaxation on its dual;
     weak duality for the bound.

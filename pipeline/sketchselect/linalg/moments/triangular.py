@@ -75,15 +75,7 @@ def factor_least_squares(factor: Floats, n_features: int, columns: Array | None 
 
     `factor` of shape (r, n_features + n_targets): Centred factor of the features and targets.
     `columns`: Features of the model; all by default.
-
-    Returns
-    -------
-    array of shape (n_columns, n_targets)
-
-    Raises
-    ------
-    BadParameter
-        If the columns are linearly dependent to working precision; the message names one.
+    Raises `BadParameter` if the columns are linearly dependent to working precision; the message names one.
     """
     chosen = np.arange(n_features) if columns is None else np.asarray(columns, dtype=np.intp)
     k = chosen.shape[0]

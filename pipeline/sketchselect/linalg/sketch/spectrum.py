@@ -45,8 +45,6 @@ def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_colum
     `n_columns`: Number of columns; Delta includes a rounding of n_columns units of s_1^2, so that equal values have no
         angle.
 
-    Notes
-    -----
     Source: Davis and Kahan 1970 (sin theta theorem).
 
     Examples

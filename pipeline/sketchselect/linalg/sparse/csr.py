@@ -34,15 +34,8 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
     `values` of shape (n_rows, n_columns): In any format.
     `name`: Name of the matrix in messages.
     `first_row`: Global index of its first row, for messages.
-
-    Raises
-    ------
-    BadBlock
-        If it is not two-dimensional or not of real numbers, or its index arrays do not describe a matrix; the message
-        names the row.
-
-    Notes
-    -----
+    Raises `BadBlock` if it is not two-dimensional or not of real numbers, or its index arrays do not describe a matrix;
+    the message names the row.
     Cost: one sweep over the indices and one over the values of a canonical matrix.
 
     Examples

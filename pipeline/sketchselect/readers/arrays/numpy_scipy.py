@@ -82,11 +82,7 @@ class SparseMatrix(Matrix):
     `values` of shape (n_rows, n_features): In any format; stored as canonical CSR, sharing memory where it is that
         already.
     `feature_names`, `nonfinite`, `address`: As for `ArrayMatrix`.
-
-    Raises
-    ------
-    SourceError
-        If its index arrays do not describe a matrix; the message names the row.
+    Raises `SourceError` if its index arrays do not describe a matrix; the message names the row.
     """
 
     in_memory = True
@@ -181,10 +177,8 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
 def as_array(source: Any, name: str = "array") -> Array:
     """Return an object with an array protocol, or a sequence of numbers, as a NumPy array.
 
-    Raises
-    ------
-    SourceError
-        For every other object, before NumPy sees it: of some, NumPy would ask for one entry after the other for ever.
+    Raises `SourceError` for every other object, before NumPy sees it: of some, NumPy would ask for one entry after the
+    other for ever.
     """
     kind = type(source)
     if isinstance(source, np.ma.MaskedArray):

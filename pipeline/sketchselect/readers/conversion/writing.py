@@ -83,13 +83,8 @@ def put_in_place(destination: Path) -> Iterator[Path]:
 
     What was there before is replaced only if it is a store of ours. After an error, or Ctrl-C, the temporary folder is
     removed; after a crash it stays under its temporary name, and the next successful call removes it.
-
-    Raises
-    ------
-    NotOurFolder
-        If something else is there.
-    SketchSelectError
-        If the disk refuses (full, read-only), naming the destination.
+    Raises `NotOurFolder` if something else is there; `SketchSelectError` if the disk refuses (full, read-only), naming
+    the destination.
     """
     require_ours(destination)
     temporary = (

@@ -59,10 +59,8 @@ class CsvRows:
     def partitions(self, n_lines: int) -> Iterator[Array]:
         """Yield blocks of at most `n_lines` rows, in order.
 
-        Raises
-        ------
-        SourceError
-            Naming line and column of the first field that is not a number, or the first line of another length.
+        Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
+        another length.
         """
         with self._open() as file:
             line = 1

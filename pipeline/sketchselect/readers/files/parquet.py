@@ -106,11 +106,8 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
     `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
         which must be numeric.
     `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
-
-    Raises
-    ------
-    SourceError
-        If a file is not Parquet, a column is not there or not numeric, or the files differ in their columns.
+    Raises `SourceError` if a file is not Parquet, a column is not there or not numeric, or the files differ in their
+    columns.
     """
     footers = read_footers(location)
     names = _chosen(footers, key, location)

@@ -26,12 +26,8 @@ class ParquetFile:
     def read(self, group: int, columns: tuple[str, ...]) -> Any:
         """Return some columns of a row group as an Arrow table.
 
-        Raises
-        ------
-        SourceChanged
-            If the file was rewritten since it was opened.
-        ChunkReadError
-            If the row group cannot be decoded; file and row group are named.
+        Raises `SourceChanged` if the file was rewritten since it was opened; `ChunkReadError` if the row group cannot
+        be decoded; file and row group are named.
         """
         self.location.require_version(self.version)
         try:
@@ -87,10 +83,7 @@ class Footers:
 def read_footers(location: Location) -> Footers:
     """Return the footers of the file or folder at `location`.
 
-    Raises
-    ------
-    SourceError
-        If there is no file, one is not Parquet, or two differ in their columns.
+    Raises `SourceError` if there is no file, one is not Parquet, or two differ in their columns.
     """
     locations = [location]
     if location.is_local and Path(location.url).is_dir():

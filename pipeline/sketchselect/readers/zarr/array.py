@@ -68,13 +68,8 @@ class ZarrArray:
         """Return the `zarr.Array`, one per process.
 
         `known`: The metadata as they are now, where they were just read.
-
-        Raises
-        ------
-        SourceChanged
-            If the metadata are no longer those of the opened array, or rows went away.
-        SourceError
-            If zarr cannot open it.
+        Raises `SourceChanged` if the metadata are no longer those of the opened array, or rows went away; `SourceError`
+        if zarr cannot open it.
         """
         options = repr(sorted(self.location.options.items()))
         key = (self.location.url, options, self.metadata, self.missing_chunks)
@@ -115,12 +110,8 @@ class ZarrArray:
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1) `start` to `stop`; one call of zarr, whatever the chunks.
 
-        Raises
-        ------
-        ChunkReadError
-            Naming array, chunk key and file of the first chunk that cannot be read or decoded.
-        MissingChunks
-            If a chunk file went away and the policy is "error".
+        Raises `ChunkReadError` naming array, chunk key and file of the first chunk that cannot be read or decoded;
+        `MissingChunks` if a chunk file went away and the policy is "error".
         """
         if start == stop:
             shape = list(self.shape)

@@ -45,16 +45,8 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
 
     `summary`: Of one batch.
     `trend`, `span`: As in `HighlyVariableGenes`.
-
-    Raises
-    ------
-    BadBlock
-        For negative values.
-    MoreValuesNeeded
-        If more values of a column are clipped than the summary has; names the number that it needs.
-
-    Notes
-    -----
+    Raises `BadBlock` for negative values; `MoreValuesNeeded` if more values of a column are clipped than the summary
+    has; names the number that it needs.
     Source: Stuart et al. 2019 (Seurat v3), STAR Methods, "Feature selection for individual datasets".
     """
     n_rows = float(summary.weight.max(initial=0.0))
@@ -105,9 +97,6 @@ def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np
     `n_select`: A column has a rank in the batches where it is among this many first ones; one without ranks comes last,
         with the median rank NaN.
     `ties`, "index" or "numpy": The order of equal values.
-
-    Notes
-    -----
     The lowest median rank comes first, then the one in more batches, then the lowest index.
     Source: Stuart et al. 2019, "Feature selection for integrated analysis of multiple datasets".
     """

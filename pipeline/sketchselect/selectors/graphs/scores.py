@@ -21,9 +21,6 @@ def laplacian_scores(rows: Any, graph: Any) -> Floats:
 
     `rows` of shape (n_rows, n_features).
     `graph` of shape (n_rows, n_rows): Symmetric; D are its degrees and ``L = D - W``.
-
-    Notes
-    -----
     Cost: one product of the graph with the rows. Source: He, Cai and Niyogi 2005, equation (6).
     """
     degree = degrees(graph)
@@ -60,9 +57,6 @@ def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_col
         intercept.
     `n_nonzero`: Columns in each regression.
     `scale_columns`: Whether columns are divided by their standard deviation first (constant ones stay as they are).
-
-    Notes
-    -----
     Source: Cai, Zhang and He 2010, equation (6) and Table 1, by the lasso path.
     """
     if scale_columns:

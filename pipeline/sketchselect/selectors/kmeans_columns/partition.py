@@ -31,12 +31,8 @@ REFINEMENTS = 25
 def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
     """Return the source with the labels, numbers or text, as codes beside the rows, and the description of their sums.
 
-    Raises
-    ------
-    BadParameter
-        If there are more distinct labels than `n_clusters`.
-    SourceError
-        If the number of labels is not that of the rows.
+    Raises `BadParameter` if there are more distinct labels than `n_clusters`; `SourceError` if the number of labels is
+    not that of the rows.
     """
     n_rows = source.n_rows
     vector = open_vector(labels, n_rows, matrix_address=source.matrix.address, name="partition")
@@ -92,10 +88,7 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
 def within_columns(sums: CentroidSums, summary: Any) -> Floats:
     """Return the sum of squares within clusters of every column, from cluster means and the column's own scatter.
 
-    Raises
-    ------
-    Incompatible
-        If the two do not summarise the same rows.
+    Raises `Incompatible` if the two do not summarise the same rows.
     """
     if sums.n_rows != summary.n_rows or not np.isclose(sums.weight, summary.weight, rtol=1e-9):
         raise Incompatible(

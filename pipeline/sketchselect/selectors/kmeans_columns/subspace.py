@@ -74,9 +74,6 @@ def column_subspace(
     `svd`, "exact" or "fast": Singular vectors of the sketch, or those of a random projection of it.
     `epsilon`: For "fast": the expected residual is at most 1 + epsilon times the best.
     `seed`: Of the projection.
-
-    Notes
-    -----
     Cost: the spectrum of the sketch (which the bounds need also for "fast").
     """
     if getattr(summary, "missing", None) is not None:

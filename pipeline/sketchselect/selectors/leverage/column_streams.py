@@ -16,10 +16,7 @@ from sketchselect.readers import transposed
 def column_source(source: Source, method: str) -> Source:
     """Return the source whose rows are the columns of another.
 
-    Raises
-    ------
-    BadParameter
-        If the source prepares or weights rows, or has selected columns: that needs whole rows.
+    Raises `BadParameter` if the source prepares or weights rows, or has selected columns: that needs whole rows.
     """
     if source.prepare:
         raise BadParameter(
@@ -46,10 +43,7 @@ def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str
 def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
     """Return the scores of columns 0, 1, ...; NaN for columns that were not seen.
 
-    Raises
-    ------
-    Incompatible
-        If a column was seen twice.
+    Raises `Incompatible` if a column was seen twice.
     """
     if (np.diff(seen) == 0).any():
         twice = int(seen[:-1][np.diff(seen) == 0][0])
@@ -66,9 +60,6 @@ def priority_sample(intensities: Floats, draws: Floats, n_select: int) -> tuple[
 
     The items of largest ``intensity / draw`` are taken. With t the largest value that is not taken, an item is taken
     with probability ``min(1, intensity / t)``, so that weights of the inverse are unbiased.
-
-    Notes
-    -----
     Source: Duffield, Lund and Thorup 2007 (priority sampling).
 
     Examples

@@ -25,9 +25,6 @@ def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero
     `vectors` of shape (m, n_features): v_i as rows.
     `n_components`: Regressions k; fewer where the rank is lower.
     `n_nonzero`: At most m columns can take part in a regression.
-
-    Notes
-    -----
     Cost: each of n_nonzero coefficients of each regression takes one product with B, 4 m n_features flops.
     Source: Huang et al. 2015, problem (3) with p = 1, by the lasso path.
     """

@@ -29,9 +29,6 @@ def ridge_weights(
     `alpha`: "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
         "paper": ``8 s_k`` as printed.
     `combine`, "max" or "l2".
-
-    Notes
-    -----
     Source: Huang et al. 2015, Algorithm 2 steps 5-7 and Lemma 3.3.
     """
     k = n_significant(squares, vectors.shape[1], n_components)

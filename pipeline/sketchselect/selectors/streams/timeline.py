@@ -206,10 +206,7 @@ def require_one_summary(selector: BaseSelector) -> None:
 def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
     """Return the number of rows that count at a point: the timeline's window, or the selector's.
 
-    Raises
-    ------
-    BadParameter
-        If both have one, and they differ.
+    Raises `BadParameter` if both have one, and they differ.
     """
     default: int | None = getattr(selector, "window", None)
     if default is not None and window is not None and default != window:

@@ -14,10 +14,7 @@ from sketchselect.workflow.output.folder import MARKER, read_manifest
 def inspect_target(target: str, key: str | None = None) -> str:
     """Describe a summary file, an output folder, or anything that can be opened as a matrix.
 
-    Raises
-    ------
-    SourceError, DamagedFile
-        If it is none of these.
+    Raises `SourceError` or `DamagedFile` if it is none of these.
     """
     path = Path(target)
     if target.endswith(".sks"):

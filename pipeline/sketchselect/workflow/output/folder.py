@@ -147,13 +147,8 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     """Make the folder, or recognise it as ours, and hold its lock.
 
     With `fresh` what earlier runs left there is discarded (only what is ours).
-
-    Raises
-    ------
-    NotOurFolder
-        If there is something at `path` that we did not make.
-    RunInProgress
-        If a live process holds the lock; a dead one's lock is taken over.
+    Raises `NotOurFolder` if there is something at `path` that we did not make; `RunInProgress` if a live process holds
+    the lock; a dead one's lock is taken over.
     """
     folder = OutputFolder(Path(os.path.abspath(path)))
     claim(folder.path)
@@ -272,10 +267,8 @@ def _alive(lock: Path, holder: Mapping[str, Any]) -> bool:
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
-    Raises
-    ------
-    SourceError, DamagedFile
-        If the run has not finished, or the file is damaged: not JSON, or without a key that `use` needs.
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, or without a
+    key that `use` needs.
     """
     try:
         return use(json.loads((path / "manifest.json").read_text()))

@@ -30,10 +30,7 @@ def selection_json(selection: Selection) -> str:
 def read_selection(path: Path) -> Selection:
     """Read a ``selection.json``.
 
-    Raises
-    ------
-    SourceError, DamagedFile
-        If there is none, or it is not one.
+    Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
     try:
         content = json.loads(path.read_text())

@@ -85,12 +85,8 @@ class Crossed:
 def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
     """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
 
-    Raises
-    ------
-    SourceError
-        If there is more than one label for a row, or not as many labels as clusters.
-    BadParameter
-        If there are too many different labels for a table.
+    Raises `SourceError` if there is more than one label for a row, or not as many labels as clusters; `BadParameter` if
+    there are too many different labels for a table.
     """
     clustering = open_vector(clusters_of, None, name="the clustering")
     n_rows = clustering.n_rows
@@ -124,12 +120,8 @@ def evaluate_target(target: str, labels: str | None = None) -> Crossed:
     `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
         folder also the name of an array in the store that the run read, and by default the labels of its job.
 
-    Raises
-    ------
-    ConfigError
-        If there is nothing to compare.
-    SketchSelectError
-        If something cannot be read, or is not of the same rows.
+    Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
+    the same rows.
     """
     path, beside = Path(target), None
     if (path / MARKER).is_file():

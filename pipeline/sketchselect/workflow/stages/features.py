@@ -123,11 +123,7 @@ def write_features(
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
     Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
-
-    Raises
-    ------
-    SketchSelectError
-        If tasks wrote where this process cannot see it.
+    Raises `SketchSelectError` if tasks wrote where this process cannot see it.
     """
     array, reduced = feature_pass(source, support, path, view, seed, options)
     if array.nchunks_initialized < array.nchunks:

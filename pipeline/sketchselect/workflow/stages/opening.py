@@ -30,11 +30,7 @@ def open_session(
 
     A `client`, whatever `sketchselect.summarize` takes, replaces the job's ``[execution] cluster``; `fresh` discards
     the results of earlier runs in the output folder.
-
-    Raises
-    ------
-    ConfigError, SourceError, NotOurFolder, RunInProgress
-        Before anything is started.
+    Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
     """
     from sketchselect.execution import make_progress
 

@@ -16,10 +16,7 @@ FILE = "prepare.sks"
 def use_given(session: Session) -> None:
     """Fit the steps with the file of ``[prepare] fitted``; the source is not read.
 
-    Raises
-    ------
-    SketchSelectError
-        If there is no such file, or it holds statistics of other steps or columns.
+    Raises `SketchSelectError` if there is no such file, or it holds statistics of other steps or columns.
     """
     path = session.config.prepare.fitted
     assert path is not None
