@@ -30,7 +30,7 @@ from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
 from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
-from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, PlannedPass, limit_for, planned
+from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, limit_for
 from sketchselect.workflow.forecast.warnings import warnings_of
 from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
@@ -134,7 +134,6 @@ class _Walk:
         self.tried = config.model_copy(update={"execution": quiet, "output": output})
         self.folder = folder
         self.notes: list[str] = []
-        self.passes: list[PlannedPass] = []
         self.client_nbytes = 0
         self.select_seconds: float | None = None
         self.base_nbytes = resident_nbytes()
@@ -157,10 +156,9 @@ class _Walk:
     @contextlib.contextmanager
     def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
         """Name the passes that are asked for meanwhile."""
-        self.engine.stage, first = name, len(self.engine.passes)
+        engine = self.engine
+        engine.stage, engine.where, engine.repeats = name, where, (repeats, most or repeats)
         yield
-        for one in self.engine.passes[first:]:
-            self.passes.append(planned(one, self.engine, repeats, most or repeats, where))
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
@@ -242,7 +240,7 @@ class _Walk:
         limit = self.config.execution.memory_limit
         if limit is None and not starts_cluster:
             # As if its workers had been given what this plan will ask for them.
-            limit = limit_for(max(one.projected_bytes for one in self.passes))
+            limit = limit_for(max(one.projected_bytes for one in self.engine.passes))
         iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)
         self.engine.most_rows = rows
         try:
@@ -296,7 +294,7 @@ class _Walk:
             method=self.config.select.method,
             reads_columns=self.session.selector.reads_columns,
             place=place,
-            passes=tuple(self.passes),
+            passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
