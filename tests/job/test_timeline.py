@@ -285,7 +285,7 @@ def test_days_whose_columns_differ_are_refused_in_one_line(tmp_path: Path) -> No
     [
         (["--half-life", 0], "--half-life: half_life must be a number above 0"),
         (["--half-life", -3], "--half-life"),
-        (["--after", 10], "--after: only rows that fade have an age; add --half-life"),
+        (["--after", 10], "--after: nothing here depends on row numbers; add --half-life, --folds or --sample"),
     ],
 )
 def test_options_out_of_range(tmp_path: Path, options: list[Any], named: str) -> None:

@@ -13,7 +13,6 @@ from sketchselect.linalg.columns.draws import (
     combinations,
     draw_columns,
     draw_weights,
-    draws_of_columns,
     gaussians,
 )
 
@@ -265,11 +264,6 @@ def test_draws_are_keyed_by_their_index_and_follow_the_probabilities():
     share = np.bincount(long, minlength=4) / long.size
     assert share[1] == 0
     assert np.abs(share - p).max() <= 4 * np.sqrt(0.25 / long.size)
-
-
-def test_draws_are_cut_before_one_column_too_many():
-    drawn = np.array([3, 3, 1, 3, 1, 0, 2])
-    assert [draws_of_columns(drawn, r) for r in (1, 2, 3, 4, 9)] == [2, 5, 6, 7, 7]
 
 
 def test_gaussians_are_standard_normal():

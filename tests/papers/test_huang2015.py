@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfTransformer
+from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.execution import source as block
@@ -18,8 +16,6 @@ from sketchselect.linalg.sparse.csr import densify
 from sketchselect.selectors import rank
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import base
-
-DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def streamed(selector, X, size):
@@ -135,16 +131,24 @@ def test_the_adapting_selection_finds_a_planted_change_the_static_one_cannot(pla
     assert nmi["fading"] > 0.95
 
 
-@pytest.fixture(scope="module")
-def stories():
-    """TDT2: counts of terms, and classes, sorted by class: the worst order for a stream."""
-    path = DATA / "TDT2.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here; set SKETCHSELECT_DATA to its folder")
-    with np.load(path) as found:
-        index = (found["indices"].astype(np.int32), found["indptr"].astype(np.int32))
-        counts = csr_array((found["data"].astype(np.float64), *index), shape=tuple(found["shape"]))
-        return counts, found["y"]
+def made_stories():
+    """Return counts of terms in 1,200 documents of eight classes, which differ in 50 terms each, and the classes."""
+    rng = np.random.default_rng(2)
+    y = np.repeat(np.arange(8), 150)
+    rates = np.tile(0.02 / np.arange(1, 3001) ** 0.5, (8, 1))
+    for label in range(8):
+        rates[label, 100 + 50 * label : 150 + 50 * label] = 0.5
+    return csr_array(rng.poisson(rates[y]).astype(np.float64)), y
+
+
+@pytest.fixture(scope="module", params=["made", "TDT2"])
+def stories(request):
+    """Counts of terms, and classes, sorted by class: the worst order for a stream."""
+    if request.param == "made":
+        return made_stories()
+    archive = data_set(request.param)
+    index = (archive["indices"].astype(np.int32), archive["indptr"].astype(np.int32))
+    return csr_array((archive["data"].astype(np.float64), *index), shape=tuple(archive["shape"])), archive["y"]
 
 
 @pytest.mark.slow
@@ -159,7 +163,7 @@ def test_text_is_never_made_dense_and_its_sketch_is_as_close_as_is_said(stories,
 
     for module in (base, block):
         monkeypatch.setattr(module, "densify", watched)
-    selector = sks.SketchedRidgeSelector(1000, k)
+    selector = sks.SketchedRidgeSelector(min(1000, counts.shape[1] // 3), k)
     steps = [{"step": "tf-idf", "sublinear": True}, "l2"]
     sketch = sks.summarize(counts, selector.summary_description(counts.shape[1]), prepare=steps, client="serial")
     assert max(dense_rows, default=0) <= counts.shape[0] / 20

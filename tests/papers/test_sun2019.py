@@ -143,6 +143,16 @@ def test_true_columns_are_found_as_often_as_printed(script):
         assert np.mean(rates) >= printed - 3 * error
 
 
+@pytest.mark.slow
+@pytest.mark.statement("Sun 2019, Table 6")
+def test_annealing_finds_every_column_of_a_strong_signal_among_thousands(script):
+    """The first eigenvalue is more than 1,000 times the second: steps as short as it asks for lose a column here."""
+    data = script("sun2019_data")
+    truth = data.Truth(data.true_coefficients(3000, 300, 1.0))
+    sample = data.draw_sample(np.random.default_rng([7, 9000, 0]), 9000, 3000)
+    assert truth.detection(anneal(sample.problem(truth.b), 300).support) == 100
+
+
 @pytest.mark.statement("Sun 2019, Theorem 3")
 def test_more_rows_find_more_columns_until_all():
     """Theorem 3: OLS-th finds exactly the true columns once n passes a multiple of p."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
+from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.prepare import apply_steps
-
-DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -23,14 +20,15 @@ with warnings.catch_warnings():
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.fixture(scope="module")
-def cells():
-    """Return 400 real cells in 4000 genes, as CSR of float32 counts."""
-    path = DATA / "mouse_bladder_cells.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here; set SKETCHSELECT_DATA to its folder")
-    with np.load(path) as archive:
-        X = csr_array((archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"]))
+@pytest.fixture(scope="module", params=["made", "mouse_bladder_cells"])
+def cells(request):
+    """Return 400 cells, made and real ones, as CSR of float32 counts."""
+    if request.param == "made":
+        rng = np.random.default_rng(3)
+        depth, abundance = rng.lognormal(0, 0.5, (400, 1)), rng.lognormal(-3, 1.5, 1000)
+        return csr_array(rng.poisson(depth * abundance).astype(np.float32))
+    archive = data_set(request.param)
+    X = csr_array((archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"]))
     return X[:400, :4000].astype(np.float32)
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
-import pytest
 from sklearn.preprocessing import StandardScaler
 
 TRUE = [3, 8, 14]
@@ -19,20 +15,3 @@ def linear(n=400, p=25, seed=0, noise=1.0):
     X = (rng.standard_normal((n, p)) + 0.7 * shared) * np.geomspace(0.01, 100, p) + 50.0
     signal = StandardScaler().fit_transform(X)[:, np.array(TRUE) % p] @ np.array([2.0, -1.5, 1.0])
     return X, 7.0 + signal + noise * rng.standard_normal(n)
-
-
-DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-
-
-@pytest.fixture
-def real_data():
-    """Return the arrays of a real data set by its name; skips the test where it is not at hand."""
-
-    def load(name):
-        path = DATA / f"{name}.npz"
-        if not path.exists():
-            pytest.skip(f"{path.name} is not here; set SKETCHSELECT_DATA to its folder")
-        with np.load(path) as archive:
-            return dict(archive)
-
-    return load

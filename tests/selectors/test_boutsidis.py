@@ -342,6 +342,44 @@ def test_draws_depend_on_the_seed_and_the_best_of_more_is_no_worse(cls):
     assert cls(9, n_clusters=2, random_state=np.random.RandomState(1)).fit(X).support_.size == 9
 
 
+@pytest.mark.parametrize("r", [5, 40])
+def test_without_topping_up_it_is_algorithm_3_as_printed(r):
+    X, _ = blobs()
+    A = X - X.mean(axis=0)
+    V = np.linalg.svd(A, full_matrices=False)[2][:4].T
+    p = (V**2).sum(axis=1) / 4
+    squares = []
+    for seed in range(400):
+        chosen = sks.RandomizedSelector(r, n_clusters=4, top_up=False, random_state=seed).fit_summary(
+            sks.Moments().from_block(X)
+        )
+        one = np.zeros(40)
+        one[chosen.support_] = chosen.weights_**2
+        # Each of the R draws adds 1 / (R p_i).
+        draws = one * r * p
+        assert np.allclose(draws, draws.round(), atol=1e-9)
+        assert draws.sum() == pytest.approx(r)
+        squares.append(one)
+    # E s_i^2 = 1, with the spread of a binomial count.
+    spread = np.sqrt((1 / p - 1) / r / 400)
+    assert (np.abs(np.mean(squares, axis=0) - 1) < 5 * spread).all()
+
+
+@pytest.mark.parametrize("r", [5, 39])
+def test_topping_up_adds_columns_to_those_drawn(r):
+    X, _ = blobs()
+    drawn = sks.RandomizedSelector(r, n_clusters=4, top_up=False).fit(X)
+    whole = sks.RandomizedSelector(r, n_clusters=4).fit(X)
+    assert whole.support_.size == r
+    assert whole.selection_.diagnostics["n_added"] == r - drawn.support_.size > 0
+    assert whole.selection_.diagnostics["n_iterations"] == r
+    assert set(drawn.support_) < set(whole.support_)
+    assert whole.weights_[np.isin(whole.support_, drawn.support_)].tolist() == drawn.weights_.tolist()
+    assert whole.certificate_.sigma_min >= drawn.certificate_.sigma_min
+    with pytest.raises(BadParameter, match="top_up must be true or false"):
+        sks.RandomizedSelector(r, n_clusters=4, top_up="no").fit(X)
+
+
 def test_the_hybrid_without_fewer_candidates_than_columns_is_the_deterministic_one():
     X, _ = blobs()
     a = sks.HybridSelector(9, n_clusters=4, svd="exact").fit(X)

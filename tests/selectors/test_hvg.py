@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.data_sets import data_set
 
 import sketchselect as sks
-from sketchselect.errors import BadBlock, BadParameter, ConfigError, PartitionFailed
+from sketchselect.errors import BadBlock, BadParameter, PartitionFailed
 from sketchselect.selectors.counts.highly_variable import combined_order
 from sketchselect.summaries import TopValues
 
@@ -299,8 +298,8 @@ def test_scanpy_agrees_where_columns_have_more_clipped_values_than_are_kept():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batched", [False, True])
-def test_scanpy_agrees_on_the_mouse_bladder(real_data, batched):
-    z = real_data("mouse_bladder_cells")
+def test_scanpy_agrees_on_the_mouse_bladder(batched):
+    z = data_set("mouse_bladder_cells")
     X = sp.csr_array((z["data"], z["indices"], z["indptr"]), shape=z["shape"])
     batch = np.array(list("abc"))[np.random.default_rng(0).integers(0, 3, X.shape[0])] if batched else None
     against_scanpy(X, batch, 2000)
@@ -349,10 +348,11 @@ def test_a_batch_of_one_row_and_unknown_batches():
     assert stream.summary_.n_rows == 200
 
 
-def test_loess_that_cannot_be_had(monkeypatch):
-    pytest.importorskip("skmisc")
-    with pytest.raises(BadParameter, match=r'cannot be fitted.*trend="quadratic"'):
-        sks.HighlyVariableGenes(2).fit(counts()[:, 20:28])
-    monkeypatch.setitem(sys.modules, "skmisc.loess", None)
-    with pytest.raises(ConfigError, match=r"sketchselect\[anndata\]"):
-        sks.HighlyVariableGenes(2).fit(counts())
+def test_a_few_columns_that_vary():
+    X = counts()
+    for n_columns in (1, 2, 3, 5, 8, 13):
+        few = np.hstack([X[:, 20 : 20 + n_columns], np.full((len(X), 3), 2)])
+        chosen = sks.HighlyVariableGenes(1).fit(few)
+        assert chosen.support_[0] < n_columns
+        assert np.isfinite(chosen.scores_).all()
+        assert not chosen.scores_[n_columns:].any()

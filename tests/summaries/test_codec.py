@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.errors import DamagedFile, NoData, SourceError
+from sketchselect.errors import DamagedFile, Incompatible, NoData, SourceError
 from sketchselect.summaries import KINDS, codec
 
 _spec = importlib.util.spec_from_file_location("golden_make", Path(__file__).parent / "golden" / "make.py")
@@ -72,7 +72,19 @@ def test_every_kind_and_version_has_a_golden_file_that_loads(kind):
                 assert np.allclose(member.scores, np.minimum(wanted, 1), rtol=1e-12)
             if member.kind == "centroid-sums":
                 assert np.allclose(member.cluster_means, [X[c::4].mean(axis=0) for c in range(4)])
-        assert found.merge(found).n_rows == 2 * found.n_rows
+        if kind in ("row-sample", "leverage-sample"):
+            with pytest.raises(Incompatible, match="share row indices"):
+                found.merge(found)
+        else:
+            assert found.merge(found).n_rows == 2 * found.n_rows
+
+
+def test_the_golden_file_of_a_summary_with_row_indices_has_them():
+    found = sks.load(golden.path_of("row-sample-rows", 1))
+    assert found.context.rows == ((0, golden.ROWS),)
+    assert np.array_equal(found.rows, golden.data()[found.indices])
+    with pytest.raises(Incompatible, match="start=24"):
+        found.merge(found)
 
 
 def test_every_form_of_moments_has_a_golden_file_that_loads():

@@ -249,7 +249,7 @@ def test_zero_rows_only_and_no_rows():
     assert s.n_kept == 0
     assert s.squared_norm == 0
     assert s.n_rows == 4
-    assert s.merge(s).n_kept == 0
+    assert s.merge(LeverageSample().from_block(np.zeros((4, 3)), start=4)).n_kept == 0
     assert LeverageSample().from_block(np.zeros((0, 3))).n_rows == 0
 
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from tests.data_sets import data_set
 
 import sketchselect as sks
-
-DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def load(name):
     if name == "digits":
         return load_digits().data
-    path = DATA / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here; set SKETCHSELECT_DATA to its folder")
-    with np.load(path) as archive:
-        return archive["X"][:2000].astype(float)
+    return data_set(name)["X"][:2000].astype(float)
 
 
 @pytest.mark.parametrize("size", [3, 12])

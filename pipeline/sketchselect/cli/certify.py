@@ -26,7 +26,7 @@ def certify(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="spectral, or blocks (tighter and slower; the default if rows are read)."),
+        typer.Option("--method", help="spectral, or blocks (slower); the closer of both by default."),
     ] = None,
     block_rows: Annotated[
         int | None,

@@ -30,7 +30,8 @@ def summarize(
         float | None, typer.Option("--half-life", help="Number of rows after which the weight of a row has halved.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--after", min=0, help="With --half-life: number of rows in earlier files.")
+        int,
+        typer.Option("--after", min=0, help="With --half-life, --folds, --sample: number of rows in earlier files."),
     ] = 0,
     degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: also squares and products of columns.")] = 1,
     top_values: Annotated[
@@ -50,6 +51,9 @@ def summarize(
     ] = None,
     key: Key = None,
     nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
+    max_dropped: Annotated[
+        float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
+    ] = 0.2,
     missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
     partition_bytes: Partition = None,
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
@@ -72,7 +76,7 @@ def summarize(
             fitted=fitted,
             write_fitted=write_fitted,
             checkpoint=checkpoint,
-            options={"key": key, "nonfinite": nonfinite, "missing_chunks": missing_chunks},
+            options={"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks},
             execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
         )
         typer.echo(text)

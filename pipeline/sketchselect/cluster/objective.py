@@ -102,8 +102,9 @@ def reassign(
 ) -> Reassigned:
     """Move every row to the nearest of the clusters' means in all columns, once; two passes.
 
-    The objective never rises, but for rounding: rows move to means that are no farther, and the new means are better.
-    For labels that were found in selected columns this is the cheapest improvement there is.
+    The objective never rises: rows move to means that are no farther, and the new means are better. Where the distances
+    are of the size of rounding and it would, the labels stay as they were. For labels that were found in selected
+    columns this is the cheapest improvement there is.
 
     Parameters
     ----------
@@ -160,6 +161,10 @@ def reassign_source(source: Source, before: CentroidSums, options: PassOptions) 
     reduction = summary_reduction(source, description, "reassign", _Reassign(description), _join)
     reduced = reduce_blocks(source, reduction, options)
     sums, nearest = reduced.value
+    if not sums.objective <= before.objective:
+        assert source.target is not None
+        labels = np.where(nearest < 0, -1, source.target.read(0, nearest.size).reshape(-1)).astype(np.int32)
+        return Reassigned(labels, before.objective, before.objective, before.cluster_means), reduced.stats
     labels = np.where(nearest < 0, nearest, there[nearest]).astype(np.int32)
     means = np.zeros(before.cluster_means.shape)
     means[there] = sums.cluster_means

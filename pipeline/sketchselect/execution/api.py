@@ -17,6 +17,8 @@ from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
+from sketchselect.linalg.validation import require_positive
+from sketchselect.readers.vector import Vector
 from sketchselect.summaries import Bundle, Summary
 
 
@@ -27,6 +29,7 @@ def summarize(
     y: Any = None,
     prepare: Sequence[Any] | None = None,
     sample_weight: Any = None,
+    start: int = 0,
     partition_bytes: int | str | None = None,
     client: Any = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
@@ -50,6 +53,10 @@ def summarize(
         of all rows takes a pass of its own before.
     sample_weight : array or path of shape (n_rows,), optional
         Row weights.
+    start : int
+        Global index of the first row, for summaries of several sources that are merged: draws by row (`RowSample`,
+        `LeverageSample`, sampled `BlockBound`, `Folds`) and ages depend on it. Count on from source to source, or leave
+        room, such as ``start=day * 10**12``. Of the first three, summaries that share an index do not merge.
     partition_bytes : int or text, optional
         Size of a partition, counted as rows x columns x 8 bytes, or as stored entries x 16 where a sparse source
         stays sparse; 32 MiB by default.
@@ -81,7 +88,11 @@ def summarize(
     >>> s = sks.summarize(np.eye(6), sks.Moments())
     >>> s.n_rows, s.n_features
     (6, 6)
+    >>> days = [sks.summarize(np.eye(6), sks.summaries.RowSample(3), start=day * 10**12) for day in range(2)]
+    >>> days[0].merge(days[1]).n_rows
+    12
     """
+    start = require_positive("start", start, least=0)
     description = summary if isinstance(summary, Summary) or not isinstance(summary, Mapping) else Bundle(summary)
     if not isinstance(description, Summary):
         raise BadParameter(
@@ -94,23 +105,22 @@ def summarize(
     if not compute:
         if client is not None or progress:
             raise BadParameter("compute=False: the graph is not run, so leave out client and progress")
-        return delayed_summary(source, description, partition_bytes=partition_bytes, checkpoint=folder)
+        return delayed_summary(source, description, start=start, partition_bytes=partition_bytes, checkpoint=folder)
     with as_engine(client, source.matrix, source.target, source.weight) as engine:
         options = PassOptions(engine, partition_bytes, folder, reporting)
-        return summarize_source(fitted_source(source, options), description, options).value
+        return summarize_source(fitted_source(source, options), description, options, start=start).value
 
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows)
-    n_rows = matrix.shape[0]
-    target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name=target_name)
-    weight = (
-        None
-        if sample_weight is None
-        else readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
-    )
-    return Source(matrix, target, weight, tuple(steps))
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
+
+    def vector(entries: Any, name: str) -> Vector | None:
+        if entries is None:
+            return None
+        return readers.open_vector(entries, matrix.shape[0], matrix_address=matrix.address, name=name)
+
+    return Source(matrix, vector(y, target_name), vector(sample_weight, "sample_weight"), tuple(steps))
 
 
 def fit_prepare(

@@ -11,7 +11,7 @@ from dask.task_spec import List, Task, TaskRef
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
-from sketchselect.execution.fitting import step_view, unfitted
+from sketchselect.execution.fitting import step_view
 from sketchselect.execution.graph.inputs import Graph, pass_inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
@@ -21,6 +21,7 @@ from sketchselect.execution.summarize import SummaryPasses, labelled
 from sketchselect.prepare import Step
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import Panels, assemble
+from sketchselect.summaries.row_ranges import Ranges
 
 
 def delayed_summary(
@@ -28,13 +29,14 @@ def delayed_summary(
     description: Summary[Any],
     *,
     first_row: int = 0,
+    start: int = 0,
     partition_bytes: int | str | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Any:
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 
     The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
-    are not read.
+    are not read, and the first row of the source has the global index `start`.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def delayed_summary(
     """
     from dask.delayed import Delayed
 
-    if checkpoint is not None and unfitted(source):
+    if checkpoint is not None and not all(step.is_fitted for step in source.prepare):
         raise BadParameter("compute=False: a checkpoint needs fitted prepare steps; fit them with fit_prepare first")
     options = PassOptions(LocalEngine(kind="serial"), partition_bytes, checkpoint)
     graph: Graph = {}
@@ -55,7 +57,7 @@ def delayed_summary(
             passes = SummaryPasses.of(view, needed, options, 0)
             statistics.append(_add_summary(graph, passes, statistics))
         before.append(step)
-    passes = SummaryPasses.of(source, description, options, first_row)
+    passes = SummaryPasses.of(source, description, options, first_row, start=start)
     key = _add_summary(graph, passes, statistics).key
     return Delayed(key, graph)
 
@@ -76,7 +78,8 @@ def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskR
         outputs.append(TaskRef(work.key(work.tree.root)))
     key, shape = f"summary-{work.token}", (passes.source.n_columns, passes.source.n_targets)
     before = source_identities(inputs.source)
-    graph[key] = Task(key, _summary, TaskRef(work.spec_key), List(*outputs), passes.panels, shape, before)
+    labels = (passes.panels, shape, passes.rows, before)
+    graph[key] = Task(key, _summary, TaskRef(work.spec_key), List(*outputs), *labels)
     return TaskRef(key)
 
 
@@ -92,10 +95,11 @@ def _summary(
     parts: Sequence[Part[Any]],
     panels: Panels | None,
     shape: tuple[int, int],
+    rows: Ranges,
     before: list[tuple[str, str | None]],
 ) -> Summary[Any]:
     """Return the summary that the passes make together, of rows that did not change meanwhile."""
     require_unchanged(before, spec.source)
     values = iter(part.value for part in parts)
     summary = next(values) if panels is None else assemble(panels, *shape, lambda *_: next(values))
-    return labelled(summary, spec.source)
+    return labelled(summary, spec.source, rows)

@@ -16,7 +16,6 @@ from sketchselect.execution.run import (
     Reduced,
     planned_pass,
     reduce_blocks,
-    require_rows,
     require_unchanged,
     source_identities,
     source_partitions,
@@ -25,17 +24,20 @@ from sketchselect.execution.source import Block, Source
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
+from sketchselect.summaries.row_ranges import Ranges
 
 
 @dataclass(frozen=True)
 class SummariseBlock:
-    """Leaf of a summarising pass: a block's summary."""
+    """Leaf of a summarising pass: a block's summary, with the rows of the source numbered from `start` on."""
 
     description: Summary[Any]
+    start: int = 0
 
     def __call__(self, block: Block) -> Summary[Any]:
         """Return the summary of one block."""
-        return self.description.from_block(block.values, block.target, start=block.position, sample_weight=block.weight)
+        position = self.start + block.position
+        return self.description.from_block(block.values, block.target, start=position, sample_weight=block.weight)
 
 
 def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
@@ -100,21 +102,33 @@ class SummaryPasses:
     partitions: Partitions
     stage: str
     panels: Panels | None
+    start: int = 0
+    """Global index of the first row of the source."""
 
     @classmethod
     def of(
-        cls, source: Source, description: Summary[Any], options: PassOptions, first_row: int, stage: str = "summarize"
+        cls,
+        source: Source,
+        description: Summary[Any],
+        options: PassOptions,
+        first_row: int,
+        stage: str = "summarize",
+        start: int = 0,
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
         panels = make_panels(description, source.n_columns, source.n_targets)
         if panels is not None and options.partition_bytes is None:
             options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
-        require_rows(source)
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
             partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
-        return cls(source, description, options, partitions, stage, panels)
+        return cls(source, description, options, partitions, stage, panels, start)
+
+    @property
+    def rows(self) -> Ranges:
+        """Range of the global indices of the rows that are read; dropped rows are among them."""
+        return ((self.start + self.partitions.edges[0], self.start + self.partitions.edges[-1]),)
 
     @property
     def descriptions(self) -> list[Summary[Any]]:
@@ -124,8 +138,9 @@ class SummaryPasses:
     def reduction(self, description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Reduction[Summary[Any]]:
         """Return what one of the passes computes."""
         stage = f"{self.stage}, {part}" if part else self.stage
-        whole = summary_reduction(self.source, description, stage)
-        return replace(whole, caller_nbytes=caller_nbytes, key=summary_key(description))
+        whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
+        key = summary_key(description)
+        return replace(whole, caller_nbytes=caller_nbytes, key=digest(key, self.start) if self.start else key)
 
     def planned(self, description: Summary[Any], caller_nbytes: int = 0) -> Pass[Summary[Any]]:
         """Return one of the passes, planned."""
@@ -146,12 +161,14 @@ def summarize_source(
     *,
     first_row: int = 0,
     stage: str = "summarize",
+    start: int = 0,
 ) -> Reduced[Summary[Any]]:
-    """Return the summary of a source, labelled with its prepare steps and feature names, and the pass's account.
+    """Return the summary of a source, labelled with prepare steps, names and row indices, and the pass's account.
 
-    Rows before `first_row` are not read. See `reduce_blocks` for errors.
+    Rows before `first_row` are not read; the first row of the source has the global index `start`. See `reduce_blocks`
+    for errors.
     """
-    passes = SummaryPasses.of(source, description, options, first_row, stage)
+    passes = SummaryPasses.of(source, description, options, first_row, stage, start)
     before = source_identities(passes.source)
     accounts: list[PassStats] = []
 
@@ -167,27 +184,20 @@ def summarize_source(
     stats = _together(accounts)
     if options.account is not None:
         options.account(stats)
-    return Reduced(labelled(summary, passes.source), stats)
+    return Reduced(labelled(summary, passes.source, passes.rows), stats)
 
 
-def labelled(summary: Summary[Any], source: Source) -> Summary[Any]:
-    """Return the summary labelled with the prepare steps and feature names of its source."""
-    return summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names)
+def labelled(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any]:
+    """Return the summary labelled with the prepare steps, feature names and row indices of its source."""
+    return summary.with_context(prepare=source.prepare_labels, feature_names=source.feature_names).with_rows(rows)
 
 
 def _together(accounts: list[PassStats]) -> PassStats:
     """Return the account of several passes over the same rows."""
-    return replace(
-        accounts[0],
-        rows_read=max(a.rows_read for a in accounts),
-        bytes_read=sum(a.bytes_read for a in accounts),
-        seconds=sum(a.seconds for a in accounts),
-        n_tasks=sum(a.n_tasks for a in accounts),
-        n_resumed=sum(a.n_resumed for a in accounts),
-        n_saved=sum(a.n_saved for a in accounts),
-        worker_deaths=sum(a.worker_deaths for a in accounts),
-        projected_nbytes=max(a.projected_nbytes for a in accounts),
-    )
+    summed = ("bytes_read", "seconds", "n_tasks", "n_resumed", "n_saved", "worker_deaths")
+    largest = ("rows_read", "projected_nbytes")
+    sums: dict[str, Any] = {name: sum(getattr(account, name) for account in accounts) for name in summed}
+    return replace(accounts[0], **sums, **{name: max(getattr(a, name) for a in accounts) for name in largest})
 
 
 def summary_projection(

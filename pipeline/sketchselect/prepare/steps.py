@@ -72,6 +72,8 @@ class Step(ABC):
     """Whether it is defined for values of at least 0 only."""
     takes_missing: ClassVar[bool] = False
     """Whether it is defined for rows with missing values (NaN)."""
+    fills_missing: ClassVar[bool] = False
+    """Whether there are none after it."""
 
     values: Mapping[str, Array] | None = field(default=None, kw_only=True, repr=False)
     expected: str | None = field(default=None, kw_only=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -199,7 +199,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
-        matrix = self._open(X, reset=True)
+        matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         target = self._open_target(y, matrix)
         if target is not None:
             self.inspect_target(target)
@@ -236,7 +236,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             batch.
         """
         before: Summary[Any] | None = getattr(self, "summary_", None)
-        matrix = self._open(X, reset=before is None)
+        matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
         steps = self.prepare_steps()
         if before is None:
@@ -300,12 +300,13 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self._forget_names()
         return self._finish(self.summary_.feature_names)
 
-    def _open(self, X: Any, *, reset: bool) -> Matrix:
+    def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
         missing = getattr(self, "missing", None) is not None
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
-        return open_features(self, X, reset=reset, nonfinite=policy, dtype="numeric", ensure_all_finite=finite)
+        checks = {"dtype": "numeric", "ensure_all_finite": finite}
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""

@@ -102,7 +102,8 @@ def leading_eigenvalue(block: ShrinkingSubmatrix, accuracy: float, guess: Floats
     vector = vectors[:, -1] @ known
     # Some eigenvalue is within the error; among several of about this size the largest may be a little further off.
     bound = top + max(2.0 * float(errors[-1]), accuracy * top)
-    second = float(values[-2] + errors[-2]) if m and errors[-2] <= 0.1 * values[-2] else bound
+    # The error of the vector leaves error^2 / top of the largest eigenvalue in the directions orthogonal to it.
+    second = float(values[-2] + errors[-2] + errors[-1] ** 2 / top) if m and errors[-2] <= 0.1 * values[-2] else bound
     return LeadingEigenvalue(top, bound, second, vector / np.linalg.norm(vector))
 
 

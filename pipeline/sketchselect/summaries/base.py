@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -23,6 +23,7 @@ from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, star
 from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.sparse.split import stays_sparse
 from sketchselect.summaries.records import canonical_record, frozen_record, record_arrays, same_value
+from sketchselect.summaries.row_ranges import Ranges, joined, require_disjoint
 
 SPARSE_LIMIT = 0.05
 """Share of stored entries above which dense kernels are faster than those for sparse rows."""
@@ -32,7 +33,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Context:
-    """Prepare steps and column names of the rows of a summary; two summaries merge only if they agree.
+    """Prepare steps, column names and indices of the rows of a summary; steps and names of merged summaries agree.
 
     Parameters
     ----------
@@ -40,10 +41,13 @@ class Context:
         The prepare steps applied to the rows.
     feature_names : tuple of str or None
         Names of the columns, if known.
+    rows : ranges or None
+        Global indices of the rows, if known, of a summary whose draws depend on them; no part of its value.
     """
 
     prepare: tuple[str, ...] = ()
     feature_names: tuple[str, ...] | None = None
+    rows: Ranges | None = field(default=None, compare=False)
 
 
 class Summary(ABC, Generic[R]):
@@ -103,9 +107,14 @@ class Summary(ABC, Generic[R]):
         """Whether NaN is a missing value; otherwise it is refused."""
         return False
 
+    @property
+    def keyed_by_rows(self) -> bool:
+        """Whether random draws depend on the global indices of rows; summaries that share one are then not merged."""
+        return False
+
     def _next_start(self) -> int:
         """Return the global index of the row that follows these, the default `start` of `update`."""
-        return self.n_rows
+        return self.context.rows[-1][1] if self.context.rows else self.n_rows
 
     def _targets(self, y: Any, n_rows: int) -> Any:
         """Return `y` in the form `_summarise` takes; summaries that use no target ignore it."""
@@ -169,7 +178,7 @@ class Summary(ABC, Generic[R]):
 
     def empty(self, n_features: int, n_targets: int = 0) -> Self:
         """Return the summary of zero rows of `n_features` columns: the identity of `merge`."""
-        return self._with(self._empty(int(n_features), int(n_targets)), self.context)
+        return self._with(self._empty(int(n_features), int(n_targets)), replace(self.context, rows=None))
 
     def from_block(
         self,
@@ -188,7 +197,8 @@ class Summary(ABC, Generic[R]):
         y : array of shape (n_rows,) or (n_rows, n_targets), optional
             Targets, for the kinds that use them.
         start : int or array of int
-            Global index of the first row, or of every row; draws and weights by row then do not depend on blocks.
+            Global index of the first row, or of every row; draws and weights by row then do not depend on blocks. Of
+            `RowSample`, `LeverageSample` and sampled `BlockBound` no two merged blocks may share an index.
         sample_weight : array of shape (n_rows,), optional
             Row weights; 1 by default.
 
@@ -201,7 +211,10 @@ class Summary(ABC, Generic[R]):
         targets = self._targets(y, block.shape[0])
         weights = as_weights(sample_weight, block.shape[0])
         names = column_names(X)
-        context = self.context if names is None else Context(self.context.prepare, names)
+        rows = None
+        if self.keyed_by_rows and block.shape[0] and not isinstance(start, np.ndarray):
+            rows = ((int(start), int(start) + block.shape[0]),)
+        context = Context(self.context.prepare, self.context.feature_names if names is None else names, rows)
         if block.shape[0] == 0:
             n_targets = targets.shape[1] if isinstance(targets, np.ndarray) and targets.ndim == 2 else 0
             return self._with(self._empty(block.shape[1], n_targets), context)
@@ -230,12 +243,12 @@ class Summary(ABC, Generic[R]):
         Raises
         ------
         Incompatible
-            If kind, parameters, columns or prepare steps differ; the message names both values.
+            If kind, parameters, columns or prepare steps differ, or draws depend on row indices that both have; the
+            message names both values.
         """
         self.require_mergeable(other)
-        context = self.context
-        if context.feature_names is None:
-            context = other.context
+        names = other.context if self.context.feature_names is None else self.context
+        context = replace(names, rows=joined(self.context.rows, other.context.rows))
         left, right = self.record, other.record
         if not cast(Any, right).n_rows:
             return self._with(left, context)
@@ -277,13 +290,16 @@ class Summary(ABC, Generic[R]):
         self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
     ) -> Self:
         block = self.from_block(X, y, start=start, sample_weight=sample_weight)
-        return self.merge(block._with(block._record, context))
+        return self.merge(block._with(block._record, replace(context, rows=block.context.rows)))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""
-        return self._with(
-            self._record, Context(tuple(prepare), None if feature_names is None else tuple(feature_names))
-        )
+        names = None if feature_names is None else tuple(feature_names)
+        return self._with(self._record, Context(tuple(prepare), names, self.context.rows))
+
+    def with_rows(self, rows: Ranges | None) -> Self:
+        """Return this summary labelled with the global indices of its rows, if its draws depend on them."""
+        return self._with(self._record, replace(self.context, rows=rows)) if self.keyed_by_rows else self
 
     def require_mergeable(self, other: Any) -> None:
         """Raise `Incompatible`, naming both values, unless `other` can be merged with `self`."""
@@ -316,6 +332,8 @@ class Summary(ABC, Generic[R]):
         if a is not None and b is not None and a != b:
             j = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
             raise Incompatible(f"cannot merge {self.kind} summaries whose column {j} is named {a[j]!r} and {b[j]!r}")
+        if self.keyed_by_rows:
+            require_disjoint(self.kind, self.context.rows, other.context.rows)
 
     def _with(self, record: R | None, context: Context) -> Self:
         new = object.__new__(type(self))

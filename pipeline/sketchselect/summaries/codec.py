@@ -3,10 +3,11 @@
 Layout, all integers little-endian::
 
     bytes 0-7     magic  89 'S' 'K' 'S' 0D 0A 1A 0A   (survives no text-mode transfer unnoticed)
-    bytes 8-11    container version (1)
+    bytes 8-11    container version (1, or 2 where a header has rows)
     bytes 12-15   reserved, zero
     bytes 16-23   length of the header in bytes
-    header        UTF-8 JSON: kind, format_version, parameters, prepare, feature_names, arrays; members of a bundle
+    header        UTF-8 JSON: kind, format_version, parameters, prepare, feature_names, arrays; members of a bundle;
+                  rows, the ranges of global row indices of a summary whose draws depend on them
     padding       zeros up to a multiple of 64
     arrays        raw little-endian values, C order, each starting on a multiple of 64
     trailer       32 bytes: BLAKE2b-256 of everything before it
@@ -33,13 +34,14 @@ from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.containers.base import Container, MembersRecord
 from sketchselect.summaries.records import stored_name
 from sketchselect.summaries.registry import KINDS
+from sketchselect.summaries.row_ranges import joined
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
-CONTAINER_VERSION = 1
+CONTAINER_VERSION = 2
 _ALIGN = 64
 _DIGEST = 32
 _FIXED = 24
-_HEADER_KEYS = {"kind", "format_version", "parameters", "prepare", "feature_names", "arrays", "members"}
+_HEADER_KEYS = {"kind", "format_version", "parameters", "prepare", "feature_names", "arrays", "members", "rows"}
 
 
 class _Writer:
@@ -67,6 +69,8 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     header["prepare"] = list(summary.context.prepare)
     names = summary.context.feature_names
     header["feature_names"] = None if names is None else list(names)
+    if summary.context.rows is not None:
+        header["rows"] = summary.context.rows
     record = summary.record
     if isinstance(record, MembersRecord):
         # Column names are the same for all members and stored once.
@@ -88,6 +92,10 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
     return header
 
 
+def _has_rows(header: Mapping[str, Any]) -> bool:
+    return "rows" in header or any(map(_has_rows, header.get("members", {}).values()))
+
+
 def encode(summary: Summary[Any]) -> bytes:
     """Return the bytes of a `.sks` file; ``decode(encode(s)) == s`` bit for bit.
 
@@ -99,8 +107,10 @@ def encode(summary: Summary[Any]) -> bytes:
     if not summary.has_data:
         raise NoData(f"a {summary.kind} description has no data to save; use from_block or sketchselect.summarize")
     writer = _Writer()
-    header = json.dumps(_describe(summary, writer), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-    head = MAGIC + CONTAINER_VERSION.to_bytes(4, "little") + bytes(4) + len(header).to_bytes(8, "little") + header
+    described = _describe(summary, writer)
+    header = json.dumps(described, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    version = CONTAINER_VERSION if _has_rows(described) else 1
+    head = MAGIC + version.to_bytes(4, "little") + bytes(4) + len(header).to_bytes(8, "little") + header
     body = head + bytes(-len(head) % _ALIGN) + b"".join(writer.chunks)
     return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
 
@@ -119,9 +129,10 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
         raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; create it again from the data")
     version = int.from_bytes(raw[8:12], "little")
-    if version != CONTAINER_VERSION:
+    if not 1 <= version <= CONTAINER_VERSION:
         raise DamagedFile(
-            f"{name}: container version {version}, this installation reads {CONTAINER_VERSION}; install a newer one"
+            f"{name}: container version {version}, this installation reads up to {CONTAINER_VERSION}; install a newer "
+            "one"
         )
     length = int.from_bytes(raw[16:24], "little")
     start = _FIXED + length
@@ -164,7 +175,8 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
             f"{cls.format_version}: install a newer version"
         )
     names = header["feature_names"]
-    context = Context(tuple(header["prepare"]), None if names is None else tuple(names))
+    rows = None if "rows" not in header else joined((), tuple((int(a), int(b)) for a, b in header["rows"]))
+    context = Context(tuple(header["prepare"]), None if names is None else tuple(names), rows)
     if issubclass(cls, Container):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}
         members = {

@@ -19,7 +19,7 @@ from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
 
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
-_CANCELLED = 1e5
+_CANCELLED = 1e3
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,10 @@ class ColumnStats(Summary[ColumnRecord]):
         weight = left.weight + right.weight
         safe = np.where(weight > 0, weight, 1.0)
         difference = np.where((left.weight > 0) & (right.weight > 0), right.mean - left.mean, 0.0)
-        base = np.where(left.weight > 0, left.mean, right.mean)
+        # From the mean of the heavier side, as `merge_means`.
+        from_right = right.weight > left.weight
+        base = np.where(from_right, right.mean, left.mean)
+        step = np.where(from_right, -left.weight, right.weight) / safe
         return ColumnRecord(
             n_rows=left.n_rows + right.n_rows,
             weight=weight,
@@ -146,7 +149,7 @@ class ColumnStats(Summary[ColumnRecord]):
             nonzero=left.nonzero + right.nonzero,
             low=np.minimum(left.low, right.low),
             high=np.maximum(left.high, right.high),
-            mean=base + difference * (right.weight / safe),
+            mean=base + difference * step,
             scatter=left.scatter + right.scatter + difference * difference * (left.weight * (right.weight / safe)),
         )
 

@@ -27,6 +27,7 @@ from sketchselect.linalg.sparse.csr import PIECE_VALUES, densify, first_nonfinit
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.registry import register
+from sketchselect.summaries.row_ranges import shared_rows
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class RowSampleRecord:
 @register
 class RowSample(Summary[RowSampleRecord]):
     """A sample of at most `size` rows, the same to the bit for any blocks, order and merge tree.
+
+    Global row indices decide the draws, so those of merged summaries must differ: `merge` refuses summaries that share
+    one. Give every source a `start` of its own in `summarize`.
 
     Row i has the rate ``w_i = v_i (1 + ||x_i - center||^2 / spread)``, or ``w_i = v_i`` without a centre (v_i: its
     ``sample_weight``), and the key ``-log(u_i) / w_i``, where u_i is hashed from the seed and its global index. The
@@ -112,6 +116,7 @@ class RowSample(Summary[RowSampleRecord]):
     kind = "row-sample"
     record_type = RowSampleRecord
     accepts_sparse = True
+    keyed_by_rows = True
     # Any density, because the form of the sample must not depend on the blocks.
     sparse_limit = 1.0
 
@@ -173,6 +178,10 @@ class RowSample(Summary[RowSampleRecord]):
 
     def _combine(self, left: RowSampleRecord, right: RowSampleRecord) -> RowSampleRecord:
         keys, items = np.concatenate([left.keys, right.keys]), np.concatenate([left.items, right.items])
+        # Rows with indices of their own, and files of older versions, have no ranges that `merge` could compare.
+        twice = np.intersect1d(left.items, right.items)
+        if twice.size:
+            raise shared_rows(self.kind, int(twice[0]), int(twice[0]), int(items.max()) + 1)
         places = smallest_keys(keys, items, self.size + 1)
         if left.is_sparse or right.is_sparse:
             rows = sparse.vstack([sparse.csr_array(left.rows), sparse.csr_array(right.rows)], format="csr")

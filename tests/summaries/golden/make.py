@@ -69,6 +69,7 @@ def descriptions() -> dict[str, Summary]:
         "leverage-sample": LeverageSample(sampling_rate=2.0, ridge=100.0, seed=5),
         "leverage-scores": LeverageScores(np.tril(np.ones((COLUMNS, COLUMNS))) + 9 * np.eye(COLUMNS), 1.0),
         "row-sample": RowSample(7, seed=5, center=np.arange(COLUMNS) % 3, spread=900.0),
+        "row-sample-rows": RowSample(3, seed=6),
         "block-bound": BlockBound(n_clusters=2, block_rows=12),
         "step-statistics": StepStatistics({"0 tf-idf": ColumnStats(), "2 standardise": ColumnStats()}),
         "bundle": Bundle(exact=FrequentDirections(size=8), stats=ColumnStats()),

@@ -62,6 +62,10 @@ class BlockOptions:
         """Return what is not at its default, as keywords."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
+    def dealing_only(self) -> bool:
+        """Return whether nothing but the seed was chosen."""
+        return not set(self.chosen()) - {"seed"}
+
     def require_unused(self, why: str, *allowed: str) -> None:
         """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
         require_unused(self.chosen(), why, *allowed)

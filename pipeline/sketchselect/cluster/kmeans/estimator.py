@@ -294,7 +294,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             yield passes
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
-        matrix = open_features(self, X, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=True)
+        checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
+        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):

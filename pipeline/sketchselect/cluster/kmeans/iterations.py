@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import Any
 
@@ -41,7 +42,7 @@ class Iterations:
         if rows is None or (source.weight is not None and source.weight.identity() is None):
             progress.note(f"{source.matrix.address}: iterations are not kept, its content has no identity")
             return
-        self._directory = checkpoint.directory
+        self._directory = os.fspath(checkpoint.directory)
         weights = entries_identity(source.weight, [(0, source.n_rows)])
         beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
         self._key = digest("k-means iterations", rows, weights, beside, settings)

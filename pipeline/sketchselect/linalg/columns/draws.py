@@ -43,12 +43,6 @@ def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
     return weights
 
 
-def draws_of_columns(drawn: NDArray[np.int64], n_columns: int) -> int:
-    """Return the length of the longest prefix of the draws with at most `n_columns` distinct columns."""
-    _, first = np.unique(drawn, return_index=True)
-    return drawn.size if first.size <= n_columns else int(np.sort(first)[n_columns])
-
-
 def gaussians(seed: int, shape: tuple[int, int]) -> Floats:
     """Return standard normal numbers (Box and Muller); each depends on (seed, position) alone."""
     size = shape[0] * shape[1]

@@ -100,12 +100,17 @@ def _merge(
         if weight_a[c] == 0.0:
             mean[c], correction[c], within[c] = mean_b[c], correction_b[c], within_b[c]
             continue
-        share, spread = weight_b[c] / weight[c], 0.0
+        # From the mean of the heavier side, as `merge_means`.
+        share_a, share_b, spread = weight_a[c] / weight[c], weight_b[c] / weight[c], 0.0
+        from_b = share_b > share_a
         for j in range(mean.shape[1]):
             step = (mean_b[c, j] - mean_a[c, j]) + (correction_b[c, j] - correction_a[c, j])
             spread += step * step
-            mean[c, j], correction[c, j] = two_sum(mean_a[c, j], correction_a[c, j] + step * share)
-        within[c] = within_a[c] + within_b[c] + spread * weight_a[c] * share
+            if from_b:
+                mean[c, j], correction[c, j] = two_sum(mean_b[c, j], correction_b[c, j] - step * share_a)
+            else:
+                mean[c, j], correction[c, j] = two_sum(mean_a[c, j], correction_a[c, j] + step * share_b)
+        within[c] = within_a[c] + within_b[c] + spread * weight_a[c] * share_b
 
 
 def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:

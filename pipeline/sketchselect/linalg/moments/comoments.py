@@ -79,8 +79,11 @@ def merge_means(
     difference = mean_b - mean_a
     if weight <= 0:
         return 0.0, mean_a, difference, 0.0
-    share = weight_b / weight
-    return weight, mean_a + difference * share, difference, weight_a * share
+    factor = weight_a * (weight_b / weight)
+    # From the mean of the heavier side. A light side far away would otherwise leave its rounding in the mean of all.
+    if weight_b > weight_a:
+        return weight, mean_b - difference * (weight_a / weight), difference, factor
+    return weight, mean_a + difference * (weight_b / weight), difference, factor
 
 
 def unmerge_means(weight: float, mean: Floats, weight_b: float, mean_b: Floats) -> tuple[float, Floats, Floats, float]:

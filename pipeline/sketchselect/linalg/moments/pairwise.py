@@ -84,7 +84,10 @@ def merge_pairs(left: PairMoments, right: PairMoments, sign: float = 1.0) -> Pai
     difference = right.mean - left.mean
     if sign > 0:
         difference[(left.weight == 0) | (right.weight == 0)] = 0.0
-        mean = np.where(left.weight > 0, left.mean + share * difference, right.mean)
+        # From the mean of the heavier side, as `merge_means`.
+        from_right = right.weight > left.weight
+        other = np.divide(left.weight, weight, out=np.zeros_like(weight), where=some)
+        mean = np.where(from_right, right.mean - other * difference, left.mean + share * difference)
         scatter = left.scatter + right.scatter + left.weight * share * difference * difference.T
     else:
         difference[right.weight == 0] = 0.0

@@ -37,8 +37,7 @@ class HighlyVariableGenes(BaseSelector):
     top_values : int, default 64
         Number of largest values of each column (and batch) in the summary of the first pass.
     trend : "loess" or "quadratic", default "loess"
-        Fit of log10(variance) to log10(mean): local regression, which needs scikit-misc (the extra ``anndata``), or a
-        parabola.
+        Fit of log10(variance) to log10(mean): local quadratic regression, or a parabola.
     span : float, default 0.3
         Share of the columns in each local regression.
     ties : "numpy" or "index", default "numpy"

@@ -21,8 +21,8 @@ from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Sum
 class ColumnSelector(BaseSelector):
     """Base of `DeterministicSelector`, `RandomizedSelector` and `HybridSelector`.
 
-    A subclass implements `_sample`: weights of at most r columns from the top directions. Exactly r distinct columns,
-    merged weights, scores and the certificate follow.
+    A subclass implements `_sample`: weights of at most r columns from the top directions. Scores and the certificate
+    follow.
 
     Parameters
     ----------
@@ -49,6 +49,11 @@ class ColumnSelector(BaseSelector):
     n_clusters: int | None
     sketch_size: int | None
     certificate_: SelectionCertificate
+
+    @property
+    def completes(self) -> bool:
+        """Whether exactly r distinct columns are selected."""
+        return True
 
     @abstractmethod
     def _sample(
@@ -120,7 +125,7 @@ class ColumnSelector(BaseSelector):
         if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
             raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
         diagnostics: dict[str, Any] = {}
-        if n_select == p or subspace.vectors.shape[1] == 0:
+        if (n_select == p and self.completes) or subspace.vectors.shape[1] == 0:
             squares = np.zeros(p)
             squares[by_leverage(subspace)[:n_select]] = 1.0
         else:

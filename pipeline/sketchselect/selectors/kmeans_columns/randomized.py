@@ -8,17 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import top_up
-from sketchselect.linalg.columns.draws import draw_columns, draw_weights, draws_of_columns
+from sketchselect.linalg.columns.draws import draw_columns, draw_weights
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import require_positive, seed_of
 from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, require_svd
 from sketchselect.selectors.kmeans_columns.certificate import certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, Method, column_subspace
-
-MOST_DRAWS = 64
-"""Most draws for each column to select."""
 
 
 class DrawnColumnSelector(ColumnSelector):
@@ -31,7 +29,8 @@ class DrawnColumnSelector(ColumnSelector):
     epsilon : float
         For "fast": the residual of the directions is expected within 1 + epsilon of the best.
     n_draws : int
-        Number of draws; the one of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` is taken.
+        Number of draws; the one of smallest ``||E Omega S||_F / sigma_k(Z' Omega S)`` is taken. A probability stated
+        below is that of one draw; the choice among several leaves it unproved, and `certificate_` as it is.
     random_state : int, RandomState or None
         Seed of the draws and the projection.
     """
@@ -45,7 +44,7 @@ class DrawnColumnSelector(ColumnSelector):
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
     ) -> tuple[Floats, dict[str, Any]]:
-        """Return one draw: s_i^2 of exactly `n_select` columns."""
+        """Return one draw: s_i^2 of every column, at most `n_select` of them positive."""
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""
@@ -85,15 +84,20 @@ class DrawnColumnSelector(ColumnSelector):
 class RandomizedSelector(DrawnColumnSelector):
     """Select columns for k-means by drawing them with probabilities proportional to their leverage.
 
-    For R > 4 k log(20 k) draws ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / R)`` with probability 0.9, and
-    clusterings of the weighted columns are then within 3 + O(sqrt(k log(k) / R)) of the best one. The bounds of
-    `certificate_` hold for every draw.
+    With R = `n_features_to_select` draws with replacement, ``p_i = ||v_i||^2 / k`` and
+    ``s_i^2 = (draws of i) / (R p_i)``, ``E s_i^2 = 1`` where p_i > 0; if ``R > 4 k log(20 k)``,
+    ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / R)`` with probability 0.9. Clusterings of the weighted columns
+    are then within 3 + O(sqrt(k log(k) / R)) of the best one, a factor without constants; fewer draws have no such
+    statement. The bounds of `certificate_` hold for every draw.
 
     Parameters
     ----------
     n_features_to_select : int, optional
-        r > k; half of the columns by default. Columns are drawn until the next one would be the (r + 1)th distinct one
-        (at most 64 r draws), so R >= r; columns still missing are added by leverage.
+        r > k; half of the columns by default.
+    top_up : bool, default True
+        The columns that the draws leave missing to r distinct ones are added by leverage, with the median s^2 of those
+        drawn, at most 1: sigma_k cannot fall, and the expected ``||E Omega S||_F^2`` at most doubles. False is
+        Algorithm 3 as printed, with at most r columns.
 
     Notes
     -----
@@ -121,6 +125,7 @@ class RandomizedSelector(DrawnColumnSelector):
         n_draws: int = 1,
         normalize: str | None = None,
         random_state: Any = 0,
+        top_up: bool = True,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_clusters = n_clusters
@@ -130,12 +135,28 @@ class RandomizedSelector(DrawnColumnSelector):
         self.n_draws = n_draws
         self.normalize = normalize
         self.random_state = random_state
+        self.top_up = top_up
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range."""
+        super().check_parameters()
+        if not isinstance(self.top_up, bool):
+            raise BadParameter(f"top_up must be true or false, got {self.top_up!r:.40}")
+
+    @property
+    def completes(self) -> bool:
+        """Whether exactly r distinct columns are selected: not with `top_up` false."""
+        return self.top_up
+
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
+        return super()._further_parameters(summary) | {"top_up": self.top_up}
 
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
     ) -> tuple[Floats, dict[str, Any]]:
-        drawn = draw_columns(subspace.leverage, MOST_DRAWS * n_select, seed)
-        drawn = drawn[: draws_of_columns(drawn, n_select)]
+        drawn = draw_columns(subspace.leverage, n_select, seed)
         squares = draw_weights(subspace.leverage, drawn)
-        added = n_select - int(np.count_nonzero(squares))
-        return top_up(squares, by_leverage(subspace), n_select), {"n_iterations": int(drawn.size), "n_added": added}
+        n_missing = n_select - int(np.count_nonzero(squares)) if self.top_up else 0
+        if n_missing:
+            squares = top_up(squares, by_leverage(subspace), n_select)
+        return squares, {"n_iterations": n_select, "n_added": n_missing}

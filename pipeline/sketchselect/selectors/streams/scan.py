@@ -23,7 +23,6 @@ from sketchselect.execution.run import (
     PassStats,
     node_index,
     pass_stats,
-    require_rows,
     require_unchanged,
     run_pass,
     source_identities,
@@ -123,7 +122,6 @@ def scan_pass(
 ) -> ScanPass:
     """Return the pass of a scan, cut and projected; nothing is read. Parameters are those of `scan_source`."""
     source = source_for(source, description)
-    require_rows(source)
     state = description.projected_nbytes(source.n_columns, source.n_targets)
     working = description.working_nbytes(source.n_columns, source.n_targets)
     points, window = _positive("points", points), _positive("window", window)

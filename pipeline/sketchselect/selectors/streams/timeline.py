@@ -172,7 +172,8 @@ def timeline(
     resolved = steps.resolve(prepare)
     require_one_summary(selector)
     chosen: BaseSelector = clone(selector)
-    matrix = open_matrix(source, nonfinite="missing" if getattr(chosen, "missing", None) is not None else "error")
+    policy = "missing" if getattr(chosen, "missing", None) is not None else "error"
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
     target = weight = None
     if chosen.uses_target:
         if y is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from sketchselect.errors import BadParameter, Incompatible
@@ -11,6 +12,7 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.summaries.base import Summary
 from sketchselect.summaries.containers.base import Container, MembersRecord
 from sketchselect.summaries.registry import register
+from sketchselect.summaries.row_ranges import Ranges
 
 
 @register
@@ -64,7 +66,8 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
                     f"member {name!r} summarises {member.n_rows} rows x {member.n_features} columns, the first member "
                     f"{first.n_rows} x {first.n_features}"
                 )
-        return bundle._with(MembersRecord(first.n_rows, first.n_features, dict(members)), first.context)
+        context = replace(first.context, rows=None)
+        return bundle._with(MembersRecord(first.n_rows, first.n_features, dict(members)), context)
 
     @classmethod
     def of_members(cls, members: Mapping[str, Summary[Any]], parameters: Mapping[str, Any]) -> Self:
@@ -104,6 +107,14 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> MembersRecord:
         members = {k: m.from_block(block, targets, start=start, sample_weight=weights) for k, m in self.members.items()}
         return MembersRecord(block.shape[0], block.shape[1], members)
+
+    def _next_start(self) -> int:
+        return max(member._next_start() for member in self.record.members.values())
+
+    def with_rows(self, rows: Ranges | None) -> Self:
+        """Return this bundle with its members labelled with the global indices of the rows."""
+        members = {k: m.with_rows(rows) for k, m in self.record.members.items()}
+        return self._with(replace(self.record, members=members), self.context)
 
     def __getitem__(self, name: str) -> Summary[Any]:
         members = self.record.members if self.has_data else self.members

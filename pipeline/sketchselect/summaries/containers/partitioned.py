@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
@@ -49,6 +50,11 @@ class PartitionedSummary(Container):
         """Whether the inner summary accepts missing values."""
         return self.summary.accepts_missing
 
+    @property
+    def keyed_by_rows(self) -> bool:
+        """Whether random draws of the inner summary depend on the global indices of rows."""
+        return self.summary.keyed_by_rows
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of all parts."""
         return len(self) * self.summary.projected_nbytes(n_features, n_targets)
@@ -66,7 +72,7 @@ class PartitionedSummary(Container):
         if len(parts) != len(whole) or not alike:
             raise ValueError(f"{len(parts)} members do not make up {len(whole)} {cls.kind}")
         record = MembersRecord(sum(p.n_rows for p in parts), parts[0].n_features, dict(members))
-        return whole._with(record, parts[0].context)
+        return whole._with(record, replace(parts[0].context, rows=None))
 
     def _empty(self, n_features: int, n_targets: int) -> MembersRecord:
         members = {str(i): self.summary.empty(n_features, n_targets) for i in range(len(self))}
@@ -97,7 +103,7 @@ class PartitionedSummary(Container):
     @property
     def total(self) -> Summary[Any]:
         """The summary of all rows."""
-        return reduce(lambda a, b: a.merge(b), self)
+        return reduce(lambda a, b: a.merge(b), self).with_rows(self.context.rows)
 
     def complement(self, index: int) -> Summary[Any]:
         """Return the summary of all rows without those of one part, by merging the others."""

@@ -41,7 +41,8 @@ class StepStatistics(Bundle):
     def of(cls, members: Mapping[str, Summary[Any]]) -> Self:
         """Return the statistics of summaries with data."""
         # Column names belong to the source: after random features the columns of a member are others.
-        unnamed = {k: m.with_context(prepare=m.prepare, feature_names=None) for k, m in members.items()}
+        # Nor do row indices: a sample that gives a bandwidth need not be independent of that of another source.
+        unnamed = {k: m.with_context(prepare=m.prepare, feature_names=None).with_rows(None) for k, m in members.items()}
         first = next(iter(unnamed.values()))
         record = MembersRecord(max(member.n_rows for member in unnamed.values()), first.n_features, unnamed)
         return cls(unnamed)._with(record, Context())

@@ -60,7 +60,8 @@ class BlockBound(Summary[BlockBoundRecord]):
         Rows of a block; the rows of each `from_block` are assigned by hash to ``max(1, rows // block_rows)`` equal
         blocks. Larger blocks give a larger bound at a cost that grows with the square.
     fraction : float in (0, 1], default 1
-        Share of the blocks that are solved, chosen by hash; the others contribute their spectral bound.
+        Share of the blocks that are solved, chosen by a hash of global row indices; the others contribute their
+        spectral bound. Below 1, `merge` refuses summaries that share an index: the same blocks would be solved in both.
     seed : int
         From 0 to 2^64 - 1; determines which rows share a block, and which blocks are solved.
 
@@ -157,6 +158,11 @@ class BlockBound(Summary[BlockBoundRecord]):
     # --- answers -----------------------------------------------------------------------------------------------
 
     @property
+    def keyed_by_rows(self) -> bool:
+        """Whether global row indices decide which blocks are solved."""
+        return self.fraction < 1.0
+
+    @property
     def weight(self) -> float:
         """Total weight of the rows; their number by default."""
         return self.record.weight
@@ -168,7 +174,8 @@ class BlockBound(Summary[BlockBoundRecord]):
         ----------
         confidence : float in (0, 1), optional
             Probability of the bound over the choice of the solved blocks, by the Chernoff bound in its Kullback-Leibler
-            form, which is valid for sampling without replacement. None: a bound that always holds.
+            form, which is valid for sampling without replacement, merged sources included. None: a bound that always
+            holds.
 
         Examples
         --------

@@ -16,6 +16,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.registry import register
+from sketchselect.summaries.row_ranges import shared_rows
 
 AUTO_RIDGE = 1e-3
 """The ridge "auto" as a share of the squared norm of all rows."""
@@ -60,8 +61,9 @@ class LeverageSample(Summary[SampleRecord]):
 
         (1 - eps) A'A - eps ridge I  <=  C'C  <=  (1 + eps) A'A + eps ridge I
 
-    for any merge tree. To sample *columns*, summarise `sketchselect.readers.transposed` of the matrix: its rows are the
-    columns, and `start` the global index of the first of them.
+    for any merge tree of rows with different global indices; `merge` and `update` refuse an index that occurs twice. To
+    sample *columns*, summarise `sketchselect.readers.transposed` of the matrix: its rows are the columns, and `start`
+    the global index of the first of them.
 
     Parameters
     ----------
@@ -222,6 +224,9 @@ class LeverageSample(Summary[SampleRecord]):
             return self
         return self._with(self._extend(self.record, block, start, weights), self.context)
 
+    def _next_start(self) -> int:
+        return int(self.record.seen[-1]) + 1 if self.record.seen.size else 0
+
     def _ridge(self, squared_norm: float, *before: float) -> float:
         ridge = AUTO_RIDGE * squared_norm if self.ridge == "auto" else float(self.ridge)
         return max(floored(ridge, squared_norm), *before)
@@ -304,11 +309,15 @@ class LeverageSample(Summary[SampleRecord]):
 def _sorted(record: SampleRecord) -> SampleRecord:
     """Return the record with sampled and all rows by ascending index."""
     order, order_of_all = np.argsort(record.items, kind="stable"), np.argsort(record.seen, kind="stable")
+    seen = record.seen[order_of_all]
+    twice = np.flatnonzero(seen[1:] == seen[:-1])
+    if twice.size:
+        raise shared_rows(LeverageSample.kind, int(seen[twice[0]]), int(seen[twice[0]]), int(seen[-1]) + 1)
     return replace(
         record,
         items=record.items[order],
         intensities=record.intensities[order],
         rows=record.rows[order],
-        seen=record.seen[order_of_all],
+        seen=seen,
         scores=record.scores[order_of_all],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,7 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate, certify, certify_labels
 from sketchselect.cluster.certificates.block import BlockOptions
-from sketchselect.cluster.certificates.certify import require_method
-from sketchselect.cluster.certificates.labelled_rows import measure
-from sketchselect.cluster.certificates.labels import measured_certificate
+from sketchselect.cluster.certificates.certify import bound_from_rows
 from sketchselect.errors import ConfigError, Incompatible, SourceChanged
 from sketchselect.execution import make_progress
 from sketchselect.job.load import load_job
@@ -92,7 +89,7 @@ def certify_target(
         return _of_summary(path, bound, clusters, objective, prepare)
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
-    matrix = open_matrix(target, **inputs)
+    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
     with engine_for(ExecutionSettings(**runs_on)) as engine:
         common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(progress)
@@ -148,21 +145,20 @@ def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any],
 
 
 def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
-    """Return the certificate of the folder's labels: the spectral one from its summary, or a pass over the rows."""
-    began, settings = time.perf_counter(), session.config.cluster
+    """Return the certificate of the folder's labels: from its summary, or from blocks of rows where they prove more."""
+    settings = session.config.cluster
     assert settings is not None
-    k, options = settings.n_clusters, dict(bound)
-    method = options.pop("method", "blocks")
-    require_method(method)
-    described = None
-    if method == "blocks":
-        described = BlockOptions(**{"seed": settings.random_state, **options}).description(k)
-    else:
-        _refuse("for --method blocks", {f"--{name}": value for name, value in options.items()})
-    measured = measure(session.labelled_rows("labels.zarr"), k, described, session.pass_options, stage="certify")
+    chosen = dict(bound)
+    method = chosen.pop("method", None)
+    if method == "spectral":
+        _refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
+    blocks = BlockOptions(**{"seed": settings.random_state, **chosen})
+    rows = session.labelled_rows("labels.zarr")
+    spectrum = codec.load(session.folder.path / "summary.sks")
+    options = session.pass_options
+    certificate = bound_from_rows(rows, None, settings.n_clusters, method, blocks, options, spectrum=spectrum)
     session.require_unchanged()
-    summary = codec.load(session.folder.path / "summary.sks") if described is None else measured.bound
-    return measured_certificate(measured, summary, k, options.get("confidence"), began)
+    return certificate
 
 
 def _add(session: Session, content: dict[str, Any], certificate: Certificate) -> None:

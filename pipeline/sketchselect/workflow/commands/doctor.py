@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from sketchselect import _kernel_cache
 from sketchselect.errors import SketchSelectError
 
 
 def examine(say: Callable[[str], object]) -> bool:
     """Run every check, report each with `say`, and return whether all is well."""
-    checks = (_python, _libraries, _threads, _memory, _temporary_folder, _fold, _cluster)
+    checks = (_python, _libraries, _threads, _memory, _temporary_folder, _kernel_folder, _fold, _cluster)
     healthy = True
     for check in checks:
         name = check.__name__.strip("_").replace("_", " ")
@@ -61,6 +62,10 @@ def _temporary_folder() -> str:
         file.flush()
         os.fsync(file.fileno())
         return f"{Path(file.name).parent} can be written"
+
+
+def _kernel_folder() -> str:
+    return _kernel_cache.description()
 
 
 def _fold() -> str:

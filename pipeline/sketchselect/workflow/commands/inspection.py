@@ -79,6 +79,7 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
     source, chosen = content["source"], content["selection"]
     yield f"output folder, finished {content['finished']}"
     yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
+    yield from (f"  note: {text}" for text in content.get("notes", ()))
     yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
     if "model" in content:
         model = content["model"]

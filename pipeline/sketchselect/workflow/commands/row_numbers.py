@@ -1,4 +1,4 @@
-"""Row numbers across files: summaries that forget count ages by them, and every file begins at 0 by itself."""
+"""Row numbers across files: ages and draws depend on them, and every file begins at 0 by itself."""
 
 from __future__ import annotations
 
@@ -10,26 +10,16 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Summary
 
 
-def check_options(half_life: float | None, after: int) -> None:
-    """Raise `ConfigError` for a half-life out of range, or rows that came before where none of them fades."""
+def check_options(half_life: float | None, after: int, numbered: bool) -> None:
+    """Raise `ConfigError` for a half-life out of range, or rows that came before where no summary numbers its rows."""
     if half_life is None:
-        if after:
-            raise ConfigError("--after: only rows that fade have an age; add --half-life")
+        if after and not numbered:
+            raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
         return
     try:
         DecayedMoments(half_life=half_life)
     except BadParameter as error:
         raise ConfigError(f"--half-life: {error}") from None
-
-
-def numbered_after(summary: Summary[Any], rows: int) -> Summary[Any]:
-    """Return a bundle with the same members, those that forget with their rows numbered so many later."""
-    assert isinstance(summary, Bundle)
-    members = {
-        name: member.later(rows) if isinstance(member, (DecayedDirections, DecayedMoments)) else member
-        for name, member in summary.items()
-    }
-    return Bundle.of(members)
 
 
 def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:

@@ -40,7 +40,7 @@ class SummarizeOptions:
     top_values: int | None = None  # Largest values kept of each column, for highly variable genes
     batches: str | None = None  # A file, or an array in the store, with the batch of each row: largest values by batch
     sample: int | None = None  # Rows kept, drawn by `seed`, for the methods on a sample
-    after: int = 0  # Rows that came before these, in other files; ages are counted across files
+    after: int = 0  # Rows that came before these, in other files; ages and draws depend on row numbers across files
 
     @property
     def with_moments(self) -> bool:
@@ -56,7 +56,7 @@ class SummarizeOptions:
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
         if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
             raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
-        fading.check_options(self.half_life, self.after)
+        fading.check_options(self.half_life, self.after, numbered=self.folds is not None or self.sample is not None)
         if self.batches is not None and self.top_values is None:
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if self.batches is not None and self.target is not None:
@@ -116,6 +116,7 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.checks import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
     from sketchselect.workflow.stages.session import engine_for, library_logs
 
@@ -131,9 +132,11 @@ def summarize_to_file(
     config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution)
     inputs = config.input
     nonfinite = "missing" if missing else inputs.nonfinite
-    matrix = open_matrix(inputs.url, key=inputs.key, missing_chunks=inputs.missing_chunks, nonfinite=nonfinite)
     vector = None
     named = chosen.target if chosen.batches is None else chosen.batches
+    matrix = open_matrix(
+        inputs.url, key=inputs.key, missing_chunks=inputs.missing_chunks, nonfinite=nonfinite, vectors=(named,)
+    )
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
         name = "target" if chosen.batches is None else "batches"
@@ -156,9 +159,12 @@ def summarize_to_file(
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
         rows, described = replace(rows, prepare=fit.steps), Bundle(chosen.members(vector, missing))
-        summary = summarize_source(rows, described, passes).value
-    if chosen.after:
-        summary = fading.numbered_after(summary, chosen.after)
+        summarized = summarize_source(rows, described, passes, start=chosen.after)
+        summary, n_dropped = summarized.value, summarized.stats.rows_dropped
+        if n_dropped:
+            limit, n_rows = inputs.max_dropped, matrix.shape[0]
+            dropped = require_few_dropped(matrix.address, n_dropped, n_rows, limit, "--max-dropped ")
+            progress.note(f"note: {dropped}")
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 

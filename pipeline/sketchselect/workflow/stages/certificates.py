@@ -23,9 +23,10 @@ from sketchselect.cluster.certificates.labelled_rows import require_all_rows, ro
 from sketchselect.cluster.kmeans.weighted import WeightedColumns
 from sketchselect.execution import Source
 from sketchselect.job.schema import CertificateSettings
+from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
 from sketchselect.selectors import Selection
-from sketchselect.summaries import BlockBound, CentroidSums, Summary
+from sketchselect.summaries import BlockBound, CentroidSums, FrequentDirections, Moments, Summary, pick
 from sketchselect.workflow.stages import clustering as clusterings
 from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.stages.session import Session
@@ -64,17 +65,20 @@ def prove(
     # Where fewer clusters were found than wanted, the bound is still that of the number wanted: the lower one.
     k = settings.n_clusters
     certificates = [certify(summary, objective, k, method="spectral")]
+    scatter = certificates[0].scatter
     selected = None
     source = session.rows
     if options.method == "blocks":
         bound = from_blocks(session, source, options, k, objective, settings.random_state, "block certificate", sums)
-        certificates.append(bound)
-        selected = _of_selected(session, features, selection, clustering, options)
+        certificates.append(replace(bound, scatter=scatter))
+        spectrum = cast(FrequentDirections | Moments, pick(summary, "frequent-directions", "moments"))
+        norms = spectrum.centered_column_squared_norms[selection.support]
+        selected = _of_selected(session, features, selection, clustering, options, norms)
     certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     method_certificate = getattr(session.selector, "certificate_", None)
     if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
         bound, began = method_certificate.bound(published.weighted_inertia), time.perf_counter()
-        certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began))
+        certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
     if any(one.objective == 0 for one in certificates):
         same = _rows_are_same(session, source, published)
         certificates = [compared(one, same) for one in certificates]
@@ -115,20 +119,26 @@ def from_blocks(
 
 
 def _of_selected(
-    session: Session, features: Source, selection: Selection, clustering: Clustering, options: CertificateSettings
+    session: Session,
+    features: Source,
+    selection: Selection,
+    clustering: Clustering,
+    options: CertificateSettings,
+    squared_norms: Floats,
 ) -> Certificate:
-    """Return how far k-means can be from the best clustering of the columns it worked on."""
+    """Return how far k-means can be from the best clustering of the columns it worked on, of these squared norms."""
     settings = session.config.cluster
     assert settings is not None
     source, objective = features, clustering.inertia
     if clustering.weighted_inertia is not None:
         assert selection.weights is not None
         source, objective = Source(WeightedColumns(features.matrix, selection.weights)), clustering.weighted_inertia
+        squared_norms = squared_norms * selection.weights**2
     stage, seed = "block certificate of the selected columns", settings.random_state
     certificate = from_blocks(session, source, options, settings.n_clusters, objective, seed, stage)
     if certificate.objective == 0:
         certificate = compared(certificate, _rows_are_same(session, source, clustering))
-    return replace(certificate, columns="selected")
+    return replace(certificate, columns="selected", scatter=float(squared_norms.sum()))
 
 
 def _rows_are_same(session: Session, source: Source, clustering: Clustering) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster.certificates.labels import sketch_rows
+from sketchselect.cluster.certificates.closest import sketch_rows
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
@@ -68,7 +68,9 @@ def summarize(session: Session) -> Summary[Any]:
     fingerprint = source_fingerprint(session, summaries=summary_key(described), target=target_fingerprint(session))
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
-            return codec.load(folder.path / "summary.sks")
+            summary = codec.load(folder.path / "summary.sks")
+            session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
+            return summary
         require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:

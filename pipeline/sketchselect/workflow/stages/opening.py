@@ -139,9 +139,11 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
 
 def _interrupted(session: Session, error: BaseException) -> Interrupted:
     done = ", ".join(entry["name"] for entry in session.stages) or "none"
+    saved = getattr(error, "saved", "")
     stopped = Interrupted(
-        f"interrupted; finished stages ({done}) and checkpoints are kept in {session.folder.path}: "
-        "run the same command again to resume"
+        f"interrupted; in {session.folder.path}: finished stages ({done}){saved and f'; {saved}'}; "
+        "run the same command again to resume",
+        saved,
     )
     stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
     return stopped

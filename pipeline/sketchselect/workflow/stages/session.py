@@ -15,6 +15,7 @@ from sketchselect.errors import BadParameter, ConfigError, SourceChanged
 from sketchselect.job.parameters import make_selector, method_parameters
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
+            vectors=(inputs.target, inputs.labels, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -266,6 +268,12 @@ class Session:
             self.notes.append(text)
             self.progress.note(f"note: {text}")
 
+    def note_dropped(self, n_dropped: int) -> None:
+        """Note how many rows the policy for non-finite values left out; raise `NotFinite` where they are too many."""
+        if n_dropped:
+            limit, confirm = self.config.input.max_dropped, "--set input.max_dropped="
+            self.note(require_few_dropped(self.matrix.address, n_dropped, self.matrix.shape[0], limit, confirm))
+
     def require_unchanged(self) -> None:
         """Raise `SourceChanged` if the source is not what it was when the job began."""
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
@@ -291,5 +299,6 @@ class Session:
             elif name != "seconds":
                 entry[name] = entry.get(name, 0) + value
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
