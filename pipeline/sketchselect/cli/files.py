@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers, app
+from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
@@ -83,7 +82,6 @@ def summarize(
         typer.echo(text)
 
 
-@app.command()
 def merge(
     files: Annotated[list[Path], typer.Argument(help="Two or more summary files of different rows.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
@@ -96,7 +94,6 @@ def merge(
         typer.echo(merge_files(files, output))
 
 
-@app.command()
 def select(
     file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
     method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
@@ -121,7 +118,6 @@ def select(
         typer.echo(select_from_file(file, output, method, features, settings or [], model))
 
 
-@app.command()
 def cluster(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
@@ -162,7 +158,6 @@ def cluster(
         typer.echo(text)
 
 
-@app.command()
 def inspect(
     target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
     key: Key = None,
@@ -175,7 +170,6 @@ def inspect(
         typer.echo(inspect_target(target, key))
 
 
-@app.command()
 def convert(
     source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
     destination: Annotated[Path, typer.Argument(help="The Zarr store to write.")],

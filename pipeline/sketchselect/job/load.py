@@ -79,10 +79,7 @@ def is_scheduler_file(cluster: str) -> bool:
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
     """Return the checked section ``[select]`` alone, for a selection from a summary file.
 
-    Raises
-    ------
-    ConfigError
-        With one line for every mistake, as `load_job`.
+    Raises `ConfigError` with one line for every mistake, as `load_job`.
     """
     text = with_current_names(JobText("job", {"select": dict(values)}, Path.cwd()))
     try:

@@ -220,6 +220,13 @@ class ClusterSettings(Section):
     )
 
     @property
+    def variants(self) -> tuple[Literal["unweighted", "weighted"], ...]:
+        """The clusterings that `weighted` asks for."""
+        if self.weighted == "both":
+            return "unweighted", "weighted"
+        return ("weighted",) if self.weighted else ("unweighted",)
+
+    @property
     def certificate_settings(self) -> CertificateSettings | None:
         """The certificate as a table; None for no certificate."""
         if self.certificate is False or isinstance(self.certificate, CertificateSettings):

@@ -13,6 +13,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution import PassStats
+from sketchselect.linalg.validation import require_number
 
 _OBJECTIVE_ROUNDING = 1e-6
 """Relative error that an objective may carry (sums in float32, say) before it is called impossible."""
@@ -196,10 +197,7 @@ def _shown(value: float, rounding: str) -> str:
 
 def as_objective(value: float) -> float:
     """Return an objective as a float, or raise `BadParameter`."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not (is_number and np.isfinite(value) and value >= 0):
-        raise BadParameter("an objective must be a finite number that is not negative")
-    return float(value)
+    return require_number("an objective", value, least=0)
 
 
 def made_certificate(

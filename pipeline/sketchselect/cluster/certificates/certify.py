@@ -122,9 +122,9 @@ def certify(
     if isinstance(source, (Summary, Mapping)):
         # What says how rows are read would be ignored.
         others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
-        given = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
+        chosen = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
         takes = ["confidence"] if method == "blocks" or BlockBound.kind in _kinds(source) else []
-        require_unused(given, "for rows, and a summary was given", *takes)
+        require_unused(chosen, "for rows, and a summary was given", *takes)
         return _from_summary(source, value, n_clusters, method, confidence)
     with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
         return bound_from_rows(rows, value, n_clusters, method, blocks, options)
@@ -181,14 +181,14 @@ def _from_summary(
     if method == "spectral" or (method is None and (has_spectrum or BlockBound.kind not in kinds)):
         certificates.append(spectral_certificate(source, objective, n_clusters, began))
     if method == "blocks" or (method is None and BlockBound.kind in kinds):
-        found = pick(source, BlockBound.kind)
-        assert isinstance(found, BlockBound)
-        if found.n_clusters == n_clusters:
-            certificate = blocks_certificate(found, objective, confidence, began)
+        bound = pick(source, BlockBound.kind)
+        assert isinstance(bound, BlockBound)
+        if bound.n_clusters == n_clusters:
+            certificate = blocks_certificate(bound, objective, confidence, began)
             scatter = certificates[0].scatter if certificates else None
             certificates.append(replace(certificate, scatter=scatter))
         elif not certificates:
-            raise Incompatible(f"the block bound is of {found.n_clusters} clusters, the clustering has {n_clusters}")
+            raise Incompatible(f"the block bound is of {bound.n_clusters} clusters, the clustering has {n_clusters}")
     return min(certificates, key=lambda c: c.factor)
 
 

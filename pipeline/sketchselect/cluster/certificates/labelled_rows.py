@@ -1,4 +1,4 @@
-"""What a certificate has to know of labels: the exact objective of all rows, and whether an objective of 0 is one."""
+"""Measurement of labels for a certificate: the exact objective of all rows, and the test of an objective of 0."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def measure(
     if any(isinstance(bound, BlockBound) for bound in bounds.values()):
         options = options.but(partition_bytes=block_partition_bytes(everything, source))
     reduced = summarize_source(marked, everything, options, stage=stage)
-    found = cast(Bundle, reduced.value)
-    sums = cast(CentroidSums, found["objective"])
-    _require_none(float(sums.cluster_weights[-1]), found.n_rows, source.weight is not None)
+    everything = cast(Bundle, reduced.value)
+    sums = cast(CentroidSums, everything["objective"])
+    _require_none(float(sums.cluster_weights[-1]), everything.n_rows, source.weight is not None)
     if source.weight is not None and sums.weight == 0:
         raise BadParameter("every sample_weight is zero: there is nothing to certify")
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
         same = rows_are_same(source, n_clusters, options)
-    summaries = {name: found[name] for name in bounds}
+    summaries = {name: everything[name] for name in bounds}
     return Measured(objective, summaries, same, reduced.stats, objective + _between(sums))
 
 
@@ -102,14 +102,8 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
 
     An objective of 0 does not say so: squares of differences below 1e-162 vanish.
 
-    Parameters
-    ----------
-    source : Source
-        Its target is the rows' labels; rows with a negative one are left out.
-    n_clusters : int
-        Number of clusters.
-    options : PassOptions
-        Of the pass, which saves nothing.
+    `source`: Its target is the rows' labels; rows with a negative one are left out.
+    `options`: Of the pass, which saves nothing.
     """
     state = n_clusters * (8 * source.n_columns + 1)
     reduction = Reduction(
@@ -142,11 +136,11 @@ class _Firsts:
         counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
         mine = labels[counts].astype(np.int64)
         rows = np.asarray(block.values, dtype=np.float64)[counts]
-        found, at = np.unique(mine, return_index=True)
+        clusters, at = np.unique(mine, return_index=True)
         first = np.zeros((self.n_clusters, rows.shape[1]))
-        first[found] = rows[at]
+        first[clusters] = rows[at]
         there = np.zeros(self.n_clusters, dtype=bool)
-        there[found] = True
+        there[clusters] = True
         return _First(there, first, bool((rows == first[mine]).all()))
 
 

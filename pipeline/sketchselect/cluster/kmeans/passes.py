@@ -162,9 +162,9 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
         entries = ENTRY_NBYTES * int(source.matrix.entry_offsets[-1])
         return min(max(entries // N_PARTITIONS, LEAST_PARTITION_NBYTES), MOST_PARTITION_NBYTES)
     least = max(LEAST_PARTITION_NBYTES, CENTER_RATIO * n_clusters * row)
-    wanted = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
+    nbytes = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
     full_row = 8 * max(1, source.matrix.shape[1])
-    rows = max(wanted // row, source.matrix.chunk_rows)
+    rows = max(nbytes // row, source.matrix.chunk_rows)
     return max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row)
 
 

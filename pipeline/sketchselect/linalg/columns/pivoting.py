@@ -49,14 +49,8 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
 
     Fewer than `n_pivots` are returned if the residuals of all other columns are rounding.
 
-    Parameters
-    ----------
-    factor : array of shape (m, p)
-    n_pivots : int
-        At most this many.
-
-    Notes
-    -----
+    `factor` of shape (m, p).
+    `n_pivots`: At most this many.
     Cost: at most 2 m p flops a pivot, usually far less: distances only shrink, so an older distance excludes most
     columns. Source: Businger and Golub 1965; the rule is that of LAPACK's ``geqp3``.
 

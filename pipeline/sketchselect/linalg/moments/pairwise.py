@@ -25,14 +25,7 @@ def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Ar
 
     With the mask O and the values V about a shift, 0 where missing: ``N = O'O``, ``S = V'O``, ``P = V'V``, and
     ``scatter = P - S S' / N`` entry by entry.
-
-    Raises
-    ------
-    NotFinite
-        For infinite values, naming row and column.
-
-    Notes
-    -----
+    Raises `NotFinite` for infinite values, naming row and column.
     Cost: three products of n d^2 multiply-adds; 6 d^2 + 4 x 2048 d numbers.
     """
     shift = _present_means(block, targets, weights, start)

@@ -15,7 +15,7 @@ from sketchselect.linalg.sketch.spectrum import Directions, subspace_angle, symm
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.streams.decaying import DecayingSelector
+from sketchselect.selectors.streams.forgetting import DecayingSelector
 from sketchselect.summaries import FrequentDirections, Moments, Summary
 
 ROUNDING = 1e-12

@@ -207,10 +207,7 @@ def require_one_summary(selector: BaseSelector) -> None:
 def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
     """Return the number of rows that count at a point: the timeline's window, or the selector's.
 
-    Raises
-    ------
-    BadParameter
-        If both have one, and they differ.
+    Raises `BadParameter` if both have one, and they differ.
     """
     default: int | None = getattr(selector, "window", None)
     if default is not None and window is not None and default != window:
@@ -228,14 +225,8 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
 
-    Parameters
-    ----------
-    options : PassOptions
-        Of the pass.
-    points : int, optional
-        Number of points; None takes all partition ends.
-    window : int, optional
-        Rows that count at each point; None takes the selector's own window, or all rows.
+    `points`: Number of points; None takes all partition ends.
+    `window`: Rows that count at each point; None takes the selector's own window, or all rows.
     """
     require_one_summary(selector)
     window = window_of(selector, window)

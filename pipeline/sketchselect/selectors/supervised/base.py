@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.validation import require_seed
 from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import model_choice
@@ -57,8 +58,7 @@ class SupervisedSelector(ModelFitter):
             if self.cv is not None:
                 raise BadParameter("n_features_to_select and cv both choose the model; leave one of them out")
         model_choice.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
-        if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
-            raise BadParameter(f"random_state must be a whole number (the folds' seed), got {self.random_state!r:.40}")
+        require_seed(self.random_state, "random_state")
         if self.half_life is not None:
             if self.cv is not None:
                 raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")

@@ -97,12 +97,8 @@ class Design:
 def design_of(summary: Any, task: str, degree: int, *, with_folds: bool) -> Design:
     """Return the design of a summary.
 
-    Raises
-    ------
-    Incompatible
-        If the summary has no target, one of another kind than the task's, or moments of another degree.
-    EmptyInput
-        If fewer than two folds have rows.
+    Raises `Incompatible` if the summary has no target, one of another kind than the task's, or moments of another
+    degree; `EmptyInput` if fewer than two folds have rows.
     """
     folds: Any = summary if isinstance(summary, Folds) else None
     moments: Any = folds.total if folds is not None else summary
