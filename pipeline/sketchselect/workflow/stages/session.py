@@ -96,7 +96,7 @@ class Session:
         from sketchselect.execution import Source
 
         target = self.vector("target") if self.selector.uses_target else None
-        return Source(self.matrix, target, None, self.steps)
+        return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
 
     def vector(self, name: str) -> Vector | None:
         """Open ``[input] target`` or ``labels``."""
