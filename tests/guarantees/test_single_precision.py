@@ -6,12 +6,15 @@ deviations and p columns:
     |s_j (coef_j - b_j)| <= c 2^-52 n cond(S) (s_y + max |s b|)         fitted from rows, at any partition size
     |s_j (coef_j - b_j)| <= c coefficient_error (s_y + max |s b|)       fitted from moments with float32 products,
     coefficient_error = 2^-24 cond(S), above 1e-4 with a warning; 1 where no digit is known
+    |computed_ij - S_ij| <= 2050 2^-24 sqrt(S_ii S_jj)                  products in float32, weights of any span, but
+                                                                        for the rounding of the mean in float64
 
 The reference solves the normal equations in rational arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,10 +26,12 @@ import pytest
 from scipy.sparse import csr_array
 
 import sketchselect as sks
+from sketchselect.linalg.moments.single_precision import SINGLE_ROUNDING
 from sketchselect.selectors import StabilitySelector, ThresholdedOLS
 from sketchselect.selectors.supervised.moments import SinglePrecision
 
 from .exact import solve
+from .rational import fractions_of, mean_of, rows_of, scatter_of
 
 FAST, ALL = range(30), range(30, 240)
 whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
@@ -112,6 +117,35 @@ def test_the_error_of_products_in_float32_is_stated_with_the_answer(number: int)
     assert min(1.0, 2.0**-24 * one.condition / p) / 3 <= stated <= max(3 * p * 2.0**-24 * one.condition, 2.0**-24)
     told = [w for w in caught if issubclass(w.category, SinglePrecision)]
     assert bool(told) == (stated > 1e-4)
+
+
+@whole
+def test_the_bound_of_products_in_float32_holds_for_weights_of_any_span(number: int) -> None:
+    """Weights that fade over up to 400 powers of two; only some rows deviate, of any scale."""
+    rng = np.random.default_rng(number)
+    n, p = int(rng.integers(128, 200)), 2
+    X = (rng.standard_normal((n, 1)) + rng.choice([0.0, 1e-3, 1.0]) * rng.standard_normal((n, p))).astype(np.float32)
+    if rng.integers(2):
+        X[int(rng.integers(n // 2)) :] = X[0]
+    X = (X * np.float32(10.0 ** rng.integers(-12, 13))).astype(np.float32)
+    w = 2.0 ** (-np.arange(n) * rng.uniform(0, 400) / n)[:: int(rng.choice([-1, 1]))]
+    computed = sks.Moments().from_block(X, sample_weight=w)._scatter()
+    exact, mean = scatter_of(rows_of(X), fractions_of(w)), mean_of(rows_of(X), fractions_of(w))
+    s = [math.sqrt(exact[j][j]) for j in range(p)]
+    r = [16 * n * 2.0**-52 * math.sqrt(w.sum()) * abs(float(m)) for m in mean]
+    for i in range(p):
+        for j in range(p):
+            allowed = SINGLE_ROUNDING * s[i] * s[j] + s[i] * r[j] + r[i] * s[j] + r[i] * r[j]
+            assert abs(Fraction(float(computed[i, j])) - exact[i][j]) <= allowed
+
+
+def test_a_column_correlates_with_its_copy_however_fast_rows_fade() -> None:
+    x = np.random.default_rng(0).standard_normal((400, 1)).astype(np.float32)
+    x[160:] = x[0]
+    for fading in (sks.summaries.DecayedMoments(half_life=1), sks.summaries.DecayedMoments(half_life=4)):
+        covariance = fading.from_block(np.hstack([x, x])).covariance()
+        assert covariance[0, 1] == pytest.approx(covariance[0, 0], rel=1e-3)
+        assert covariance[0, 0] > 0
 
 
 @pytest.mark.parametrize("number", range(6))
