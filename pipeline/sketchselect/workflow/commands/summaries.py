@@ -151,7 +151,7 @@ def summarize_to_file(
         place = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, place, progress)
         # Models are fitted to moments with a target, and multiply the rounding of products in float32.
-        in_double = wanted.target is not None
+        in_double = chosen.target is not None
         rows = Source(matrix, vector, None, resolve(config.prepare.entries), in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
         for text in (text for step in fit.steps for text in step.notes()):
