@@ -22,7 +22,7 @@ LONGEST = 400
 
 ORDER = [
     # The ground floor: what every layer may use.
-    {"_text", "_version", "errors", "_memory"},
+    {"_text", "_version", "errors", "_memory", "_kernel_cache"},
     {"_byte_sizes"},
     {"_progress"},
     {"linalg", "location"},

@@ -9,6 +9,10 @@ import importlib
 import pkgutil
 from typing import Any
 
+from sketchselect import _kernel_cache
+
+_kernel_cache.ensure_writable()
+
 # Public names are imported when they are used, so that `import sketchselect` stays light. The stub beside this file is
 # their only list: type checkers and editors read it too.
 _STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -129,6 +130,39 @@ class Calls(Progress):
     def __init__(self, function: Callable[..., object]) -> None:
         for event in EVENTS:
             setattr(self, event, partial(function, event))
+
+
+class ThrottledProgress(Progress):
+    """Progress of another object, without the passes that begin within `every` seconds of the last one shown.
+
+    Iterations over small data would otherwise fill the screen; slow ones are all shown.
+    """
+
+    def __init__(self, progress: Progress, every: float = 5.0) -> None:
+        self._progress, self._every = progress, every
+        self._shown, self._last = False, -math.inf
+
+    def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
+        """Decide whether this pass is shown."""
+        now = time.monotonic()
+        self._shown = now - self._last >= self._every
+        if self._shown:
+            self._last = now
+            self._progress.start(stage, total_bytes, n_partitions)
+
+    def advance(self, nbytes: int) -> None:
+        """Pass on a partition of a pass that is shown."""
+        if self._shown:
+            self._progress.advance(nbytes)
+
+    def note(self, text: str) -> None:
+        """Pass on."""
+        self._progress.note(text)
+
+    def finish(self, stage: str) -> None:
+        """Pass on the end of a pass that is shown."""
+        if self._shown:
+            self._progress.finish(stage)
 
 
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:

@@ -106,9 +106,21 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(SketchSelectError):
-    """Ctrl-C or SIGTERM: finished checkpoints are kept; ``exit_code`` is 130 or 143."""
+    """Ctrl-C or SIGTERM; ``exit_code`` is 130 or 143.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    saved : str
+        What of the interrupted pass is in checkpoints, in words.
+    """
 
     exit_code = 130
+
+    def __init__(self, message: str, saved: str = "") -> None:
+        super().__init__(message)
+        self.saved = saved
 
 
 class BadCluster(SketchSelectError):

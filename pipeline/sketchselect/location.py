@@ -104,12 +104,7 @@ class Location:
     def write(self, content: bytes, *, durable: bool = True) -> None:
         """Write a file as a whole: readers see the old content or the new, never a part; a remote folder is made.
 
-        Raises
-        ------
-        OSError
-            If the disk refuses.
-        SourceError
-            If the remote file system refuses.
+        Raises `OSError` if the disk refuses; `SourceError` if the remote file system refuses.
         """
         if self.is_local:
             write_atomically(Path(self.url), content, durable=durable)
@@ -210,12 +205,8 @@ def location_of(path: str | os.PathLike[str]) -> Location:
 def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:
     """Return the location of a source that a user names; see `SCHEMES`.
 
-    Raises
-    ------
-    SourceError
-        For a scheme that is not allowed, chained URLs (``::``), control characters, or credentials in the URL.
-    BadParameter
-        If there are `storage_options` for a local path.
+    Raises `SourceError` for a scheme that is not allowed, chained URLs (``::``), control characters, or credentials in
+    the URL; `BadParameter` if there are `storage_options` for a local path.
     """
     text = os.fspath(source)
     if not isinstance(text, str) or not text or _CONTROL.search(text):

@@ -204,7 +204,7 @@ def test_saved_merged_and_refused(tmp_path, digits):
         ({"objective": -1.0}, "objective"),
         ({"block_rows": 1}, "block_rows"),
         ({"fraction": 0.0}, "fraction"),
-        ({"method": "spectral"}, "needs a summary"),
+        ({"method": "spectral", "block_rows": 300}, "block_rows"),
     ],
 )
 def test_bad_parameters(options, message):

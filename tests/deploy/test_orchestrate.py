@@ -89,7 +89,9 @@ def test_appended_rows_are_all_that_is_read_and_the_bits_are_those_of_one_run(
     assert_guarantee(out / "summary.sks", np.vstack([rows_of(1, 12), rows_of(2, 9)]))
 
 
-@pytest.mark.parametrize(("settings", "rows_read"), [([], 840), (["execution.checkpoint_seconds=0"], 360)])
+@pytest.mark.parametrize(
+    ("settings", "rows_read"), [(["execution.checkpoint_seconds=3600"], 840), (["execution.checkpoint_seconds=0"], 360)]
+)
 def test_days_too_small_for_checkpoints_are_kept_where_the_job_says_so(
     job: Path, settings: list[str], rows_read: int
 ) -> None:

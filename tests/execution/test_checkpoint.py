@@ -295,19 +295,19 @@ def test_a_folder_that_is_a_file_does_not_stop_the_run(tiny, tmp_path):
 
 
 def test_small_work_is_not_kept(tiny, tmp_path):
-    assert run(tiny(1000), Checkpoint(tmp_path)).stats.n_saved == 0
+    assert run(tiny(1000), Checkpoint(tmp_path, min_seconds=60.0)).stats.n_saved == 0
     assert list_nodes(str(tmp_path)) == {}
 
 
 def test_nodes_over_enough_data_are_kept(tiny, tmp_path):
     # 80 partitions of 320 bytes: the ten nodes of eight stand on 2,560 bytes each.
-    stats = run(tiny(800), Checkpoint(tmp_path, min_bytes=2560, state_ratio=0)).stats
+    stats = run(tiny(800), Checkpoint(tmp_path, min_bytes=2560, state_ratio=0, min_seconds=1e9)).stats
     assert stats.n_saved == 10 + 2 + 1
 
 
 def test_data_must_outweigh_the_state(tiny, tmp_path):
     state = Moments().projected_nbytes(4)
-    stats = run(tiny(8000), Checkpoint(tmp_path, min_bytes=0, state_ratio=64), Moments()).stats
+    stats = run(tiny(8000), Checkpoint(tmp_path, min_bytes=0, state_ratio=64, min_seconds=1e9), Moments()).stats
     kept = [read_node(path).n_rows for path in list_nodes(str(tmp_path)).values()]
     assert stats.n_tasks > stats.n_saved > 0
     assert min(kept) * 32 >= 64 * state

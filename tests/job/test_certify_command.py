@@ -211,7 +211,7 @@ def test_k_means_itself_is_certified_and_the_columns_promise_first(
     assert result.objective <= (selected["factor"] + promise["excess"]) * best_known
     page = (result.folder / "report.html").read_text()
     assert "in the selected columns" in page
-    assert "Before any clustering" in page
+    assert "The best clustering of the" in page
     assert promise["sentence"] in result.summary()
 
 

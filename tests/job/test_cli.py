@@ -117,7 +117,7 @@ def test_unexpected_errors_are_one_line_too(job_file: Callable[..., Path], monke
     def broken(*args: object, **options: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr(job, "_run", broken)
+    monkeypatch.setattr(job, "run_config", broken)
     refused(cli("run", job_file()), 1, "unexpected ZeroDivisionError: first line second line", "--debug")
     shown = cli("run", job_file(), "--debug")
     assert isinstance(shown.exception, ZeroDivisionError)

@@ -38,9 +38,10 @@ def test_selection_has_the_same_bytes_on_every_engine(job: Job, tmp_path: Path) 
     assert len(found) == 1
 
 
-def test_verbs_one_by_one_give_what_run_gives(job: Job, tmp_path: Path) -> None:
-    whole = sks.run(job(output={"dir": str(tmp_path / "whole")}))
-    alone = job(output={"report": True})
+@pytest.mark.parametrize("columns", [[], ["standardise"]], ids=["no statistics", "statistics of all rows"])
+def test_verbs_one_by_one_give_what_run_gives(job: Job, tmp_path: Path, columns: list[str]) -> None:
+    whole = sks.run(job(output={"dir": str(tmp_path / "whole")}, prepare={"columns": columns}))
+    alone = job(output={"report": True}, prepare={"columns": columns})
     with pytest.raises(SourceError, match="`select` makes it"):
         workflow.cluster(alone, "serial")
     with pytest.raises(SourceError, match="`summarize` makes it"):
@@ -134,13 +135,13 @@ def test_a_target_that_no_summary_keeps_is_said_to_be_unused(job, tmp_path, rows
     assert not any("input.target" in note for note in workflow.run(job(), fresh=True).manifest["notes"])
 
 
-def test_sparing_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.workflow.stages import engines
+def test_throttled_progress_shows_slow_passes_and_not_all_fast_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect import _progress
 
     now = [0.0]
-    monkeypatch.setattr(engines.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
     diary = Diary()
-    progress = engines.ThrottledProgress(diary, every=5.0)
+    progress = _progress.ThrottledProgress(diary, every=5.0)
     for seconds in (1.0, 1.0, 1.0, 10.0, 10.0, 1.0):
         progress.start(f"at {now[0]:g}", 1, 1)
         progress.advance(1)

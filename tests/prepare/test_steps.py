@@ -18,7 +18,7 @@ from .conftest import dense
 pytestmark = pytest.mark.usefixtures("unchanged")
 
 ALL = ["l2", "log1p", "library-size", "library-size(target=median)", "tf-idf", "tf-idf(sublinear=true)", "standardise"]
-ALL += ["scale", "pilot-scale", "clip(high=2)", "clip(sd=1)", "fourier(n_components=16)"]
+ALL += ["scale", "pilot-scale", "clip(high=2)", "clip(sd=1)", "fourier(n_components=16)", "impute", "impute(by=median)"]
 
 
 def prepared(X, *entries, whole=None):

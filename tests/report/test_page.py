@@ -132,6 +132,22 @@ def test_best_certificate_is_the_rigorous_one(full_record, parse):
     assert "Proven" not in words
 
 
+@pytest.mark.parametrize(
+    ("scatter", "statement", "is_green"),
+    [
+        (20.0, "Proven: at least 90 % of what 3 clusters can gain over a single one", True),
+        (11.2, "Little is proven of these clusters: 16.6 % of the possible gain", False),
+        (10.9, "Little is proven of these clusters: 0 % of the possible gain", False),
+        (None, "Proven: at most 10.0 % worse", False),
+    ],
+)
+def test_the_headline_and_its_colour_go_by_the_proved_share(full_record, parse, scatter, statement, is_green):
+    proof = certificate("spectral", 1.1, 10.0, 11.0, scatter=scatter)
+    page = parse(render(full_record(certificates=[proof])))
+    assert statement in page.words
+    assert ("card hero proven" in {attributes.get("class") for _, attributes in page.elements}) == is_green
+
+
 def test_tables_show_the_records_numbers(full_record, parse):
     html = render(full_record())
     assert re.search(r"1 1 beryl 3.25 2 4 ember 2.5", section(parse, html, "features"))

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, Prepare, Workers, app
+from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, Prepare, Workers
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def certify(
     target: Annotated[str, typer.Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
     clusters: Annotated[int | None, typer.Option("--clusters", min=1, help="Number of clusters.")] = None,
@@ -27,7 +26,7 @@ def certify(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="spectral, or blocks (tighter and slower; the default if rows are read)."),
+        typer.Option("--method", help="spectral, or blocks (slower); the closer of both by default."),
     ] = None,
     block_rows: Annotated[
         int | None,

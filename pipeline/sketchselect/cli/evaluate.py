@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Debug, app
+from sketchselect.cli.options import Debug
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def evaluate(
     target: Annotated[str, typer.Argument(help="The output folder of a run, or the cluster of each row.")],
     labels: Annotated[

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers, app
+from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
@@ -52,6 +51,9 @@ def summarize(
     ] = None,
     key: Key = None,
     nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
+    max_dropped: Annotated[
+        float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
+    ] = 0.2,
     missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
     partition_bytes: Partition = None,
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
@@ -74,13 +76,12 @@ def summarize(
             fitted=fitted,
             write_fitted=write_fitted,
             checkpoint=checkpoint,
-            options={"key": key, "nonfinite": nonfinite, "missing_chunks": missing_chunks},
+            options={"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks},
             execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
         )
         typer.echo(text)
 
 
-@app.command()
 def merge(
     files: Annotated[list[Path], typer.Argument(help="Two or more summary files of different rows.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
@@ -93,7 +94,6 @@ def merge(
         typer.echo(merge_files(files, output))
 
 
-@app.command()
 def select(
     file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
     method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
@@ -118,7 +118,6 @@ def select(
         typer.echo(select_from_file(file, output, method, features, settings or [], model))
 
 
-@app.command()
 def cluster(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
@@ -159,7 +158,6 @@ def cluster(
         typer.echo(text)
 
 
-@app.command()
 def inspect(
     target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
     key: Key = None,
@@ -172,7 +170,6 @@ def inspect(
         typer.echo(inspect_target(target, key))
 
 
-@app.command()
 def convert(
     source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
     destination: Annotated[Path, typer.Argument(help="The Zarr store to write.")],

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets, app
+from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("sketchselect-demo"),
     cluster: Cluster = "local",
@@ -29,7 +28,6 @@ def demo(
         typer.echo(f"run it again, or change it:  sketchselect run {job}")
 
 
-@app.command()
 def run(
     job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
     cluster: JobCluster = None,
@@ -46,7 +44,6 @@ def run(
         typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
 
 
-@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
     debug: Debug = False,
@@ -58,7 +55,6 @@ def report(
         typer.echo(f"report: {render_folder(folder)}")
 
 
-@app.command()
 def doctor(debug: Debug = False) -> None:
     """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
     with plain_errors(debug):

@@ -1,20 +1,10 @@
-"""Command-line application, and the options that several commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-
-app = typer.Typer(
-    name="sketchselect",
-    help="Select columns of a matrix too big for memory, and cluster its rows with a proven bound.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
 Cluster = Annotated[str, typer.Option("--cluster", "--scheduler-file", help=CLUSTER_HELP)]
@@ -43,20 +33,3 @@ Fitted = Annotated[
     str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
 ]
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
-
-
-def _show_version(is_set: bool) -> None:
-    if is_set:
-        from sketchselect._version import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Read the options that stand before a command."""

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Debug, JobCluster, Sets, Workers, app
+from sketchselect.cli.options import Debug, JobCluster, Sets, Workers
 from sketchselect.cli.shell import plain_errors
 
 
-@app.command()
 def plan(
     job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
     workers: Workers = None,

@@ -1,4 +1,4 @@
-"""How many clusters: objective, gap to what is provably impossible, and stability over a range, from one coreset."""
+"""Comparison of a range of numbers of clusters: objective, proven gap and stability, from one coreset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 
 N_SEEDS = 10
@@ -230,8 +230,7 @@ def range_of_source(
 ) -> ClusterRange:
     """Return `cluster_range` of a source, which may have steps that are not fitted."""
     ks = _checked(ks)
-    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
-        raise BadParameter(f"cluster_range: random_state must be a whole number, got {random_state!r}")
+    random_state = require_seed(random_state, "cluster_range: random_state")
     most = max(ks)
 
     def read(description: Summary[Any], stage: str) -> Any:
@@ -244,14 +243,15 @@ def range_of_source(
         else require_positive("sample_rows", sample_rows)
     )
     spread = sketch.centered_squared_norm / sketch.weight if sketch.weight > 0 else 0.0
-    own = derive_seed(random_state, "range", "coreset")
-    wanted = RowSample(size, own, sketch.mean, spread) if spread > 0 else RowSample(size, own)
-    sample = read(wanted, "range of clusters: coreset")
-    found, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
+    sample_seed = derive_seed(random_state, "range", "coreset")
+    sampling = RowSample(size, sample_seed, sketch.mean, spread) if spread > 0 else RowSample(size, sample_seed)
+    sample = read(sampling, "range of clusters: coreset")
+    estimates, centers = _on_coreset(sample, sketch, ks, n_seeds, random_state)
     every = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
     sums = cast(Bundle, read(every, "range of clusters: objectives"))
-    counts = [replace(one, objective=cast(CentroidSums, sums[f"k{one.n_clusters}"]).objective) for one in found.counts]
-    return replace(found, counts=tuple(counts))
+    objectives = {k: cast(CentroidSums, sums[f"k{k}"]).objective for k in centers}
+    counts = tuple(replace(one, objective=objectives[one.n_clusters]) for one in estimates.counts)
+    return replace(estimates, counts=counts)
 
 
 def _on_coreset(

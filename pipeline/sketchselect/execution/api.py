@@ -18,6 +18,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.validation import require_positive
+from sketchselect.readers.vector import Vector
 from sketchselect.summaries import Bundle, Summary
 
 
@@ -112,15 +113,14 @@ def summarize(
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
-    matrix = readers.open_matrix(rows)
-    n_rows = matrix.shape[0]
-    target = None if y is None else readers.open_vector(y, n_rows, matrix_address=matrix.address, name=target_name)
-    weight = (
-        None
-        if sample_weight is None
-        else readers.open_vector(sample_weight, n_rows, matrix_address=matrix.address, name="sample_weight")
-    )
-    return Source(matrix, target, weight, tuple(steps))
+    matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
+
+    def vector(entries: Any, name: str) -> Vector | None:
+        if entries is None:
+            return None
+        return readers.open_vector(entries, matrix.shape[0], matrix_address=matrix.address, name=name)
+
+    return Source(matrix, vector(y, target_name), vector(sample_weight, "sample_weight"), tuple(steps))
 
 
 def fit_prepare(

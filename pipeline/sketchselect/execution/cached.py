@@ -28,30 +28,22 @@ class CachedBlock(Block):
     @classmethod
     def of(cls, block: Block) -> CachedBlock:
         """Return the block with an empty memory."""
-        return cls(block.values, block.target, block.weight, block.start, block.stop, block.surviving)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        arrays = [self.target, self.weight, self.surviving]
-        values = self.values
-        arrays += [values.data, values.indices, values.indptr] if is_csr(values) else [values]
-        return sum(int(getattr(a, "nbytes", 0)) for a in arrays)
+        return cls(**vars(block))
 
     def __sizeof__(self) -> int:
         # The size by which Dask decides where to run the tasks that need the block.
-        return object.__sizeof__(self) + self.nbytes
+        values = self.values
+        arrays = [values.data, values.indices, values.indptr] if is_csr(values) else [values]
+        arrays += [self.target, self.weight, self.surviving]
+        return object.__sizeof__(self) + sum(int(getattr(array, "nbytes", 0)) for array in arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": {}}
 
     def aligned(self) -> CachedBlock:
         """Return the block with aligned arrays; the memory stays."""
-        values = aligned(self.values)
         weight = None if self.weight is None else canonical(self.weight)
-        if values is self.values and weight is self.weight:
-            return self
-        return replace(self, values=values, weight=weight)
+        return replace(self, values=aligned(self.values), weight=weight)
 
 
 class CachedMatrix(MatrixView):
@@ -87,24 +79,9 @@ class CachedSource(Source):
     @classmethod
     def of(cls, source: Source, blocks: Mapping[tuple[int, int], Any]) -> Self:
         """Return the source with the blocks of its partitions."""
-        return cls(
-            CachedMatrix(source.matrix),
-            None,
-            source.weight,
-            source.prepare,
-            source.columns,
-            takes_sparse=source.takes_sparse,
-            blocks=blocks,
-        )
+        return cls(**{**vars(source), "matrix": CachedMatrix(source.matrix), "target": None}, blocks=blocks)
 
 
 def cache_block(block: Block) -> dict[tuple[int, int], CachedBlock]:
     """Leaf of the pass that reads what is cached in this process."""
     return {(block.start, block.stop): CachedBlock.of(block)}
-
-
-def join_blocks(
-    left: Mapping[tuple[int, int], CachedBlock], right: Mapping[tuple[int, int], CachedBlock]
-) -> dict[tuple[int, int], CachedBlock]:
-    """Merge of the pass that reads what is cached in this process."""
-    return {**left, **right}

@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import futures_client
+from sketchselect.execution.graph.inputs import dask_rows, futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 
@@ -44,9 +44,12 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         yield LocalEngine()
     elif client == "serial":
         yield LocalEngine(kind="serial")
-    elif isinstance(client, (str, os.PathLike)):
-        address = os.fspath(client)
-        if not (address == "env" or address.startswith(_SCHEMES) or address.endswith(".json")):
+    elif isinstance(client, Engine):
+        yield client
+    elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
+        address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
+        named = isinstance(address, str) and address != "env"
+        if named and not (address.startswith(_SCHEMES) or address.endswith(".json")):
             raise BadParameter(
                 'client must be "threads", "serial", "env", the address of a scheduler (tcp://...) or its scheduler '
                 f"file (.json), got {address!r}"
@@ -54,13 +57,6 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         from sketchselect.execution.dask.clusters import connect
 
         with connect(address) as engine:
-            yield engine
-    elif _is_engine(client):
-        yield client
-    elif hasattr(client, "scheduler_address") and hasattr(client, "get_client"):
-        from sketchselect.execution.dask.clusters import connect
-
-        with connect(client) as engine:
             yield engine
     else:
         from sketchselect.execution.dask.engine import DaskEngine
@@ -74,8 +70,7 @@ def _client_for(sources: list[Matrix | Vector]) -> Any | None:
     if "distributed" not in sys.modules:
         return None
     for source in sources:
-        array = source.dask_rows() if isinstance(source, Matrix) else source.dask_entries()
-        client = futures_client(array)
+        client = futures_client(dask_rows(source))
         if client is not None:
             return client
     if all(source.in_memory for source in sources):
@@ -94,7 +89,3 @@ def surrounding_client() -> Any | None:
         client = default_client()
         return None if client.asynchronous else client
     return None
-
-
-def _is_engine(client: Any) -> bool:
-    return all(hasattr(client, name) for name in ("kind", "run", "describe", "build", "can_write"))

@@ -11,7 +11,7 @@ from dask.task_spec import List, Task, TaskRef
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
-from sketchselect.execution.fitting import step_view, unfitted
+from sketchselect.execution.fitting import step_view
 from sketchselect.execution.graph.inputs import Graph, pass_inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
@@ -45,7 +45,7 @@ def delayed_summary(
     """
     from dask.delayed import Delayed
 
-    if checkpoint is not None and unfitted(source):
+    if checkpoint is not None and not all(step.is_fitted for step in source.prepare):
         raise BadParameter("compute=False: a checkpoint needs fitted prepare steps; fit them with fit_prepare first")
     options = PassOptions(LocalEngine(kind="serial"), partition_bytes, checkpoint)
     graph: Graph = {}

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from dask.system import cpu_count
+
 from sketchselect._memory import peak_nbytes
 from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.fingerprint import local_build
@@ -59,7 +61,7 @@ class Engine(ABC):
             "memory_limit": self.memory_limit,
         }
 
-    def can_write(self, directory: str) -> bool:
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether the processes that run tasks can write files there that this process can read."""
         return True
 
@@ -73,10 +75,8 @@ class Engine(ABC):
 
 
 def available_cores() -> int:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the cores that this process may use: its affinity and the limit of its container counted."""
+    return int(cpu_count())
 
 
 class LocalEngine(Engine):

@@ -13,7 +13,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.prepare import Step
-from sketchselect.readers.views import FirstRows
+from sketchselect.readers.views import FirstRows, missing_allowed
 from sketchselect.summaries import KINDS, StepStatistics, Summary
 
 
@@ -38,22 +38,7 @@ class FittedSteps:
         return prepare_steps.labels(self.steps)
 
 
-def unfitted(source: Source) -> list[Step]:
-    """Return the steps of a source that need a pass of their own before they can be applied."""
-    return [step for step in source.prepare if not step.is_fitted]
-
-
-def step_name(place: int, step: Step) -> str:
-    """Return the name under which the statistics of a step are kept: its place in the list, and what it is."""
-    return f"{place} {step.description}"
-
-
-def fit_steps(
-    source: Source,
-    options: PassOptions,
-    *,
-    statistics: Summary[Any] | None = None,
-) -> FittedSteps:
+def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] | None = None) -> FittedSteps:
     """Return a source's steps fitted, each from a pass over the rows as the steps before it leave them.
 
     Parameters
@@ -79,7 +64,7 @@ def fit_steps(
         if step.is_fitted:
             fitted.append(step)
             continue
-        name = step_name(place, step)
+        name = f"{place} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
             options.progress.note(_announcement(step, view))
@@ -94,8 +79,8 @@ def fit_steps(
 
 
 def fitted_source(source: Source, options: PassOptions) -> Source:
-    """Return the source with its steps fitted: `fit_steps` where one needs it, else the source as it is."""
-    return replace(source, prepare=fit_steps(source, options).steps) if unfitted(source) else source
+    """Return the source with its steps fitted."""
+    return replace(source, prepare=fit_steps(source, options).steps)
 
 
 def _as_statistics(statistics: Summary[Any], names: tuple[str, ...] | None) -> StepStatistics:
@@ -139,6 +124,8 @@ def step_view(
     # A sample stands for rows as they are; weights would make it one of weights.
     weight = None if need.kind == "row-sample" else source.weight
     view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
+    if step.fills_missing:
+        view = replace(view, matrix=missing_allowed(source.matrix))
     if not need.first_partition:
         return view, description
     sparse = replace(view, takes_sparse=description.accepts_sparse)

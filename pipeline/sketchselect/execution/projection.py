@@ -81,11 +81,16 @@ def projection(
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
+    # A task folds two states into a third; beside, the left siblings on every level wait.
+    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + engine.n_slots)
+    # Statistics and random numbers of prepare steps are there once for all tasks of a process.
+    widths = prepare.widths(source.prepare, source.matrix.shape[1])
+    steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
     return Projection(
         process=PROCESS_NBYTES,
         reading=int(engine.slots_per_process * reading),
-        states=_states(tree, engine, state_nbytes),
-        working=int(engine.slots_per_process * working_nbytes) + _step_nbytes(source),
+        states=int((3 * engine.slots_per_process + waiting) * state_nbytes),
+        working=int(engine.slots_per_process * working_nbytes) + steps,
         caller=caller_nbytes if engine.kind != "dask" else 0,
     )
 
@@ -107,19 +112,9 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         reading += rows * len(source.columns) * prepared_itemsize
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+    if source.in_double and prepared_itemsize < 8:
+        reading += 8 * rows * source.n_columns
     return reading
-
-
-def _states(tree: MergeTree, engine: Slots, state_nbytes: int) -> int:
-    """Return the bytes of states: a task folds two into a third; beside, the left siblings on every level wait."""
-    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + engine.n_slots)
-    return int((3 * engine.slots_per_process + waiting) * state_nbytes)
-
-
-def _step_nbytes(source: Source) -> int:
-    """Return the bytes of statistics and random numbers of prepare steps, once for all tasks of a process."""
-    widths = prepare.widths(source.prepare, source.matrix.shape[1])
-    return sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
 
 
 def _sparse_reading(source: Source, partitions: Partitions) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
+from sketchselect.execution.checkpoints.files import list_nodes
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.passes import Pass, Reduction
@@ -83,7 +84,6 @@ def planned_pass(
     source: Source, reduction: Reduction[T], options: PassOptions, *, partitions: Partitions | None = None
 ) -> Pass[T]:
     """Return a pass that is cut, planned and projected; nothing is read. Parameters are those of `reduce_blocks`."""
-    require_rows(source)
     n_features = source.matrix.shape[1]
     size = DEFAULT_PARTITION_BYTES if options.partition_bytes is None else parse_bytes(options.partition_bytes)
     if partitions is None:
@@ -112,13 +112,6 @@ def planned_pass(
         stage=reduction.stage,
         stall_timeout=options.stall_timeout,
     )
-
-
-def require_rows(source: Source) -> None:
-    """Raise `EmptyInput` where there is nothing to read."""
-    n_rows, n_features = source.matrix.shape
-    if n_rows == 0 or n_features == 0:
-        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:
@@ -160,11 +153,7 @@ def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:
-        saved = "finished checkpoints are kept, running the same command again resumes"
-        interrupted = Interrupted(f"interrupted; {saved if work.spec.saving is not None else 'nothing was kept'}")
-        if isinstance(error, Terminated):
-            interrupted.exit_code = 143
-        raise interrupted from None
+        raise _interrupted(error, work) from None
     finally:
         progress.finish(work.stage)
 
@@ -189,7 +178,10 @@ def pass_stats(work: Pass[Any], ran: Ran[Any], began: float) -> PassStats:
 
 
 def source_partitions(source: Source, partition_bytes: int | str | None = None) -> Partitions:
-    """Return how a source's rows are cut: by their stored entries where its blocks stay sparse."""
+    """Return how a source's rows are cut: by stored entries where blocks stay sparse; raise `EmptyInput` for none."""
+    n_rows, n_features = source.matrix.shape
+    if n_rows == 0 or n_features == 0:
+        raise EmptyInput(f"{source.matrix.address}: nothing to read, the shape is {n_rows} x {n_features}")
     n_chosen = 1 if source.columns is None else len(source.columns)
     return row_partitions(source.matrix, partition_bytes, sparse=source.is_sparse, dense_columns=n_chosen)
 
@@ -208,3 +200,31 @@ def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> N
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
+
+
+def _interrupted(error: KeyboardInterrupt, work: Pass[Any]) -> Interrupted:
+    n_saved = _n_saved(work)
+    saved = f"{work.stage}: {n_saved} of {len(work.partitions)} partitions are in checkpoints"
+    then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
+    stopped = Interrupted(f"interrupted; {saved}; {then}", saved)
+    if isinstance(error, Terminated):
+        stopped.exit_code = 143
+    return stopped
+
+
+def _n_saved(work: Pass[Any]) -> int:
+    """Return the number of partitions below the nodes that have files now."""
+    if work.spec.saving is None or work.name is None:
+        return 0
+    try:
+        listing = list_nodes(work.spec.saving.directory)
+    except (OSError, ImportError, ValueError):
+        return 0
+    n_saved, stack = 0, [work.tree.root] if listing else []
+    while stack:
+        node = stack.pop()
+        if work.name(node).name in listing:
+            n_saved += len(work.tree.partitions(node))
+        else:
+            stack.extend(work.tree.children(node))
+    return n_saved

@@ -79,6 +79,8 @@ class Source:
         Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing".
     takes_sparse : bool
         Whether what works on the blocks takes CSR; otherwise a sparse matrix's blocks are made dense, and cut as such.
+    in_double : bool
+        Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are.
     """
 
     matrix: Matrix
@@ -88,6 +90,7 @@ class Source:
     columns: tuple[int, ...] | None = None
     takes_missing: bool = False
     takes_sparse: bool = False
+    in_double: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
@@ -98,11 +101,6 @@ class Source:
         return prepare.labels(self.prepare)
 
     @property
-    def n_prepared(self) -> int:
-        """Columns after the steps, before any are chosen."""
-        return prepare.columns_after(self.prepare, self.matrix.shape[1])
-
-    @property
     def n_rows(self) -> int:
         """Rows of the matrix."""
         return self.matrix.shape[0]
@@ -110,7 +108,9 @@ class Source:
     @property
     def n_columns(self) -> int:
         """Columns of a block."""
-        return self.n_prepared if self.columns is None else len(self.columns)
+        if self.columns is not None:
+            return len(self.columns)
+        return prepare.columns_after(self.prepare, self.matrix.shape[1])
 
     @property
     def n_targets(self) -> int:
@@ -158,15 +158,12 @@ class Source:
         weight = _entries(self.weight, rows.weight, start, stop)
         surviving = None
         nonfinite = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
-        if nonfinite is not None:
-            if self.matrix.nonfinite != "drop_rows":
-                self._refuse(nonfinite, start, stop)
-                return self._prepared(Block(values, target, weight, start, stop))
+        if nonfinite is not None and self.matrix.nonfinite == "drop_rows":
             finite = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
-            values = values[finite]
-            target = None if target is None else target[finite]
-            weight = None if weight is None else weight[finite]
-            surviving = start + np.flatnonzero(finite)
+            values, surviving = values[finite], start + np.flatnonzero(finite)
+            target, weight = (None if part is None else part[finite] for part in (target, weight))
+        elif nonfinite is not None:
+            self._refuse(nonfinite, start, stop)
         return self._prepared(Block(values, target, weight, start, stop, surviving))
 
     def _prepared(self, block: Block) -> Block:
@@ -180,23 +177,32 @@ class Source:
                 values = np.ascontiguousarray(values[:, list(self.columns)])
         if sparse and not self.takes_sparse:
             values = densify(values)
+        if self.in_double and values.dtype == np.float32:
+            values = _doubled(values)
         return replace(block, values=values)
 
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
         """Raise `NotFinite`, unless all of them are NaN and count as missing values."""
         row, column, n_nan, n_inf = nonfinite
-        allowed = self.matrix.nonfinite == "missing"
-        undefined = next((step for step in self.prepare if not step.takes_missing), None)
-        if allowed and self.takes_missing and not n_inf and undefined is None:
+        filled = next((i for i, step in enumerate(self.prepare) if step.fills_missing), None)
+        allowed = self.matrix.nonfinite == "missing" or filled is not None
+        undefined = next((step for step in self.prepare[:filled] if not step.takes_missing), None)
+        if allowed and (self.takes_missing or filled is not None) and not n_inf and undefined is None:
             return
         cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
+        if not n_inf and filled is None:
+            cure = 'clean the data, fill missing values with the prepare step "impute", or set nonfinite = "drop_rows"'
+            cure += " to leave such rows out"
         if self.takes_missing and not allowed:
             cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
             why = "what is computed here is"
-            if self.takes_missing and undefined is not None:
+            if undefined is not None:
                 why = f"the step {undefined.name!r} is"
-            cure = f'{why} not defined for rows with missing values; set nonfinite = "drop_rows" to leave them out'
+            cure = (
+                f'{why} not defined for rows with missing values; fill them by the prepare step "impute" before it, or '
+                'set nonfinite = "drop_rows" to leave them out'
+            )
         axis, other = self.matrix.axes
         if axis == "column":
             cure = "clean the data"
@@ -215,6 +221,15 @@ def aligned(values: Any) -> Any:
     if all(a is b for a, b in zip(better, parts, strict=True)):
         return values
     out = csr_array(better, shape=values.shape)
+    out.has_canonical_format = True
+    return out
+
+
+def _doubled(values: Any) -> Any:
+    """Return a block in float64."""
+    if not is_csr(values):
+        return values.astype(np.float64)
+    out = csr_array((values.data.astype(np.float64), values.indices, values.indptr), shape=values.shape)
     out.has_canonical_format = True
     return out
 

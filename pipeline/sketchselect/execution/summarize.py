@@ -16,7 +16,6 @@ from sketchselect.execution.run import (
     Reduced,
     planned_pass,
     reduce_blocks,
-    require_rows,
     require_unchanged,
     source_identities,
     source_partitions,
@@ -121,7 +120,6 @@ class SummaryPasses:
         panels = make_panels(description, source.n_columns, source.n_targets)
         if panels is not None and options.partition_bytes is None:
             options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
-        require_rows(source)
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
             partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
@@ -196,17 +194,10 @@ def labelled(summary: Summary[Any], source: Source, rows: Ranges) -> Summary[Any
 
 def _together(accounts: list[PassStats]) -> PassStats:
     """Return the account of several passes over the same rows."""
-    return replace(
-        accounts[0],
-        rows_read=max(a.rows_read for a in accounts),
-        bytes_read=sum(a.bytes_read for a in accounts),
-        seconds=sum(a.seconds for a in accounts),
-        n_tasks=sum(a.n_tasks for a in accounts),
-        n_resumed=sum(a.n_resumed for a in accounts),
-        n_saved=sum(a.n_saved for a in accounts),
-        worker_deaths=sum(a.worker_deaths for a in accounts),
-        projected_nbytes=max(a.projected_nbytes for a in accounts),
-    )
+    summed = ("bytes_read", "seconds", "n_tasks", "n_resumed", "n_saved", "worker_deaths")
+    largest = ("rows_read", "projected_nbytes")
+    sums: dict[str, Any] = {name: sum(getattr(account, name) for account in accounts) for name in summed}
+    return replace(accounts[0], **sums, **{name: max(getattr(a, name) for a in accounts) for name in largest})
 
 
 def summary_projection(

@@ -149,9 +149,7 @@ def orderly_termination() -> Iterator[None]:
     try:
         yield
     except errors.Terminated:
-        stopped = errors.Interrupted(
-            "terminated; finished stages and checkpoints are kept: run the task again to resume"
-        )
+        stopped = errors.Interrupted("terminated between two passes: run the task again to go on from its checkpoints")
         stopped.exit_code = 143
         raise stopped from None
     finally:

@@ -79,10 +79,7 @@ def is_scheduler_file(cluster: str) -> bool:
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
     """Return the checked section ``[select]`` alone, for a selection from a summary file.
 
-    Raises
-    ------
-    ConfigError
-        With one line for every mistake, as `load_job`.
+    Raises `ConfigError` with one line for every mistake, as `load_job`.
     """
     text = with_current_names(JobText("job", {"select": dict(values)}, Path.cwd()))
     try:
@@ -178,16 +175,29 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
         elif parameters.get("batches") is True and "batches" in method_parameters(method):
             yield ("input", "target"), f"missing; select.batches = true needs one: {expected}"
     if config.input.nonfinite == "missing":
-        if parameters.get("missing") in (None, False):
-            fix = 'select.missing = "pairwise", and a method that has this parameter'
+        if parameters.get("missing") in (None, False) and not _fills_missing(config.prepare):
+            fix = 'the prepare step "impute", or select.missing = "pairwise" and a method that has this parameter'
             yield ("input", "nonfinite"), f'"missing" needs {fix}'
-        if config.cluster is not None:
-            yield ("cluster",), 'k-means needs complete rows; input.nonfinite = "missing" leaves gaps in them'
+        elif config.cluster is not None and not _fills_missing(config.prepare):
+            why = 'k-means needs complete rows; input.nonfinite = "missing" leaves gaps in them: add the step "impute"'
+            yield ("cluster",), why
+    if config.input.nonfinite == "drop_rows" and _fills_missing(config.prepare):
+        yield ("input", "nonfinite"), '"drop_rows" leaves nothing for the prepare step "impute" to fill; remove one'
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"
     if config.cluster is not None and not config.output.features:
         yield ("output", "features"), "false, but [cluster] needs the selected columns"
+
+
+def _fills_missing(settings: PrepareSettings) -> bool:
+    """Return whether a step fills missing values; False where the steps are no valid list, which is said elsewhere."""
+    from sketchselect.prepare import resolve
+
+    try:
+        return any(step.fills_missing for step in resolve(settings.entries))
+    except BadParameter:
+        return False
 
 
 def _prepare_contradictions(settings: PrepareSettings) -> Iterator[tuple[KeyPath, str]]:

@@ -102,23 +102,14 @@ def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int
 
 
 def make_selector(method: str, n_features: int | None, parameters: Mapping[str, Any]) -> BaseSelector:
-    """Return the unfitted estimator of a method, with the job file's parameters.
-
-    Raises
-    ------
-    BadParameter
-        For a parameter that the method does not have.
-    """
+    """Return the unfitted estimator of a method; TOML has no None, so a job file writes false instead."""
     from sketchselect import selectors
 
-    count = {} if n_features is None else {"n_features_to_select": n_features}
-    return selectors.make(method, **count, **selector_parameters(method, parameters))
-
-
-def selector_parameters(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as an estimator takes them: TOML has no None, so a job file writes false instead."""
     hints = method_parameters(method)
-    return {k: None if v is False and _optional(hints.get(k)) else v for k, v in parameters.items()}
+    values = {k: None if v is False and _optional(hints.get(k)) else v for k, v in parameters.items()}
+    if n_features is not None:
+        values["n_features_to_select"] = n_features
+    return selectors.METHODS[method](**values)
 
 
 def method_parameters(method: str) -> dict[str, Any]:

@@ -132,6 +132,7 @@ class InputSettings(Section):
     nonfinite: Literal["error", "drop_rows", "missing"] = Field(
         default="error", description='"error", "drop_rows" or "missing"'
     )
+    max_dropped: float = Field(default=0.2, ge=0, le=1, description="a share of the rows, from 0 to 1")
 
 
 Steps = list[str | dict[str, Any]]
@@ -219,6 +220,13 @@ class ClusterSettings(Section):
     )
 
     @property
+    def variants(self) -> tuple[Literal["unweighted", "weighted"], ...]:
+        """The clusterings that `weighted` asks for."""
+        if self.weighted == "both":
+            return "unweighted", "weighted"
+        return ("weighted",) if self.weighted else ("unweighted",)
+
+    @property
     def certificate_settings(self) -> CertificateSettings | None:
         """The certificate as a table; None for no certificate."""
         if self.certificate is False or isinstance(self.certificate, CertificateSettings):
@@ -246,7 +254,7 @@ class ExecutionSettings(Section):
     checkpoint: Annotated[Text | Literal[False], BeforeValidator(_checkpoint)] = Field(
         default="auto", description='"auto", false or a folder'
     )
-    checkpoint_seconds: float = Field(default=60.0, ge=0, description="a number of seconds, at least 0")
+    checkpoint_seconds: float | None = Field(default=None, ge=0, description="a number of seconds, at least 0")
     retries: int = Field(default=2, ge=0, le=100, description="a whole number from 0 to 100")
     stall_timeout: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
     tls_ca: Text | None = Field(default=None, description="the path of a PEM file")

@@ -46,10 +46,7 @@ class JobText:
 def read_job_text(path: Path) -> JobText:
     """Read a TOML (``.toml``) or YAML (``.yaml``, ``.yml``) file.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, or is not well-formed; the message names the line.
+    Raises `ConfigError` if it cannot be read, or is not well-formed; the message names the line.
     """
     name = path.name
     suffix = path.suffix.lower()

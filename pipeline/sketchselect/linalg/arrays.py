@@ -41,10 +41,7 @@ def read_only(array: Array) -> Array:
 def as_block(values: Any) -> Array:
     """Return a block of rows as a canonical two-dimensional array in native byte order, keeping its real dtype.
 
-    Raises
-    ------
-    BadBlock
-        If it is not two-dimensional or not of real numeric type.
+    Raises `BadBlock` if it is not two-dimensional or not of real numeric type.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise BadBlock("the mask of a masked array would be ignored; fill it first, with NaN where values are missing")

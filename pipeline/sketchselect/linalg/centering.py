@@ -30,15 +30,12 @@ def center_into(
 ) -> None:
     """Write ``sqrt(w) (x - shift)`` of every row into `out`; add ``w (x - shift)`` and ``w (x - shift)^2`` by column.
 
-    Parameters
-    ----------
-    block : array of shape (n_rows, n_columns), any real dtype
-    shift : array of shape (n_columns,)
-    weights : array of shape (n_rows,)
-    out : array of shape (n_rows, at least offset + n_columns)
-    sums, squares : arrays of shape (n_columns,), changed in place
-    offset : int
-        Column of `out` that the first column goes to.
+    `block` of shape (n_rows, n_columns).
+    `shift` of shape (n_columns,).
+    `weights` of shape (n_rows,).
+    `out` of shape (n_rows, at least offset + n_columns).
+    `sums`, `squares` of shape (n_columns,).
+    `offset`: Column of `out` that the first column goes to.
     """
     _center_into(block, shift, weights, out, sums, squares, offset)
 
@@ -48,12 +45,8 @@ def block_mean(
 ) -> tuple[float, Floats]:
     """Return the total weight and the weighted column means of a block; refuse values that are not finite or too large.
 
-    Raises
-    ------
-    NotFinite
-        For NaN or infinity, naming row and column.
-    BadBlock
-        For magnitudes of 1e150 and more, whose squares leave float64.
+    Raises `NotFinite` for NaN or infinity, naming row and column; `BadBlock` for magnitudes of 1e150 and more, whose
+    squares leave float64.
     """
     n = block.shape[0]
     if weights is None:

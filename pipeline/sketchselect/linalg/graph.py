@@ -20,23 +20,12 @@ _DENSE_ROWS = 500
 def neighbour_graph(rows: Any, n_neighbors: int, weight: str = "heat") -> Any:
     """Return the symmetric graph that joins two rows if either is among the nearest neighbours of the other.
 
-    Parameters
-    ----------
-    rows : array or CSR array of shape (n_rows, n_features)
-        At least two.
-    n_neighbors : int
-        Neighbours of each row, without itself; at most n_rows - 1 are used.
-    weight : "heat", "cosine" or "binary"
-        ``exp(-||x - y||^2 / (2 m))`` with m the mean squared distance of neighbours; the cosine of the angle between
-        the rows (0 where it is negative); or 1.
+    `rows` of shape (n_rows, n_features): At least two.
+    `n_neighbors`: Neighbours of each row, without itself; at most n_rows - 1 are used.
+    `weight`, "heat", "cosine" or "binary": ``exp(-||x - y||^2 / (2 m))`` with m the mean squared distance of
+        neighbours; the cosine of the angle between the rows (0 where it is negative); or 1.
 
-    Returns
-    -------
-    CSR array of shape (n_rows, n_rows)
-        With an empty diagonal.
-
-    Notes
-    -----
+    Returns CSR array of shape (n_rows, n_rows): With an empty diagonal.
     Cost: all distances, n_rows^2 n_features (sparse rows: of their stored entries), some rows at a time.
     """
     from sklearn.neighbors import NearestNeighbors
@@ -79,19 +68,8 @@ def spectral_embedding(graph: Any, n_components: int) -> Floats:
     this inner product. In a graph of several connected components the eigenvalue 0 is repeated; its eigenvectors are
     the indicators of the components without the largest, by descending size, made orthogonal to the constant.
 
-    Parameters
-    ----------
-    graph : CSR array of shape (n_rows, n_rows)
-        Symmetric, not negative.
-    n_components : int
-        At most n_rows - 1 are returned.
-
-    Returns
-    -------
-    array of shape (n_rows, m)
-
-    Notes
-    -----
+    `graph` of shape (n_rows, n_rows): Symmetric, not negative.
+    `n_components`: At most n_rows - 1 are returned.
     Deterministic: Lanczos starts from hashed numbers. Cost: some products with the graph per eigenvector; one dense
     eigendecomposition, 4 n_rows^3 / 3, for up to 500 rows and where Lanczos does not converge.
     """

@@ -59,10 +59,7 @@ def require_seed(value: Any, name: str = "seed") -> int:
 def seed_of(random_state: Any) -> int:
     """Return the seed of a scikit-learn ``random_state``; a generator (or None, the global one) draws it.
 
-    Raises
-    ------
-    BadParameter
-        For a number that is no seed (`require_seed`), or an object that is no random state.
+    Raises `BadParameter` for a number that is no seed (`require_seed`), or an object that is no random state.
     """
     from sklearn.utils import check_random_state
 

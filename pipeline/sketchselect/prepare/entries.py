@@ -14,13 +14,15 @@ from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array
 from sketchselect.prepare.counts import LibrarySize, Log1p
 from sketchselect.prepare.fourier import Fourier
+from sketchselect.prepare.missing import Impute
 from sketchselect.prepare.rows import UnitRows
 from sketchselect.prepare.scaling import Clip, PilotScale, Scale, Standardise
 from sketchselect.prepare.steps import BadEntry, Block, Step
 from sketchselect.prepare.weighting import TfIdf
 
 STEPS: dict[str, type[Step]] = {
-    step.name: step for step in (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Fourier)
+    step.name: step
+    for step in (UnitRows, Log1p, LibrarySize, TfIdf, Standardise, Scale, PilotScale, Clip, Impute, Fourier)
 }
 """Name in a job file -> step."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg import validation
 from sketchselect.linalg.arrays import Array, canonical, pieces
 from sketchselect.linalg.sparse.csr import densify, is_csr
 
@@ -71,6 +72,8 @@ class Step(ABC):
     """Whether it is defined for values of at least 0 only."""
     takes_missing: ClassVar[bool] = False
     """Whether it is defined for rows with missing values (NaN)."""
+    fills_missing: ClassVar[bool] = False
+    """Whether there are none after it."""
 
     values: Mapping[str, Array] | None = field(default=None, kw_only=True, repr=False)
     expected: str | None = field(default=None, kw_only=True, repr=False)
@@ -260,13 +263,9 @@ def require_counts(block: Block, step: str) -> None:
     raise BadEntry(row, column, f"a negative value, but {step!r} is for counts; clean the data or leave the step out")
 
 
-def require_number(step: str, name: str, value: Any, *, above: float | None = None) -> float:
+def require_number(step: str, name: str, value: Any, *, above: float = -np.inf) -> float:
     """Return a parameter as a float, or raise `BadParameter`."""
-    wrong = isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating))
-    if wrong or not np.isfinite(value) or (above is not None and not value > above):
-        more = "" if above is None else f" above {above:g}"
-        raise BadParameter(f"prepare step {step!r}: {name} must be a number{more}, got {value!r}")
-    return float(value)
+    return validation.require_number(f"prepare step {step!r}: {name}", value, above=above)
 
 
 def require_bool(step: str, name: str, value: Any) -> bool:
@@ -278,6 +277,4 @@ def require_bool(step: str, name: str, value: Any) -> bool:
 
 def require_count(step: str, name: str, value: Any, least: int = 1) -> int:
     """Return a parameter as a whole number of at least `least`, or raise `BadParameter`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise BadParameter(f"prepare step {step!r}: {name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
+    return validation.require_positive(f"prepare step {step!r}: {name}", value, least)

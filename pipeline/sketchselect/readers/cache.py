@@ -14,10 +14,7 @@ T = TypeVar("T")
 class LRUCache:
     """The values that were asked for last.
 
-    Parameters
-    ----------
-    maxsize : int
-        How many values stay in memory.
+    `maxsize`: How many values stay in memory.
     """
 
     def __init__(self, maxsize: int) -> None:

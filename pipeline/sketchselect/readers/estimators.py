@@ -16,7 +16,15 @@ from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.opening import open_matrix
 
 
-def open_features(estimator: Any, X: Any, *, reset: bool, nonfinite: Nonfinite = "error", **checks: Any) -> Matrix:
+def open_features(
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    nonfinite: Nonfinite = "error",
+    vectors: Sequence[Any] = (),
+    **checks: Any,
+) -> Matrix:
     """Open what a user gave an estimator as X.
 
     Arrays, sequences, SciPy sparse matrices and pandas data frames get scikit-learn's checks and messages; everything
@@ -32,6 +40,8 @@ def open_features(estimator: Any, X: Any, *, reset: bool, nonfinite: Nonfinite =
         Whether this is the first X; otherwise it must have the width of that, and its names where both have some.
     nonfinite : {"error", "drop_rows", "missing"}
         Policy for NaN and infinity.
+    vectors : sequence
+        Targets and weights of the same rows, as in `open_matrix`.
     **checks
         For `sklearn.utils.validation.validate_data`.
 
@@ -45,7 +55,7 @@ def open_features(estimator: Any, X: Any, *, reset: bool, nonfinite: Nonfinite =
     if is_array_like(X):
         values = validate_data(estimator, X, reset=reset, accept_sparse="csr", **checks)
         return open_matrix(values, nonfinite=nonfinite)
-    matrix = open_matrix(X, nonfinite=nonfinite)
+    matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors)
     name = type(estimator).__name__
     if reset:
         estimator.n_features_in_ = matrix.shape[1]

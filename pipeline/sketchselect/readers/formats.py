@@ -15,7 +15,7 @@ from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
 from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
 from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
-from sketchselect.readers.files.parquet_files import holds_parquet
+from sketchselect.readers.files.text_vector import open_text_vector
 from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.vector import Vector
 
@@ -62,7 +62,7 @@ class FileFormat:
 
     def open_vector(self, location: Location, n_rows: int | None, name: str) -> Vector:
         """Open the vector in a file, or raise `SourceError` naming what to do instead."""
-        self._require_readable(location)
+        self._require_local(location)
         if self.vector is None:
             hint = "give its name in the file alone" if self.vector_inside is not None else "use a .npy file"
             raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; {hint}")
@@ -80,6 +80,11 @@ class FileFormat:
             raise SourceError(
                 f"{location.address}: {self.name} are not read in place; {self.cure.format(name=location.name)}"
             )
+        self._require_local(location)
+
+    def _require_local(self, location: Location) -> None:
+        if location.is_local:
+            location.existing_version()
         if not (location.is_local or self.remote):
             raise SourceError(
                 f"{location.address}: {self.name} are read from local disks only; copy it, or convert it to Zarr"
@@ -98,6 +103,7 @@ PARQUET = FileFormat(
 TEXT = FileFormat(
     "text files",
     (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"),
+    vector=open_text_vector,
     cure="first: sketchselect convert {name} OUT.zarr",
 )
 
@@ -116,5 +122,6 @@ def format_of(location: Location) -> FileFormat | None:
     """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
     name = location.url.lower().rstrip("/")
     if location.is_local and Path(location.url).is_dir():
-        return PARQUET if name.endswith(PARQUET.endings) or holds_parquet(location) else None
+        inside = (path for path in Path(location.url).iterdir() if path.name.lower().endswith(PARQUET.endings))
+        return PARQUET if name.endswith(PARQUET.endings) or any(path.is_file() for path in inside) else None
     return next((known for known in FORMATS if name.endswith(known.endings)), None)

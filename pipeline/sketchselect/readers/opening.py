@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
@@ -22,10 +22,13 @@ from sketchselect.readers.arrays.frames import frame_matrix
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import MissingPolicy, as_entries, require_missing_policy, require_policy
-from sketchselect.readers.formats import format_of
+from sketchselect.readers.files.parquet import parquet_column
+from sketchselect.readers.formats import PARQUET, format_of
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.matrix import open_zarr_matrix
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
+
+_ROLE = "it is named as the target, labels or weights"
 
 
 def open_matrix(
@@ -36,6 +39,7 @@ def open_matrix(
     missing_chunks: str = "error",
     nonfinite: str = "error",
     source_id: str | None = None,
+    vectors: Sequence[Any] = (),
 ) -> Matrix:
     """Open a numeric matrix that may not fit in memory.
 
@@ -65,6 +69,8 @@ def open_matrix(
         (``ColumnStats``, ``Moments(missing="pairwise")``); applied when blocks are made.
     source_id : str or None
         Names the content of a Dask array, so that work on it can be checkpointed: same name, same values.
+    vectors : sequence
+        Sources of targets, weights and labels, as for `open_vector`: a column of the source among them is no feature.
 
     Returns
     -------
@@ -98,7 +104,10 @@ def open_matrix(
         known = format_of(location)
         if known is None:
             return open_zarr_matrix(location, key, missing, policy)
-        return known.open_matrix(location, key, policy)
+        named = _own_columns(vectors, location) if known is PARQUET else []
+        matrix = known.open_matrix(location, _without(named, key), policy)
+        matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
+        return matrix
     if is_anndata(source):
         if source.isbacked:
             matrix = open_matrix(backing_file(source), key=key, nonfinite=nonfinite)
@@ -150,8 +159,9 @@ def open_vector(
     ----------
     source : path, URL, array or Vector
         An ``.npy`` file; an ``.npz`` archive (its array `name`, else ``y``, else the only one of `n_rows` entries);
-        a Parquet file with a column `name`, or with one column; a Zarr array, or a column of an AnnData store; the name
-        of an array or column in the store of the matrix; a NumPy array, pandas Series or Dask array.
+        a Parquet file with a column `name`, or with one column; a text file (``.csv``, ``.txt``) likewise;
+        a Zarr array, or a column of an AnnData store; the name of an array or column in the store of the matrix; a
+        NumPy array, pandas Series or Dask array.
     n_rows : int or None
         Rows of the matrix; None where there is no matrix to compare with.
     matrix_address : str or None
@@ -229,6 +239,25 @@ def _vector_beside(
     if known is None:
         return vector_beside(matrix, text, missing)
     return None if known.vector_inside is None else known.vector_inside(matrix, text)
+
+
+def _own_columns(vectors: Sequence[Any], location: Location) -> list[str]:
+    """Return the columns of Parquet files that vectors are named by; a file of that name goes first, as ever."""
+    names = [name for name in vectors if isinstance(name, str) and "://" not in name]
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if locate(name).version() is None and parquet_column(location, name) is not None
+    ]
+
+
+def _without(columns: Sequence[str], key: str | None) -> str | None:
+    """Return the key of Parquet columns without some of them."""
+    if not columns:
+        return key
+    if key is None or key.startswith("-"):
+        return ",".join([*([] if key is None else [key]), *(f"-{name}" for name in columns)])
+    return ",".join(word for word in key.split(",") if word.strip() not in columns)
 
 
 def _zarr_location(source: Any) -> Location:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,15 @@ class FirstRows(MatrixView):
         """Return the first rows of the Dask array."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows[: self.shape[0]]
+
+
+def missing_allowed(matrix: Matrix) -> Matrix:
+    """Return the matrix with NaN as missing values, for summaries that take such; rows that it drops stay dropped."""
+    if matrix.nonfinite != "error":
+        return matrix
+    view = copy.copy(matrix)
+    object.__setattr__(view, "nonfinite", "missing")  # some matrices are frozen
+    return view
 
 
 class MatrixMetadata(Matrix):

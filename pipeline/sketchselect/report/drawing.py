@@ -129,14 +129,9 @@ def _strokes(axes: Axes, vertices: Floats, colour: str, width: float, opacity: f
 def to_svg(figure: Figure, name: str, label: str) -> str:
     """Return the figure as an inline ``<svg>`` element.
 
-    Parameters
-    ----------
-    figure : Figure
-        Drawn with the stand-in colours of this module.
-    name : str
-        Prefix of all ids, unique on the page.
-    label : str
-        What the figure shows, in words, for those who do not see it; must need no escaping.
+    `figure`: Drawn with the stand-in colours of this module.
+    `name`: Prefix of all ids, unique on the page.
+    `label`: What the figure shows, in words, for those who do not see it; must need no escaping.
     """
     buffer = io.StringIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
@@ -172,12 +167,8 @@ def _tight_path(path: str) -> str:
 def png(indexes: Array, palette: Array) -> str:
     """Return a palette image as a ``data:`` address.
 
-    Parameters
-    ----------
-    indexes : array (height, width) of uint8
-        Palette index of each pixel.
-    palette : array (m, 4) of uint8
-        Red, green, blue, opacity; m <= 256.
+    `indexes`: Palette index of each pixel.
+    `palette`: Red, green, blue, opacity; m <= 256.
     """
     height, width = indexes.shape
     rows = np.zeros((height, width + 1), dtype=np.uint8)  # first byte of a row: filter type none

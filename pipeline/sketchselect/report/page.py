@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
+from sketchselect.cluster.certificates.certificate import shown_share
 from sketchselect.report import drawing
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.headline import headline, summary_sentence
@@ -137,6 +138,7 @@ def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
         {
             "method": clean(c.method),
             "factor": factor(c.factor),
+            "share": "–" if c.share is None else shown_share(c.share),
             "lower_bound": at_least(c.lower_bound),
             "objective": f"≤ {not_above(c.objective)}" if c.is_bounded else number(c.objective),
             "holds": "always" if c.confidence == 1 else f"with {probability(c.confidence)} confidence",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -73,6 +73,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Whether the selector learns from y; others ignore it."""
     needs_counts: ClassVar[bool] = False
     """Whether the rows must be counts."""
+    needs_double: ClassVar[bool] = False
+    """Whether rows of float32 are summarised as float64, because results multiply the rounding of products."""
     has_weights: ClassVar[bool] = False
     """Whether a selection can have weights, by which its theory multiplies the columns."""
     limits_components: ClassVar[bool] = False
@@ -194,19 +196,20 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> import numpy as np, sketchselect as sks
         >>> X = np.diag([5.0, 1.0, 4.0, 2.0])
-        >>> selector = sks.SketchedFeatureRanker(2)
+        >>> selector = sks.selectors.VarianceSelector(2)
         >>> summary = selector.collect(X, compute=False)
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
-        matrix = self._open(X, reset=True)
+        matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         target = self._open_target(y, matrix)
         if target is not None:
             self.inspect_target(target)
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
-        source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
+        steps = prepare.resolve(self.prepare_steps())
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
             return self._delayed(source, client)
         with as_engine(client, matrix, target, weight) as engine:
@@ -236,7 +239,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             batch.
         """
         before: Summary[Any] | None = getattr(self, "summary_", None)
-        matrix = self._open(X, reset=before is None)
+        matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
         steps = self.prepare_steps()
         if before is None:
@@ -256,7 +259,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
-                prepare.apply(steps, matrix.read_rows(a, b)),
+                self._in_precision(prepare.apply(steps, matrix.read_rows(a, b))),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )
@@ -273,6 +276,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self.summary_ = before
             raise
+
+    def _in_precision(self, rows: Any) -> Any:
+        """Return prepared rows in the precision in which they are summarised."""
+        return rows.astype(np.float64) if self.needs_double and rows.dtype == np.float32 else rows
 
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
         """Return the summary of a stream after more batches (rows, targets, weights)."""
@@ -300,12 +307,13 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self._forget_names()
         return self._finish(self.summary_.feature_names)
 
-    def _open(self, X: Any, *, reset: bool) -> Matrix:
+    def _open(self, X: Any, *, reset: bool, vectors: Sequence[Any] = ()) -> Matrix:
         """Return the opened source, compared with that of `fit` unless `reset`."""
         missing = getattr(self, "missing", None) is not None
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
-        return open_features(self, X, reset=reset, nonfinite=policy, dtype="numeric", ensure_all_finite=finite)
+        checks = {"dtype": "numeric", "ensure_all_finite": finite}
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""

@@ -60,14 +60,18 @@ def make(method: str, **parameters: Any) -> BaseSelector:
     BadParameter
         For an unknown method or parameter, naming the closest known one.
     """
+    require_known(method, parameters)
+    return METHODS[method](**parameters)
+
+
+def require_known(method: str, parameters: Iterable[str]) -> None:
+    """Raise `BadParameter` for an unknown method, or a parameter that it does not have."""
     if method not in METHODS:
         raise BadParameter(f"unknown selection method {method!r}{_hint(method, METHODS)}")
-    selector = METHODS[method]
-    known = {*selector().get_params(), *selector.renamed}
+    known = {*METHODS[method]().get_params(), *METHODS[method].renamed}
     for name in parameters:
         if name not in known:
             raise BadParameter(f"method {method!r} has no parameter {name!r}{_hint(name, known)}")
-    return selector(**parameters)
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -29,9 +29,6 @@ def schedule(n_features: int, n_select: int, n_iter: int, mu: float = 1.0) -> ND
     """Return the number of columns after each iteration: ``k + (p - k) max(0, (N - 2e) / (2 e mu + N))``.
 
     For e = 1..N; it decreases from below p to k, which it reaches at e = N / 2.
-
-    Notes
-    -----
     Source: Barbu, She, Ding and Gramajo 2017, eq. 4.
 
     Examples

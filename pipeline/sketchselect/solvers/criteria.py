@@ -12,17 +12,9 @@ from sketchselect.linalg.validation import require_number
 def aic(n: float, rss: float, k: float) -> float:
     """Return Akaike's criterion, ``n log(rss) + 2 k``; smaller is better.
 
-    Parameters
-    ----------
-    n : float
-        Number of rows; the effective number for weighted rows.
-    rss : float
-        Mean squared residual, positive.
-    k : float
-        Free coefficients, without the intercept.
-
-    Notes
-    -----
+    `n`: Number of rows; the effective number for weighted rows.
+    `rss`: Mean squared residual, positive.
+    `k`: Free coefficients, without the intercept.
     Source: Akaike 1974, without constants common to all models of the same data.
     """
     return n * _log(rss) + 2.0 * k
@@ -36,17 +28,9 @@ def bic(n: float, rss: float, k: float) -> float:
 def ebic(n: float, rss: float, k: float, p: int, gamma: float = 0.5) -> float:
     """Return the extended BIC for many columns, ``n log(rss) + k log(n) + 2 gamma log C(p, k)``.
 
-    Parameters
-    ----------
-    n, rss, k
-        As in `aic`.
-    p : int
-        Number of candidate columns.
-    gamma : float
-        Between 0 (`bic`) and 1.
-
-    Notes
-    -----
+    `n`, `rss`, `k`: As in `aic`.
+    `p`: Number of candidate columns.
+    `gamma`: Between 0 (`bic`) and 1.
     Source: Chen and Chen 2008, eq. 1.
 
     Examples
@@ -75,25 +59,13 @@ def validation_error(
 
     Exact: ``mean (y - x'b - b0)^2 = (yy - 2 b'xy + b'C b) + (y_mean - mean'b - b0)^2``.
 
-    Parameters
-    ----------
-    coef : array of shape (k, q)
-        Coefficients in original units.
-    intercept : float or array of shape (q,)
-        Intercepts.
-    covariance : array of shape (k, k)
-        Population covariance C of the columns on the validation rows.
-    xy : array of shape (k, q)
-        Their covariances with the targets.
-    yy : array of shape (q, q)
-        Covariance of the targets.
-    mean : array of shape (k,)
-        Means of the columns.
-    y_mean : array of shape (q,)
-        Means of the targets.
-
-    Notes
-    -----
+    `coef` of shape (k, q): Coefficients in original units.
+    `intercept` of shape (q,): Intercepts.
+    `covariance` of shape (k, k): Population covariance C of the columns on the validation rows.
+    `xy` of shape (k, q): Their covariances with the targets.
+    `yy` of shape (q, q): Covariance of the targets.
+    `mean` of shape (k,): Means of the columns.
+    `y_mean` of shape (q,): Means of the targets.
     Cost: k^2 q. Rounding is about eps times yy, so the error of a perfect fit is not exactly zero.
     """
     variance = yy.diagonal() + ((covariance @ coef - 2.0 * xy) * coef).sum(axis=0)

@@ -16,12 +16,8 @@ from sketchselect.solvers.homotopy.state import DEPENDENT, HomotopyState
 class Design:
     """Design matrix for `lasso_coefficients`: dense or sparse, centred or not, divided by its largest column norm.
 
-    Parameters
-    ----------
-    rows : array or CSR array of shape (n_rows, n_features)
-        Sparse rows are not made dense, but centred in the products.
-    center : bool
-        Whether the columns are centred.
+    `rows` of shape (n_rows, n_features): Sparse rows are not made dense, but centred in the products.
+    `center`: Whether the columns are centred.
     """
 
     def __init__(self, rows: Any, *, center: bool) -> None:
@@ -61,21 +57,9 @@ def lasso_coefficients(design: Design, target: Floats, n_nonzero: int) -> Floats
     The minimiser of ``(1/2) ||target - D b||^2 + alpha ||b||_1``, followed from the largest alpha down. It has fewer
     columns if the design has fewer that are independent to rounding (1e-11 of the largest squared norm).
 
-    Parameters
-    ----------
-    design : Design
-        D.
-    target : array of shape (n_rows,)
-        Of zero mean if the design is centred.
-    n_nonzero : int
-        At least 1.
-
-    Returns
-    -------
-    array of shape (n_features,)
-
-    Notes
-    -----
+    `design`: D.
+    `target` of shape (n_rows,): Of zero mean if the design is centred.
+    `n_nonzero`: At least 1.
     Cost: per breakpoint one product with the design, 4 n_rows n_features flops (or 4 per stored entry), and 2 k^2.
     Memory: k columns. Source: Efron, Hastie, Johnstone and Tibshirani 2004; see `homotopy_path`.
     """

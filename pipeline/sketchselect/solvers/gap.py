@@ -13,25 +13,13 @@ def duality_gap(
     The quadratic part of the penalty is treated as further rows of the data; the dual point is the residual, scaled
     until it is feasible.
 
-    Parameters
-    ----------
-    rss : float
-        Mean squared residual.
-    total : float
-        Variance of the targets, ``tr yy``.
-    explained : float
-        ``b's``.
-    quadratic : float
-        ``sum_j l2_j ||b_j||^2``.
-    level_sum : float
-        ``sum_j l1_j ||b_j||``.
-    norms : array of shape (p,)
-        ``||s_j - S_j b - l2_j b_j||`` of the columns that may enter, at most `level` for the others.
-    level : array of shape (p,)
-        l1_j; columns with 0 are not bounded.
-
-    Notes
-    -----
+    `rss`: Mean squared residual.
+    `total`: Variance of the targets, ``tr yy``.
+    `explained`: ``b's``.
+    `quadratic`: ``sum_j l2_j ||b_j||^2``.
+    `level_sum`: ``sum_j l1_j ||b_j||``.
+    `norms` of shape (p,): ``||s_j - S_j b - l2_j b_j||`` of the columns that may enter, at most `level` for the others.
+    `level` of shape (p,): l1_j; columns with 0 are not bounded.
     Source: Fercoq, Gramfort and Salmon 2015, eqs. 3-6, in Gram form.
     """
     above = (level > 0) & (norms > level)

@@ -170,18 +170,11 @@ def shifted_solve(
 ) -> tuple[Floats, Floats]:
     """Solve ``(S + shift I) b = s`` on these columns, raising the shift until that is possible.
 
-    Parameters
-    ----------
-    correlation : array of shape (p, p)
-        S.
-    columns : array of int, shape (m,)
-        Ascending, none constant.
-    right : array of shape (m, q)
-        s, on the columns.
-    shift : float
-        At least 0.
-    memory : array of m^2 numbers or more, optional
-        Memory for the factor.
+    `correlation` of shape (p, p): S.
+    `columns` of shape (m,): Ascending, none constant.
+    `right` of shape (m, q): s, on the columns.
+    `shift`: At least 0.
+    `memory`: Memory for the factor.
 
     Returns
     -------

@@ -19,15 +19,9 @@ _MOST_STEPS = 60
 class ShrinkingSubmatrix:
     """A symmetric matrix on the remaining columns, for products with a few vectors in one sweep over it.
 
-    Parameters
-    ----------
-    matrix : array of shape (p, p)
-        Symmetric; never changed, and copied only after a sufficient share of the columns has been dropped.
-    columns : array of int
-        The initial columns, ascending.
-
-    Notes
-    -----
+    `matrix` of shape (p, p): Symmetric; never changed, and copied only after a sufficient share of the columns has been
+        dropped.
+    `columns`: The initial columns, ascending.
     Cost of a product: one sweep over the remaining rows, of whose entries at least `_SHARE` are needed.
     """
 
@@ -75,9 +69,6 @@ def leading_eigenvalue(block: ShrinkingSubmatrix, accuracy: float, guess: Floats
     """Return the largest eigenvalue to a relative accuracy by Lanczos steps, from a guess of the eigenvector.
 
     Some noise is added to the guess, so that it is not orthogonal to the eigenvector.
-
-    Notes
-    -----
     Cost: a product per step, at most 60; some 10 if the largest eigenvalue is well separated.
     """
     noise = np.random.default_rng(0).standard_normal(block.size)
@@ -121,17 +112,10 @@ def updated_eigenvalue(
 ) -> LeadingEigenvalue | None:
     """Return the largest eigenvalue after columns were dropped, from one product; None if it is uncertain.
 
-    Parameters
-    ----------
-    before : LeadingEigenvalue
-        That of the larger submatrix. No eigenvalue of a submatrix exceeds that of the same rank of the whole (Cauchy).
-    vector, image : array of shape (size,)
-        A vector of length one, and its product with the submatrix.
-    accuracy : float
-        Relative; the upper bound must be within twice this of the value.
-
-    Notes
-    -----
+    `before`: That of the larger submatrix. No eigenvalue of a submatrix exceeds that of the same rank of the whole
+        (Cauchy).
+    `vector`, `image` of shape (size,): A vector of length one, and its product with the submatrix.
+    `accuracy`: Relative; the upper bound must be within twice this of the value.
     Source: the inequality of Kato and Temple, ``lambda_1 <= theta + residual^2 / (theta - lambda_2)`` for the
     quotient theta of any vector.
     """

@@ -30,14 +30,9 @@ class WorkingSet:
     each coefficient; one linear system then gives the stationary point on these pieces to rounding. Of columns that are
     equal up to sign and unit only the lowest enters, unless a ridge penalty distributes their coefficients.
 
-    Parameters
-    ----------
-    gram : array of shape (p, p)
-        Correlations, unit diagonal where `allowed`.
-    xy : array of shape (p, q)
-        Covariances with the targets, of unit total variance.
-    allowed : array of bool, shape (p,)
-        Columns that may enter.
+    `gram` of shape (p, p): Correlations, unit diagonal where `allowed`.
+    `xy` of shape (p, q): Covariances with the targets, of unit total variance.
+    `allowed` of shape (p,): Columns that may enter.
     """
 
     def __init__(self, gram: Floats, xy: Floats, allowed: np.ndarray) -> None:

@@ -26,10 +26,7 @@ class DecayingSummary(Summary[R]):
     def _set_decay(self, half_life: Any, decay: Any) -> None:
         """Set `half_life` (in rows) and `decay` (the factor g of a row), of which exactly one is not None.
 
-        Raises
-        ------
-        BadParameter
-            If both or neither are None, or a number is out of range.
+        Raises `BadParameter` if both or neither are None, or a number is out of range.
         """
         if (half_life is None) == (decay is None):
             raise BadParameter(

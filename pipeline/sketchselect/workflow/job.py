@@ -23,21 +23,20 @@ from sketchselect.workflow.output.manifest import JobResults, manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
 from sketchselect.workflow.output.tables import plain_value
-from sketchselect.workflow.stages import clustering, preparing
+from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
-from sketchselect.workflow.stages.method import require_weights
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.stages.opening import open_session, require_weights
 from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a job found, and where it is.
+    """Results of a job, and their place.
 
     Parameters
     ----------
@@ -153,70 +152,65 @@ def run(
     SketchSelectError
         For everything else that goes wrong, see `sketchselect.errors`.
     """
-    return _run(job if isinstance(job, JobConfig) else load_job(job, overrides), None, client, fresh, progress)
+    config = job if isinstance(job, JobConfig) else load_job(job, overrides)
+    return run_config(config, client=client, fresh=fresh, progress=progress)
 
 
-def run_given(
-    config: JobConfig, selection: Selection, *, client: Any = None, fresh: bool = False, progress: Any = False
+def run_config(
+    config: JobConfig,
+    preset: Selection | None = None,
+    *,
+    client: Any = None,
+    fresh: bool = False,
+    progress: Any = False,
 ) -> RunResult:
-    """Run a job with columns that were selected elsewhere: its ``[select]`` only says what is summarised.
-
-    Raises
-    ------
-    ConfigError
-        If the selection is not one of this source's columns.
-    """
-    return _run(config, selection, client, fresh, progress)
-
-
-def _run(config: JobConfig, given: Selection | None, client: Any, fresh: bool, progress: Any) -> RunResult:
+    """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
-    require_weights(config, given)
+    require_weights(config, preset)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
-        if given is not None and given.scores.size != session.n_columns:
+        if preset is not None and preset.scores.size != session.n_columns:
             here = f"{session.matrix.address} has {session.n_columns}"
-            raise ConfigError(f"--selection: it is of {given.scores.size} columns, {here}")
-        session.columns_given = given is not None
-        preparing.prepare(session)
+            raise ConfigError(f"--selection: it is of {preset.scores.size} columns, {here}")
+        session.columns_given = preset is not None
         summary = stages.summarize(session)
-        selection, model = stages.select(session, stages.collect(session, summary), given)
+        selection, model = stages.select(session, stages.collect(session, summary), preset)
         along = timeline(session)
         features, sample = stages.write_selected(session, summary, selection)
         counted = cluster_count(session, features)
-        found: Clustering | None = None
+        clustered: Clustering | None = None
         evaluation: Evaluation | None = None
         if config.cluster is not None:
             candidates = clustering.cluster(session, features, selection)
             assert features is not None  # `cluster` refuses to work without
-            found, evaluation = evaluate(session, summary, selection, features, candidates)
-            clustering.name_rows(session, found)
+            clustered, evaluation = evaluate(session, summary, selection, features, candidates)
+            clustering.name_rows(session, clustered)
         else:
             clustering.discard(session)
         return _publish(
-            session, JobResults(summary, selection, model, sample, found, evaluation, along, counted), began
+            session, JobResults(summary, selection, model, sample, clustered, evaluation, along, counted), began
         )
 
 
-def _publish(session: Session, found: JobResults, began: float) -> RunResult:
+def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     """Write manifest and report, once the engine's processes are gone and their memory is known."""
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # What `certify` had added was of the labels before.
     session.folder.discard(("certificate.json",))
-    content = manifest(session, found, peak)
+    content = manifest(session, results, peak)
     if session.config.output.report:
         with session.stage("report"):
-            publish_report(session.folder, run_record(session, found, content))
+            publish_report(session.folder, run_record(session, results, content))
     else:
         session.folder.discard(("report.json", "report.html"))
     content["stages"] = session.stages
     content["seconds"] = round(time.perf_counter() - began, 3)
     session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
-    evaluation, clustering = found.evaluation, found.clustering
+    evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(
         folder=session.folder.path,
-        selection=found.selection,
+        selection=results.selection,
         labels=None if clustering is None else clustering.labels,
         centers=None if clustering is None else clustering.centers,
         inertia=None if clustering is None else clustering.inertia,
@@ -224,6 +218,6 @@ def _publish(session: Session, found: JobResults, began: float) -> RunResult:
         certificates=() if evaluation is None else evaluation.certificates,
         nmi=None if agreement is None else agreement.nmi,
         nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
-        model=found.model,
+        model=results.model,
         manifest=content,
     )

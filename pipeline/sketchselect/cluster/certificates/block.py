@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from sketchselect import prepare as steps
 from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
 from sketchselect.cluster.certificates.underflow import underflow
@@ -25,6 +23,7 @@ from sketchselect.execution import (
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.options import PassOptions
+from sketchselect.linalg.validation import require_number
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import BlockBound, Bundle, Summary
@@ -63,17 +62,21 @@ class BlockOptions:
         """Return what is not at its default, as keywords."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
+    def dealing_only(self) -> bool:
+        """Return whether nothing but the seed was chosen."""
+        return not set(self.chosen()) - {"seed"}
+
     def require_unused(self, why: str, *allowed: str) -> None:
         """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
         require_unused(self.chosen(), why, *allowed)
 
     def description(self, n_clusters: int) -> BlockBound:
         """Return the description of the summary behind a block certificate."""
-        wanted = asdict(self)
-        confidence = wanted.pop("confidence")
+        options = asdict(self)
+        confidence = options.pop("confidence")
         if self.fraction is None:
-            wanted["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
-        return BlockBound(n_clusters, **wanted)
+            options["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
+        return BlockBound(n_clusters, **options)
 
 
 def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
@@ -88,13 +91,8 @@ def opened_rows(
 ) -> Iterator[tuple[Source, PassOptions]]:
     """Open rows, and labels and weights beside them, for the passes of a certificate.
 
-    Parameters
-    ----------
-    source : as in `open_matrix`
-    labels, sample_weight : array, path, URL or None
-        One per row.
-    prepare, client, checkpoint, progress
-        As in `sketchselect.summarize`.
+    `labels`, `sample_weight`: One per row.
+    `prepare`, `client`, `checkpoint`, `progress`: As in `sketchselect.summarize`.
 
     Yields
     ------
@@ -130,13 +128,13 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
 
 
 def blocks_certificate(
-    found: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
 ) -> Certificate:
     """Return the certificate of a finished `BlockBound`.
 
     Parameters
     ----------
-    found : BlockBound
+    bound : BlockBound
         Of the rows, in the columns, that the objective was measured on.
     objective : float
         Of the clustering.
@@ -148,14 +146,14 @@ def blocks_certificate(
         Account of the pass, for what was read.
     """
     require_confidence(confidence)
-    certain, note = found.lower_bound(), ""
-    lower = certain if confidence is None else found.lower_bound(confidence)
+    certain, note = bound.lower_bound(), ""
+    lower = certain if confidence is None else bound.lower_bound(confidence)
     # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
     sampled = confidence is not None and certain < lower <= objective
-    if confidence is not None and not sampled and found.record.n_solved < found.record.n_blocks:
-        note = _why_certain(found, confidence, lower > objective)
+    if confidence is not None and not sampled and bound.record.n_solved < bound.record.n_blocks:
+        note = _why_certain(bound, confidence, lower > objective)
     certificate = made_certificate(
-        lower if sampled else certain, objective, found.n_clusters, "blocks", block_details(found), began
+        lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
         certificate = with_account(certificate, stats)
@@ -163,9 +161,9 @@ def blocks_certificate(
     return replace(certificate, confidence=sure, note=note)
 
 
-def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
+def _why_certain(bound: BlockBound, confidence: float, refuted: bool) -> str:
     """Return in words why a bound of the probability that was asked for is not the one given."""
-    n_solved, n_blocks = found.record.n_solved, found.record.n_blocks
+    n_solved, n_blocks = bound.record.n_solved, bound.record.n_blocks
     solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
     why = f"only {solved}, too few for more than that"
     if refuted:
@@ -178,11 +176,8 @@ def _why_certain(found: BlockBound, confidence: float, refuted: bool) -> str:
 
 def require_confidence(confidence: float | None) -> None:
     """Raise `BadParameter` unless this is None or a probability."""
-    if confidence is None:
-        return
-    is_number = isinstance(confidence, (int, float, np.number)) and not isinstance(confidence, bool)
-    if not (is_number and 0 < confidence < 1):
-        raise BadParameter(f"confidence must be None or between 0 and 1, got {confidence!r}")
+    if confidence is not None:
+        require_number("confidence", confidence, above=0, below=1)
 
 
 def block_details(summary: BlockBound) -> dict[str, float]:

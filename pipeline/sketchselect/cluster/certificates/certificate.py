@@ -13,6 +13,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution import PassStats
+from sketchselect.linalg.validation import require_number
 
 _OBJECTIVE_ROUNDING = 1e-6
 """Relative error that an objective may carry (sums in float32, say) before it is called impossible."""
@@ -22,6 +23,9 @@ _NOTHING = 1e-9
 """Excess of a factor over 1 that is put down to rounding in words."""
 
 _VANISHING = "differences below 1e-162"
+
+LARGE_SHARE = 0.5
+"""Share of the possible gain from which a certificate says something of the clusters."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Certificate:
         Which columns it speaks of: with "selected", of clusterings judged by the selected columns alone.
     note : str
         What a reader has to know besides, such as why it is another bound than the one asked for; ends the sentence.
+    scatter : float, optional
+        Objective of one cluster of all rows.
     """
 
     lower_bound: float
@@ -67,6 +73,27 @@ class Certificate:
     bytes_read: int = 0
     columns: str = "all"
     note: str = ""
+    scatter: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the possible gain that is proved: (scatter - objective) / (scatter - lower bound), from 0 to 1.
+
+        The gain is what the best clustering has over one cluster. A factor near 1 alone says little: where no clusters
+        are there to be seen, one cluster has it too. None where `scatter` is not known, where nothing was proved, and
+        where nothing can be gained.
+        """
+        if self.scatter is None or not math.isfinite(self.factor):
+            return None
+        possible = self.scatter - self.lower_bound
+        if not possible > _NOTHING * self.scatter:
+            return None
+        return min(max((self.scatter - self.objective) / possible, 0.0), 1.0)
+
+    @property
+    def says_much(self) -> bool:
+        """Whether at least half of the possible gain is proved."""
+        return self.share is not None and self.share >= LARGE_SHARE
 
     def sentence(self) -> str:
         """Return the certificate in plain words.
@@ -76,7 +103,17 @@ class Certificate:
         >>> Certificate(50.0, 60.0, 1.2, "spectral", 1.0, 0.0, 3).sentence()[:68]
         'The clustering is within 20 % of the best possible one with 3 cluste'
         """
-        return f"{self._statement()} {self.note}".rstrip()
+        return " ".join(part for part in (self._statement(), self._share_sentence(), self.note) if part)
+
+    def _share_sentence(self) -> str:
+        if self.share is None or self.scatter is None or self.factor <= 1 + _NOTHING:
+            return ""
+        gain = f"of what {self.n_clusters} clusters can gain over one cluster (objective {self.scatter:.6g})"
+        # Rounded down: it is a lower bound.
+        least = f"{shown_share(self.share)} {gain}"
+        if self.says_much:
+            return f"It has at least {least}."
+        return f"But only {least} is proved: this says little about the clusters."
 
     def _statement(self) -> str:
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
@@ -127,7 +164,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: numbers, text and a dict; an infinite factor as None."""
-        plain = asdict(self) | {"details": dict(self.details), "sentence": self.sentence()}
+        plain = asdict(self) | {"details": dict(self.details), "share": self.share, "sentence": self.sentence()}
         plain["factor"] = self.factor if np.isfinite(self.factor) else None
         return plain
 
@@ -135,7 +172,20 @@ class Certificate:
     def from_dict(cls, plain: Mapping[str, Any]) -> Certificate:
         """Return the certificate that `to_dict` gave."""
         factor = math.inf if plain["factor"] is None else plain["factor"]
-        return cls(**{name: value for name, value in plain.items() if name != "sentence"} | {"factor": factor})
+        derived = ("share", "sentence")
+        return cls(**{name: value for name, value in plain.items() if name not in derived} | {"factor": factor})
+
+
+def shown_share(share: float) -> str:
+    """Return a share as per cent, rounded down to where it stays true.
+
+    Examples
+    --------
+    >>> shown_share(0.7129), shown_share(0.00005)
+    ('71.2 %', 'less than 0.1 %')
+    """
+    tenths = math.floor(1000 * share + _NOTHING)
+    return f"{tenths / 10:g} %" if tenths or share == 0 else "less than 0.1 %"
 
 
 def _shown(value: float, rounding: str) -> str:
@@ -147,10 +197,7 @@ def _shown(value: float, rounding: str) -> str:
 
 def as_objective(value: float) -> float:
     """Return an objective as a float, or raise `BadParameter`."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not (is_number and np.isfinite(value) and value >= 0):
-        raise BadParameter("an objective must be a finite number that is not negative")
-    return float(value)
+    return require_number("an objective", value, least=0)
 
 
 def made_certificate(
@@ -169,7 +216,9 @@ def made_certificate(
     else:
         # What squares below the smallest number lost; of no effect on any objective of ordinary size.
         factor = (objective + details["underflow"]) / lower if lower > 0 else float("inf")
-    return Certificate(lower, objective, factor, method, 1.0, time.perf_counter() - began, n_clusters, details)
+    spent = time.perf_counter() - began
+    scatter = details.get("scatter")
+    return Certificate(lower, objective, factor, method, 1.0, spent, n_clusters, details, scatter=scatter)
 
 
 def compared(certificate: Certificate, same_rows: bool) -> Certificate:

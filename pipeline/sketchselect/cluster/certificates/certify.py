@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from sketchselect.cluster.certificates.block import (
     BlockOptions,
-    block_pass,
     blocks_certificate,
     opened_rows,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
-from sketchselect.cluster.certificates.spectral import spectral_bound
+from sketchselect.cluster.certificates.certificate import Certificate, as_objective
+from sketchselect.cluster.certificates.closest import (
+    closest_certificate,
+    measured_bounds,
+    measured_certificate,
+    sketch_rows,
+    spectral_certificate,
+)
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution import Source
+from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import BlockBound, FrequentDirections, Summary, pick
 
 METHODS = ("spectral", "blocks")
 
@@ -54,7 +62,9 @@ def certify(
     n_clusters : int
         Number of clusters.
     method : {"spectral", "blocks"}, optional
-        The bound. None: "spectral" from a summary that has a spectrum, "blocks" from rows or a `BlockBound`.
+        The bound. None: from a summary the closer one of those that it has; from rows the closer of both, where blocks
+        are all solved only if a few of them promise more than the spectrum does ("blocks" where one of their options is
+        given).
     block_rows : int, default 400
         Rows of a block: ``max(1, rows // block_rows)`` equal blocks of every partition's rows, dealt by hash of `seed`.
     confidence : float in (0, 1), optional
@@ -96,6 +106,7 @@ def certify(
     Examples
     --------
     >>> import numpy as np
+    >>> from sketchselect import Moments
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
     >>> c = certify(Moments().from_block(X), 1.0, 2)
     >>> round(c.factor, 9), round(c.lower_bound, 9)
@@ -103,35 +114,82 @@ def certify(
     >>> round(certify(X, 1.0, 2, method="blocks").factor, 6)
     1.0
     """
-    began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
     value = as_objective(objective)
-    summarised = isinstance(source, (Summary, Mapping))
-    if method is None:
-        method = "spectral" if summarised and not _has_blocks(source) else "blocks"
-    require_method(method)
+    if method is not None:
+        require_method(method)
     blocks = BlockOptions(block_rows, confidence, fraction, seed)
-    if summarised:
+    if isinstance(source, (Summary, Mapping)):
         # What says how rows are read would be ignored.
         others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
-        given = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
-        require_unused(given, "for rows, and a summary was given", *(["confidence"] if method == "blocks" else []))
-    if method == "spectral":
-        if not summarised:
-            raise BadParameter(
-                "the spectral bound needs a summary of kind frequent-directions or moments (sketchselect.summarize); "
-                'method="blocks" reads the rows'
-            )
-        return spectral_certificate(source, value, n_clusters, began)
-    if summarised:
-        found = pick(source, BlockBound.kind)
-        assert isinstance(found, BlockBound)
-        if found.n_clusters != n_clusters:
-            raise Incompatible(f"the block bound is of {found.n_clusters} clusters, the clustering has {n_clusters}")
-        return blocks_certificate(found, value, confidence, began)
+        chosen = blocks.chosen() | {name: value for name, value in others.items() if value is not None}
+        takes = ["confidence"] if method == "blocks" or BlockBound.kind in _kinds(source) else []
+        require_unused(chosen, "for rows, and a summary was given", *takes)
+        return _from_summary(source, value, n_clusters, method, confidence)
     with opened_rows(source, None, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
-        reduced = block_pass(rows, blocks.description(n_clusters), options)
-    return blocks_certificate(cast(BlockBound, reduced.value), value, confidence, began, reduced.stats)
+        return bound_from_rows(rows, value, n_clusters, method, blocks, options)
+
+
+def bound_from_rows(
+    rows: Source,
+    objective: float | None,
+    n_clusters: int,
+    method: str | None,
+    blocks: BlockOptions,
+    options: PassOptions,
+    *,
+    spectrum: Any = None,
+) -> Certificate:
+    """Return the certificate of an objective, or of the labels that are the target of the rows; see `certify`.
+
+    Parameters
+    ----------
+    spectrum : summary or mapping, optional
+        Has the spectrum of the rows, so that no sketch is made.
+    """
+    began = time.perf_counter()
+    if method is not None:
+        require_method(method)
+    if method == "spectral":
+        blocks.require_unused('for method="blocks"')
+    elif method is None and not blocks.dealing_only():
+        method = "blocks"
+    if method is None:
+        return closest_certificate(rows, objective, n_clusters, blocks, options, spectrum=spectrum)
+    members: dict[str, Summary[Any]] = {}
+    if method == "blocks":
+        members["blocks"] = blocks.description(n_clusters)
+    if (method == "spectral" and spectrum is None) or (method == "blocks" and objective is not None):
+        # Beside blocks, for the objective of one cluster, which is exact whatever the size.
+        members["sketch"] = FrequentDirections(size=sketch_rows(n_clusters) if method == "spectral" else 2)
+    measured = measured_bounds(rows, objective, n_clusters, members, options)
+    if method == "spectral":
+        return measured_certificate(measured, spectrum or measured.bounds["sketch"], n_clusters, began)
+    if "sketch" in members:
+        measured = replace(measured, scatter=cast(FrequentDirections, measured.bounds["sketch"]).centered_squared_norm)
+    return measured_certificate(measured, measured.bounds["blocks"], n_clusters, began, blocks.confidence)
+
+
+def _from_summary(
+    source: Any, objective: float, n_clusters: int, method: str | None, confidence: float | None
+) -> Certificate:
+    """Return the certificate that a summary gives: of one method, or the closer one of those it has."""
+    began = time.perf_counter()
+    kinds = _kinds(source)
+    has_spectrum = bool({"frequent-directions", "moments"} & kinds)
+    certificates = []
+    if method == "spectral" or (method is None and (has_spectrum or BlockBound.kind not in kinds)):
+        certificates.append(spectral_certificate(source, objective, n_clusters, began))
+    if method == "blocks" or (method is None and BlockBound.kind in kinds):
+        bound = pick(source, BlockBound.kind)
+        assert isinstance(bound, BlockBound)
+        if bound.n_clusters == n_clusters:
+            certificate = blocks_certificate(bound, objective, confidence, began)
+            scatter = certificates[0].scatter if certificates else None
+            certificates.append(replace(certificate, scatter=scatter))
+        elif not certificates:
+            raise Incompatible(f"the block bound is of {bound.n_clusters} clusters, the clustering has {n_clusters}")
+    return min(certificates, key=lambda c: c.factor)
 
 
 def require_method(method: str) -> None:
@@ -140,14 +198,6 @@ def require_method(method: str) -> None:
         raise BadParameter(f"certify method {method!r} is not available; available: {', '.join(map(repr, METHODS))}")
 
 
-def spectral_certificate(source: Any, objective: float, n_clusters: int, began: float) -> Certificate:
-    """Return the certificate that a summary with a spectrum gives; `began` is when `time.perf_counter` was asked."""
-    summary = pick(source, "frequent-directions", "moments")
-    assert isinstance(summary, (FrequentDirections, Moments))
-    lower, details = spectral_bound(summary, n_clusters)
-    return made_certificate(lower, objective, n_clusters, "spectral", details, began)
-
-
-def _has_blocks(source: Any) -> bool:
-    kinds = [source.kind] if not isinstance(source, Mapping) else [getattr(m, "kind", "") for m in source.values()]
-    return BlockBound.kind in kinds and not {"frequent-directions", "moments"} & set(kinds)
+def _kinds(source: Summary[Any] | Mapping[str, Any]) -> set[str]:
+    """Return the kinds of summaries in a source."""
+    return {source.kind} if isinstance(source, Summary) else {getattr(one, "kind", "") for one in source.values()}

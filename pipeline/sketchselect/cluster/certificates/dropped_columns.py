@@ -61,18 +61,17 @@ class SelectionBound:
 
         Examples
         --------
-        >>> SelectionBound(0.25, 1.0, 4.0, "spectral", 3, 20, 64).sentence()[:75]
-        'Before any clustering: one that costs, in the 20 selected columns, at most '
+        >>> SelectionBound(0.25, 1.0, 4.0, "spectral", 3, 20, 64).sentence()[:78]
+        'The best clustering of the 20 selected columns into 3 clusters has, in all 64 '
         """
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         if not math.isfinite(self.excess):
             return f"Before any clustering, nothing can be said of {k}: the lower bound of the best possible one is 0."
         # Rounded up: a promise may not say more than was proved.
-        more = math.ceil(1000 * self.excess - 1e-9) / 1000
+        factor = math.ceil(1000 * self.factor() - 1e-9) / 1000
         return (
-            f"Before any clustering: one that costs, in the {self.n_selected} selected columns, at most γ times the "
-            f"best there with {k} costs, in all {self.n_features} columns, at most γ + {more:g} times the best "
-            "possible one."
+            f"The best clustering of the {self.n_selected} selected columns into {k} has, in all {self.n_features} "
+            f"columns, an objective of at most {factor:g} times the smallest possible one."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,7 +185,9 @@ def _dropped(
     return summary, lost, lower, details
 
 
-def bounded_certificate(lower_bound: float, bound: float, n_clusters: int, began: float) -> Certificate:
+def bounded_certificate(
+    lower_bound: float, bound: float, n_clusters: int, began: float, scatter: float | None = None
+) -> Certificate:
     """Return the certificate that a method's own bounds give: of the optimum, and of the clustering's objective.
 
     Parameters
@@ -199,9 +200,12 @@ def bounded_certificate(lower_bound: float, bound: float, n_clusters: int, began
         Number of clusters.
     began : float
         When `time.perf_counter` was asked.
+    scatter : float, optional
+        Objective of one cluster of all rows.
     """
     factor = bound / lower_bound if lower_bound > 0 else float("inf")
     if bound == 0:
         factor = 1.0
     spent = time.perf_counter() - began
-    return Certificate(lower_bound, bound, max(factor, 1.0), "spectral+selection", 1.0, spent, n_clusters)
+    method = "spectral+selection"
+    return Certificate(lower_bound, bound, max(factor, 1.0), method, 1.0, spent, n_clusters, scatter=scatter)

@@ -1,7 +1,8 @@
-"""What a certificate has to know of labels: the exact objective of all rows, and whether an objective of 0 is one."""
+"""Measurement of labels for a certificate: the exact objective of all rows, and the test of an objective of 0."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,15 +24,16 @@ class Measured:
     """One pass over labelled rows."""
 
     objective: float  # Exact (weighted) objective of the labels
-    bound: Summary[Any] | None  # What was summarised beside it
+    bounds: Mapping[str, Summary[Any]]  # What was summarised beside it
     same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
     stats: PassStats
+    scatter: float | None = None  # Objective of one cluster of all rows
 
 
 def measure(
-    source: Source, n_clusters: int, bound: Summary[Any] | None, options: PassOptions, *, stage: str
+    source: Source, n_clusters: int, bounds: Mapping[str, Summary[Any]], options: PassOptions, *, stage: str
 ) -> Measured:
-    """Return the objective of the labels that are the target of `source`, and a summary of the same rows; one pass.
+    """Return the objective of the labels that are the target of `source`, and summaries of the same rows; one pass.
 
     Parameters
     ----------
@@ -39,8 +41,8 @@ def measure(
         With labels, and weights where rows have them.
     n_clusters : int
         Number of clusters.
-    bound : Summary, optional
-        Description of what else is summarised.
+    bounds : mapping of str to Summary
+        Descriptions of what else is summarised.
     options : PassOptions
         Of the pass; a `BlockBound` sets the size of partitions.
     stage : str
@@ -56,21 +58,28 @@ def measure(
     assert source.target is not None
     # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.
     marked = replace(source, target=_Marked(source.target, n_clusters))
-    members: dict[str, Summary[Any]] = {"objective": CentroidSums(n_clusters + 1)}
-    if bound is not None:
-        members["bound"] = bound
-    if isinstance(bound, BlockBound):
-        options = options.but(partition_bytes=block_partition_bytes(bound, source))
-    reduced = summarize_source(marked, Bundle(members), options, stage=stage)
-    found = cast(Bundle, reduced.value)
-    sums = cast(CentroidSums, found["objective"])
-    _require_none(float(sums.cluster_weights[-1]), found.n_rows, source.weight is not None)
+    everything = Bundle({"objective": CentroidSums(n_clusters + 1), **bounds})
+    if any(isinstance(bound, BlockBound) for bound in bounds.values()):
+        options = options.but(partition_bytes=block_partition_bytes(everything, source))
+    reduced = summarize_source(marked, everything, options, stage=stage)
+    everything = cast(Bundle, reduced.value)
+    sums = cast(CentroidSums, everything["objective"])
+    _require_none(float(sums.cluster_weights[-1]), everything.n_rows, source.weight is not None)
     if source.weight is not None and sums.weight == 0:
         raise BadParameter("every sample_weight is zero: there is nothing to certify")
     objective, same = float(sums.within[:-1].sum()), None
     if objective == 0:
         same = rows_are_same(source, n_clusters, options)
-    return Measured(objective, None if bound is None else found["bound"], same, reduced.stats)
+    summaries = {name: everything[name] for name in bounds}
+    return Measured(objective, summaries, same, reduced.stats, objective + _between(sums))
+
+
+def _between(sums: CentroidSums) -> float:
+    """Return the sum of squared distances of the clusters' means from the mean of all rows, times their weights."""
+    weights, means = sums.cluster_weights, sums.cluster_means
+    used = weights > 0
+    mean = np.average(means[used], axis=0, weights=weights[used])
+    return float(weights[used] @ ((means[used] - mean) ** 2).sum(axis=1))
 
 
 def require_all_rows(sums: CentroidSums, n_rows: int) -> None:
@@ -93,14 +102,8 @@ def rows_are_same(source: Source, n_clusters: int, options: PassOptions) -> bool
 
     An objective of 0 does not say so: squares of differences below 1e-162 vanish.
 
-    Parameters
-    ----------
-    source : Source
-        Its target is the rows' labels; rows with a negative one are left out.
-    n_clusters : int
-        Number of clusters.
-    options : PassOptions
-        Of the pass, which saves nothing.
+    `source`: Its target is the rows' labels; rows with a negative one are left out.
+    `options`: Of the pass, which saves nothing.
     """
     state = n_clusters * (8 * source.n_columns + 1)
     reduction = Reduction(
@@ -133,11 +136,11 @@ class _Firsts:
         counts = labels >= 0 if block.weight is None else (labels >= 0) & (np.asarray(block.weight) > 0)
         mine = labels[counts].astype(np.int64)
         rows = np.asarray(block.values, dtype=np.float64)[counts]
-        found, at = np.unique(mine, return_index=True)
+        clusters, at = np.unique(mine, return_index=True)
         first = np.zeros((self.n_clusters, rows.shape[1]))
-        first[found] = rows[at]
+        first[clusters] = rows[at]
         there = np.zeros(self.n_clusters, dtype=bool)
-        there[found] = True
+        there[clusters] = True
         return _First(there, first, bool((rows == first[mine]).all()))
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from typing import Any
 
-from sketchselect.cluster.certificates.block import BlockOptions, blocks_certificate, opened_rows
-from sketchselect.cluster.certificates.certificate import Certificate, compared, with_account
-from sketchselect.cluster.certificates.certify import require_method, spectral_certificate
-from sketchselect.cluster.certificates.labelled_rows import Measured, measure
+from sketchselect.cluster.certificates.block import BlockOptions, opened_rows
+from sketchselect.cluster.certificates.certificate import Certificate
+from sketchselect.cluster.certificates.certify import bound_from_rows
+from sketchselect.cluster.certificates.label_numbers import as_cluster_numbers
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, FrequentDirections, Summary
-
-SKETCH_ROWS = 8
-"""Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""
 
 
 def certify_labels(
     X: Any,
     labels: Any,
     n_clusters: int,
-    method: str = "blocks",
+    method: str | None = None,
     *,
     block_rows: int = BlockOptions.block_rows,
     confidence: float | None = None,
@@ -41,11 +37,11 @@ def certify_labels(
     X : path, URL, array or Matrix of shape (n_rows, n_features)
         Whatever `open_matrix` takes.
     labels : array, path or URL of shape (n_rows,)
-        Whole numbers from 0 to `n_clusters` - 1.
+        Whole numbers from 0 to `n_clusters` - 1, or from 1 to `n_clusters`, or text; also a ``.csv`` or ``.txt`` file.
     n_clusters : int
         Number of clusters of the clusterings compared with.
-    method : {"blocks", "spectral"}
-        The bound; "spectral" makes a sketch of the rows, which is cheaper and looser.
+    method : {"spectral", "blocks"}, optional
+        The bound; None takes the closer of both, as in `certify`.
     sample_weight : array, path or URL of shape (n_rows,), optional
         Row weights, not negative: objective and bound are those of weighted k-means, and rows of weight 0 do not count.
     block_rows, confidence, fraction, prepare, seed, client, checkpoint, progress : optional
@@ -74,44 +70,9 @@ def certify_labels(
     >>> round(certify_labels(X, [0, 0, 1, 1], 2).factor, 6)
     1.0
     """
-    began = time.perf_counter()
     n_clusters = require_positive("n_clusters", n_clusters)
-    require_method(method)
     blocks = BlockOptions(block_rows, confidence, fraction, seed)
-    if method == "spectral":
-        blocks.require_unused('for method="blocks"')
-        bound: Summary[Any] = FrequentDirections(size=sketch_rows(n_clusters))
-    else:
-        bound = blocks.description(n_clusters)
     with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
-        found = measure(rows, n_clusters, bound, options, stage="certificate")
-    return measured_certificate(found, found.bound, n_clusters, confidence, began)
-
-
-def sketch_rows(n_clusters: int) -> int:
-    """Return the rows of a sketch that gives a spectral bound."""
-    return max(SKETCH_ROWS * n_clusters, 2)
-
-
-def measured_certificate(
-    found: Measured, bound: Any, n_clusters: int, confidence: float | None, began: float
-) -> Certificate:
-    """Return the certificate of measured labels.
-
-    Parameters
-    ----------
-    found : Measured
-        The labels' objective.
-    bound : BlockBound, or what `certify` takes for the spectral bound
-        Of the same rows.
-    n_clusters, confidence
-        As in `certify`.
-    began : float
-        When `time.perf_counter` was asked.
-    """
-    if isinstance(bound, BlockBound):
-        certificate = blocks_certificate(bound, found.objective, confidence, began)
-    else:
-        certificate = spectral_certificate(bound, found.objective, n_clusters, began)
-    certificate = certificate if found.same_rows is None else compared(certificate, found.same_rows)
-    return with_account(certificate, found.stats, began)
+        assert rows.target is not None
+        rows = replace(rows, target=as_cluster_numbers(rows.target, n_clusters))
+        return bound_from_rows(rows, None, n_clusters, method, blocks, options)

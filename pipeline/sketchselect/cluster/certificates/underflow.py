@@ -1,4 +1,4 @@
-"""What double precision loses at its lower end."""
+"""Loss of sums of squares at the lower end of double precision."""
 
 from __future__ import annotations
 

@@ -32,25 +32,16 @@ def coreset(survey: CentroidSums, n_clusters: int, seed: int, *, size: int | Non
 
     With it ``sum_i weights_i min_j ||x_i - c_j||^2`` is an unbiased estimate of the objective of any centres.
 
-    Parameters
-    ----------
-    survey : CentroidSums
-        Of one cluster: mean and scatter of all rows.
-    n_clusters : int
-    seed : int
-    size : int, optional
-        ``max(2000, 20 n_clusters)`` by default.
-
-    Notes
-    -----
+    `survey`: Of one cluster: mean and scatter of all rows.
+    `size`: ``max(2000, 20 n_clusters)`` by default.
     Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
     """
     rows = max(LEAST_ROWS, ROWS_PER_CLUSTER * n_clusters) if size is None else size
     spread = survey.objective / max(1, survey.n_rows)
-    own = derive_seed(seed, "coreset")
+    sample_seed = derive_seed(seed, "coreset")
     if not 0 < spread < np.inf:
-        return RowSample(rows, own)
-    return RowSample(rows, own, survey.cluster_means[0], spread)
+        return RowSample(rows, sample_seed)
+    return RowSample(rows, sample_seed, survey.cluster_means[0], spread)
 
 
 def points_of(sample: RowSample) -> tuple[Floats, Floats]:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,6 +35,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.validation import seed_of
 from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
 from sketchselect.readers.arrays.dask import as_dask, is_dask
 from sketchselect.readers.estimators import open_features
@@ -186,7 +186,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             raise BadParameter("partial_fit finds its own centres: init must be one of the methods, not an array")
         self._parameters().checked(source.n_columns)
         if stream is None:
-            stream = StreamSample(self.n_clusters, derive_seed(_seed(self.random_state), "k-means", 0))
+            stream = StreamSample(self.n_clusters, derive_seed(seed_of(self.random_state), "k-means", 0))
         if stream.n_clusters != self.n_clusters:
             raise BadParameter(
                 f"n_clusters is {self.n_clusters}, but this stream was begun with {stream.n_clusters}; use another "
@@ -218,7 +218,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     def _parameters(self) -> KMeansParameters:
         return KMeansParameters(
-            self.n_clusters, self.init, self.n_init, self.max_iter, self.tol, _seed(self.random_state)
+            self.n_clusters, self.init, self.n_init, self.max_iter, self.tol, seed_of(self.random_state)
         )
 
     def _forget(self) -> None:
@@ -294,7 +294,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             yield passes
 
     def _source(self, X: Any, sample_weight: Any, *, reset: bool) -> Source:
-        matrix = open_features(self, X, reset=reset, dtype=[np.float64, np.float32], accept_large_sparse=True)
+        checks: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_large_sparse": True}
+        matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), **checks)
         weight = None
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):
@@ -303,11 +304,3 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
                 sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
             )
         return Source(matrix, weight=weight)
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        return int(random_state)
-    if isinstance(random_state, bool):
-        raise BadParameter(f"random_state must be a whole number, got {random_state!r}")
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

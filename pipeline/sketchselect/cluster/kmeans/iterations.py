@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import Any
 
@@ -22,16 +23,10 @@ KEEP_SECONDS = 1.0
 class Iterations:
     """The files of one start: the latest sums, from which the centres that follow are computed again to the bit.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint or None
-        Where they are; None keeps nothing.
-    source : Source
-        Whose rows are clustered; without an identity of its content nothing is kept.
-    settings : tuple
-        All that decides the bits beside the source: parameters, seed, partitions, build.
-    progress : Progress
-        Told where something is wrong.
+    `checkpoint`: Where they are; None keeps nothing.
+    `source`: Whose rows are clustered; without an identity of its content nothing is kept.
+    `settings`: All that decides the bits beside the source: parameters, seed, partitions, build.
+    `progress`: Told where something is wrong.
     """
 
     def __init__(
@@ -39,7 +34,7 @@ class Iterations:
     ) -> None:
         self._progress = progress
         self._directory: str | None = None
-        self._kept: str | None = None
+        self._saved: str | None = None
         self._last = time.monotonic()
         if checkpoint is None:
             return
@@ -47,7 +42,7 @@ class Iterations:
         if rows is None or (source.weight is not None and source.weight.identity() is None):
             progress.note(f"{source.matrix.address}: iterations are not kept, its content has no identity")
             return
-        self._directory = checkpoint.directory
+        self._directory = os.fspath(checkpoint.directory)
         weights = entries_identity(source.weight, [(0, source.n_rows)])
         beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
         self._key = digest("k-means iterations", rows, weights, beside, settings)
@@ -79,7 +74,7 @@ class Iterations:
                 self._progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed anew")
                 continue
             if isinstance(sums, CentroidSums) and sums.n_features == n_features and sums.centers is not None:
-                self._kept = path
+                self._saved = path
                 return iteration, sums
         return None
 
@@ -94,7 +89,7 @@ class Iterations:
             self._progress.note(trouble)
             self._directory = None
             return
-        before, self._kept = self._kept, list_nodes(f"{self._directory}/{name[:2]}").get(name)
-        if before is not None and before != self._kept:
+        before, self._saved = self._saved, list_nodes(f"{self._directory}/{name[:2]}").get(name)
+        if before is not None and before != self._saved:
             with contextlib.suppress(OSError):
                 location_of(before).remove()

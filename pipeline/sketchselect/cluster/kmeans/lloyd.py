@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.summaries import CentroidSums
 
 SUM_ROUNDING = 1e-12
@@ -74,14 +74,7 @@ class KMeansParameters:
         else:
             require_positive("n_init", self.n_init)
         require_positive("max_iter", self.max_iter)
-        if (
-            isinstance(self.tol, bool)
-            or not isinstance(self.tol, (int, float, np.number))
-            or not 0 <= self.tol < np.inf
-        ):
-            raise BadParameter(f"tol must be a number of at least 0, got {self.tol!r}")
-        if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
-            raise BadParameter(f"random_state must be a whole number, got {self.random_state!r}")
+        tol, seed = require_number("tol", self.tol, least=0), require_seed(self.random_state, "random_state")
         init = self.init
         if isinstance(init, str):
             if init not in seeding.METHODS:
@@ -95,9 +88,7 @@ class KMeansParameters:
                     f"init has shape {init.shape}, but n_clusters is {self.n_clusters} and the data have {n_features} "
                     "columns"
                 )
-        return KMeansParameters(
-            self.n_clusters, init, self.n_init, self.max_iter, float(self.tol), int(self.random_state)
-        )
+        return replace(self, init=init, tol=tol, random_state=seed)
 
 
 @dataclass(frozen=True)

@@ -71,18 +71,15 @@ class StreamSample:
     def centers(self, n_init: int | str = "auto") -> Floats:
         """Return centres: the best of several k-means++ starts on the sample, refined there.
 
-        Raises
-        ------
-        BadParameter
-            If fewer rows (of positive weight) than clusters have been seen.
+        Raises `BadParameter` if fewer rows (of positive weight) than clusters have been seen.
         """
-        kept = self.sample if self.sample is not None else self.first
-        if kept is None or kept.n_kept < self.n_clusters:
-            seen = 0 if kept is None else kept.n_kept
+        sample = self.sample if self.sample is not None else self.first
+        if sample is None or sample.n_kept < self.n_clusters:
+            seen = 0 if sample is None else sample.n_kept
             raise BadParameter(
                 f"n_clusters={self.n_clusters} but n_samples={seen} so far; go on with partial_fit before asking"
             )
-        points, weights = points_of(kept)
+        points, weights = points_of(sample)
         starts = n_init if not isinstance(n_init, str) else STARTS
         made = [
             points[spread_out(points, weights, self.n_clusters, derive_seed(self.seed, "stream", i))]

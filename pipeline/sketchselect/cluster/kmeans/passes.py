@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._memory import available_nbytes
-from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block, join_blocks
+from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
 from sketchselect.execution.engine import Engine, LocalEngine
 from sketchselect.execution.graph.inputs import futures_client
 from sketchselect.execution.graph.passes import Reduction
@@ -74,7 +75,7 @@ class Passes:
         return cast(CentroidSums, self.reduce(replace(reduction, key=key)))
 
 
-LOAD_ROWS: Reduction[Any] = Reduction(cache_block, join_blocks, "load rows for k-means")
+LOAD_ROWS: Reduction[Any] = Reduction(cache_block, operator.or_, "load rows for k-means")
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
         entries = ENTRY_NBYTES * int(source.matrix.entry_offsets[-1])
         return min(max(entries // N_PARTITIONS, LEAST_PARTITION_NBYTES), MOST_PARTITION_NBYTES)
     least = max(LEAST_PARTITION_NBYTES, CENTER_RATIO * n_clusters * row)
-    wanted = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
+    nbytes = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
     full_row = 8 * max(1, source.matrix.shape[1])
-    rows = max(wanted // row, source.matrix.chunk_rows)
+    rows = max(nbytes // row, source.matrix.chunk_rows)
     return max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row)
 
 

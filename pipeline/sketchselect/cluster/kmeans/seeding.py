@@ -1,4 +1,4 @@
-"""Where k-means starts: k-means||, k-means++, random rows or given centres; several starts are compared on a coreset.
+"""Starts of k-means: k-means||, k-means++, random rows or an array of centres; several are compared on a coreset.
 
 Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
 """
@@ -67,10 +67,7 @@ def sample_size(init: str | Floats, n_clusters: int, n_features: int, starts: in
 def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
     """Return size and spread of the rows, and the sample that `init` begins with; one pass.
 
-    Raises
-    ------
-    BadParameter
-        If there are fewer rows (with a positive weight) than clusters.
+    Raises `BadParameter` if there are fewer rows (with a positive weight) than clusters.
     """
     size = sample_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")
@@ -82,54 +79,46 @@ def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, start
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes + (1 << 20),
     )
-    found = passes.reduce(reduction)
-    n_rows = found.sums.n_rows
+    state = passes.reduce(reduction)
+    n_rows = state.sums.n_rows
     if n_rows < n_clusters:
         raise BadParameter(
             f"{passes.source.matrix.address}: n_clusters={n_clusters} but n_samples={n_rows}; ask for at most as many "
             "clusters as there are rows"
         )
-    if found.n_weighted == 0:
+    if state.n_weighted == 0:
         raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
-    if found.n_weighted < n_clusters:
+    if state.n_weighted < n_clusters:
         raise BadParameter(
-            f"{passes.source.matrix.address}: n_clusters={n_clusters} but only {found.n_weighted} rows have a positive "
+            f"{passes.source.matrix.address}: n_clusters={n_clusters} but only {state.n_weighted} rows have a positive "
             "sample_weight; ask for fewer clusters"
         )
-    return found
+    return state
 
 
 def initial_centers(
-    passes: Passes, init: str | Floats, n_clusters: int, seed: int, found: Survey, starts: int = 1
+    passes: Passes, init: str | Floats, n_clusters: int, seed: int, surveyed: Survey, starts: int = 1
 ) -> Floats:
     """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
 
-    Parameters
-    ----------
-    passes : Passes
-        The data.
-    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
-        The method; centres given are returned as they are.
-    n_clusters : int
-    seed : int
-    found : Survey
-        Of the same data, method, seed and number of starts.
-    starts : int
-        Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is returned.
+    `init` of shape (n_clusters, n_features): The method; centres given are returned as they are.
+    `surveyed`: Of the same data, method, seed and number of starts.
+    `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is
+        returned.
     """
     if not isinstance(init, str):
         return init
-    sample, several = found.sample, starts > 1
-    description = coreset(found.sums, n_clusters, seed) if several else None
-    own = derive_seed(seed, init)
+    sample, several = surveyed.sample, starts > 1
+    description = coreset(surveyed.sums, n_clusters, seed) if several else None
+    method_seed = derive_seed(seed, init)
     if init == "k-means||":
         points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
         # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
-        made = _spread_starts(points, weights, n_clusters, own, starts - starts // 2)
+        made = _spread_starts(points, weights, n_clusters, method_seed, starts - starts // 2)
         made = [refine(points, weights, one)[1] for one in made]
     elif init == "k-means++":
         rows = _sampled(passes, description)
-        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, own, 1)
+        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, method_seed, 1)
     else:
         rows = _sampled(passes, description)
         made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
@@ -138,7 +127,7 @@ def initial_centers(
         return fill(passes, distinct(made[0]), n_clusters)
     points, weights = points_of(rows)
     if init != "random":
-        made += _spread_starts(points, weights, n_clusters, derive_seed(own, "coreset"), starts - len(made))
+        made += _spread_starts(points, weights, n_clusters, derive_seed(method_seed, "coreset"), starts - len(made))
     return fill(passes, distinct(best_start(points, weights, made)), n_clusters)
 
 

@@ -1,9 +1,8 @@
-"""What one task of seeding does: survey the rows, sample them, and keep track of the nearest candidate."""
+"""Tasks of seeding: survey of the rows, samples of them, nearest candidates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,46 +10,15 @@ from numpy.typing import NDArray
 from sketchselect.execution.cached import CachedBlock
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
-from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
+from sketchselect.linalg.bottom_k import KeyedRows, exponential_keys, smallest_rows
 from sketchselect.linalg.hashing import uniforms
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.sparse.csr import densify, is_csr
 from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]
 """Per row of a block: index of the nearest candidate and squared distance to it."""
 
 _NEAREST = "nearest candidates"
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows with the smallest keys; ties by row index. Which rows these are does not depend on the partitions."""
-
-    keys: Floats  # shape (m,): Ascending
-    rows: NDArray[np.int64]  # shape (m,): Global row indices
-    points: Floats  # shape (m, n_features): Their values, float64
-    weights: Floats  # shape (m,): Their weights
-
-    def merge(self, other: Sample, size: int | None = None, below: float = np.inf) -> Sample:
-        """Return the sample of the rows of both: the `size` smallest keys, and of them those below a limit."""
-        return smallest(
-            np.concatenate([self.keys, other.keys]),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.points, other.points]),
-            np.concatenate([self.weights, other.weights]),
-            size,
-            below,
-        )
-
-
-def smallest(
-    keys: Floats, rows: NDArray[np.int64], values: Any, weights: Floats, size: int | None, below: float = np.inf
-) -> Sample:
-    """Return the `size` rows (None: all) of smallest key below a limit."""
-    found = smallest_keys(keys, rows, size, below)
-    points = densify(values[found]) if is_csr(values) else values[found]
-    return Sample(keys[found], rows[found], points.astype(np.float64), weights[found])
 
 
 def block_weights(block: Block) -> Floats:
@@ -72,7 +40,7 @@ class Survey:
     sums: CentroidSums  # Of one cluster, unweighted: rows, mean and scatter
     weight: float  # Total weight
     n_weighted: int  # Rows with a positive weight
-    sample: Sample  # A hashed sample of them
+    sample: KeyedRows  # A hashed sample of them
 
 
 @dataclass(frozen=True)
@@ -91,7 +59,7 @@ class SurveyBlock:
         rows = block_rows(block)
         heavy = weights > 0
         keys = exponential_keys(self.seed, rows, weights if self.by_weight else heavy.astype(np.float64))
-        sample = smallest(keys, rows.astype(np.int64), block.values, weights, self.size)
+        sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
         return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
 
 
@@ -141,10 +109,10 @@ class Candidates:
 
     def last_nearest(self, block: Block) -> Nearest:
         """Return `nearest`, and let the block forget it."""
-        found = self.nearest(block)
+        nearest = self.nearest(block)
         if isinstance(block, CachedBlock):
             block.memory.pop(_NEAREST, None)
-        return found
+        return nearest
 
 
 @dataclass(frozen=True)
@@ -154,7 +122,7 @@ class Round:
     cost: float  # Weighted sum of squared distances to the candidates, of the rows so far
     # Rows whose key is below ``factor / cost``: a superset of the round's choice that shrinks with every merge and ends
     # as exactly that
-    chosen: Sample
+    chosen: KeyedRows
 
 
 @dataclass(frozen=True)
@@ -176,7 +144,7 @@ class SampleBlock:
         far = pull > 0
         with np.errstate(over="ignore"):
             keys[far] = uniforms(self.seed, rows[far]) / pull[far]
-        chosen = smallest(keys, rows.astype(np.int64), block.values, weights, None, _limit(self.factor, cost))
+        chosen = smallest_rows(keys, rows.astype(np.int64), block.values, weights, None, _limit(self.factor, cost))
         return Round(cost, chosen)
 
 

@@ -18,17 +18,9 @@ from sketchselect.readers.base import Matrix, MatrixView
 class WeightedColumns(MatrixView):
     """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        Of floating-point numbers, such as the selected columns of a job.
-    weights : array of shape (n_features,)
-        Finite and not negative; a column of weight 0 plays no part.
-
-    Raises
-    ------
-    BadParameter
-        For weights of another length, negative ones, or none above 0.
+    `matrix`: Of floating-point numbers, such as the selected columns of a job.
+    `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.
+    Raises `BadParameter` for weights of another length, negative ones, or none above 0.
     """
 
     def __init__(self, matrix: Matrix, weights: ArrayLike) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from sketchselect.errors import BadParameter
 from sketchselect.location import location_of
@@ -14,8 +14,10 @@ class Checkpoint:
     """Folder of finished nodes of a pass, and which of them are saved.
 
     A node is written when it stands on at least `min_bytes` and on `state_ratio` times the bytes of a state, or on
-    `min_seconds` of work that no other file holds. A second run with the same source, prepare steps, summaries and
-    libraries reads the nodes it finds and computes the others; whatever changed has another name and is not found.
+    `min_seconds` of work that no other file holds; by default, on so much work that files cost at most a twentieth of
+    the run's time (by `WRITE_SECONDS` and `WRITE_RATE`), and take at most an eighth of the room of the data. A second
+    run with the same source, prepare steps, summaries and libraries reads the nodes it finds and computes the others;
+    whatever changed has another name and is not found.
 
     Parameters
     ----------
@@ -25,31 +27,21 @@ class Checkpoint:
         Least bytes of data (as stored) below a node.
     state_ratio : float
         Least multiple of a state's bytes below a node.
-    min_seconds : float
-        Work that makes any node worth saving.
+    min_seconds : float or None
+        Work that makes any node worth saving; None weighs it against the cost of the file.
     """
 
-    directory: str
-    min_bytes: int
-    state_ratio: float
-    min_seconds: float
+    directory: str | os.PathLike[str]
+    _: KW_ONLY
+    min_bytes: int = 2**30
+    state_ratio: float = 64.0
+    min_seconds: float | None = None
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        min_bytes: int = 2**30,
-        state_ratio: float = 64.0,
-        min_seconds: float = 60.0,
-    ) -> None:
-        text = os.fspath(directory)
-        if min_bytes < 0 or state_ratio < 0 or min_seconds < 0:
+    def __post_init__(self) -> None:
+        if self.min_bytes < 0 or self.state_ratio < 0 or (self.min_seconds or 0) < 0:
             raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
         # Workers may stand in another folder than we do.
-        object.__setattr__(self, "directory", location_of(text.rstrip("/")).url)
-        object.__setattr__(self, "min_bytes", int(min_bytes))
-        object.__setattr__(self, "state_ratio", float(state_ratio))
-        object.__setattr__(self, "min_seconds", float(min_seconds))
+        object.__setattr__(self, "directory", location_of(os.fspath(self.directory).rstrip("/")).url)
 
 
 def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:

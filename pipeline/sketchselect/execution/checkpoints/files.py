@@ -46,7 +46,7 @@ def read_node(path: str) -> Any:
     return codec.decode(raw, path)
 
 
-def list_nodes(directory: str) -> dict[str, str]:
+def list_nodes(directory: str | os.PathLike[str]) -> dict[str, str]:
     """Return name -> path of every node in a checkpoint folder; empty where there is none."""
     nodes = {}
     for path in sorted(path for path, _, _ in location_of(directory).files()):

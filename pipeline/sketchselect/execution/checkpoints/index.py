@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,7 @@ class NodeIndex:
         self._common = digest(
             leaf_key,
             source.prepare_labels,
-            source.columns,
+            (source.columns, "float64") if source.in_double else source.columns,
             source.matrix.nonfinite,
             source.matrix.shape[1],
             build,
@@ -44,7 +45,7 @@ class NodeIndex:
         """Return the pass with some nodes ready, and others saved as the rules say for states of these bytes."""
         rules = self._checkpoint
         least = max(rules.min_bytes, rules.state_ratio * state_nbytes)
-        spec = replace(self._pass.spec, saving=SaveRequest(rules.directory, least, rules.min_seconds))
+        spec = replace(self._pass.spec, saving=SaveRequest(os.fspath(rules.directory), least, rules.min_seconds))
         return replace(self._pass, ready=ready, name=self.name, spec=spec)
 
     def name(self, node: Node) -> SavedName:

@@ -70,25 +70,23 @@ def is_exposed(address: str) -> bool:
 
 def scheduler_settings(client: Any) -> dict[str, Any]:
     """Return settings as they are in effect on the scheduler; ours have no effect there if it runs elsewhere."""
-
-    def settings(dask_scheduler: Any) -> dict[str, Any]:
-        return {
-            "allowed_failures": dask_scheduler.allowed_failures,
-            "worker_ttl": dask_scheduler.worker_ttl,
-        }
-
     with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
-        return dict(client.run_on_scheduler(settings))
+        return dict(
+            client.run_on_scheduler(
+                lambda dask_scheduler: {
+                    "allowed_failures": dask_scheduler.allowed_failures,
+                    "worker_ttl": dask_scheduler.worker_ttl,
+                }
+            )
+        )
     return {}
 
 
 def runs_tasks(client: Any, token: str) -> bool:
     """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
-
-    def running(dask_worker: Any) -> bool:
-        return any(token in str(task.key) for task in dask_worker.state.executing)
-
-    return any(ask_workers(client, running))
+    return any(
+        ask_workers(client, lambda dask_worker: any(token in str(task.key) for task in dask_worker.state.executing))
+    )
 
 
 def ask_workers(client: Any, question: Any) -> list[Any]:
@@ -102,7 +100,7 @@ def ask_workers(client: Any, question: Any) -> list[Any]:
     return []
 
 
-def probe_folder(client: Any, directory: str) -> bool:
+def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
     place = location_of(directory)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import multiprocessing
@@ -87,38 +88,27 @@ def local_cluster(
             f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
         )
     environment = dict(os.environ)
-    import distributed  # noqa: F401 - its settings must be there before ours are put in, or they go when ours do
+    from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
 
     # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
-    with quiet_logs(), patient:
-        try:
-            cluster = _started(count, threads_per_worker, limit)
-        finally:
-            _restore(environment)
+    with quiet_logs(), patient, contextlib.ExitStack() as closing:
+        closing.callback(_restore, environment)
+        cluster = _started(count, threads_per_worker, limit)
+        _restore(environment)
         nannies = list(cluster.workers.values())
-        client = engine = None
-        succeeded = False
+        # On a busy machine the time to close may be over before the workers are gone.
+        closing.callback(_kill_workers, nannies)
+        closing.callback(_close, cluster)
         try:
-            from distributed import Client
-
             client = Client(cluster, set_as_default=False)
-            engine = DaskEngine(client, worker_timeout=worker_timeout)
+            closing.callback(_close, client)
+            engine = closing.enter_context(contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)))
             client.register_plugin(IgnoreInterrupts())
             yield engine
-            succeeded = True
-        finally:
-            if not succeeded:
-                _kill_workers(nannies)
-            if engine is not None:
-                engine.close()
-            for closing in (client, cluster):
-                if closing is not None:
-                    with contextlib.suppress(Exception):
-                        closing.close(timeout=3)
-            # On a busy machine the time to close may be over before the workers are gone.
+        except BaseException:
             _kill_workers(nannies)
-            _restore(environment)
+            raise
 
 
 @contextmanager
@@ -159,12 +149,9 @@ def connect(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
-        try:
-            with contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)) as engine:
-                yield engine
-        finally:
-            with contextlib.suppress(Exception):
-                client.close(timeout=3)
+        with contextlib.ExitStack() as closing:
+            closing.callback(_close, client)
+            yield closing.enter_context(contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)))
 
 
 def _address_in(scheduler_file: str) -> str:
@@ -207,11 +194,10 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
         "distributed.worker.memory.spill": False,
         "distributed.worker.profile.enabled": False,
     }
-    last: BaseException | None = None
     with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
         marker = Path(folder) / "unguarded"
         os.environ[_MARKER] = str(marker)
-        for attempt in range(START_ATTEMPTS):
+        for attempt in itertools.count(1):
             try:
                 return LocalCluster(
                     n_workers=n_workers,
@@ -227,13 +213,13 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
             except Exception as error:
                 if marker.exists():
                     raise BadCluster(_GUARD) from None
-                last = error
-                time.sleep(0.5 * (attempt + 1))
-    cause = last.__cause__ or last if last is not None else None
-    raise BadCluster(
-        f"the local cluster did not start in {START_ATTEMPTS} attempts ({type(cause).__name__}: {cause}); "
-        'use cluster = "threads" to run without one'
-    ) from last
+                if attempt == START_ATTEMPTS:
+                    cause = error.__cause__ or error
+                    raise BadCluster(
+                        f"the local cluster did not start in {START_ATTEMPTS} attempts ({type(cause).__name__}: "
+                        f'{cause}); use cluster = "threads" to run without one'
+                    ) from error
+                time.sleep(0.5 * attempt)
 
 
 def _require_guard() -> None:
@@ -252,10 +238,13 @@ def _restore(environment: dict[str, str]) -> None:
     import dask
 
     for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _MARKER):
-        if name in environment:
-            os.environ[name] = environment[name]
-        else:
-            os.environ.pop(name, None)
+        os.environ.pop(name, None)
+        os.environ.update({name: environment[name]} if name in environment else {})
+
+
+def _close(client_or_cluster: Any) -> None:
+    with contextlib.suppress(Exception):
+        client_or_cluster.close(timeout=3)
 
 
 def _kill_workers(nannies: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
@@ -33,12 +34,7 @@ class DaskEngine(Engine):
 
     kind = "dask"
 
-    def __init__(
-        self,
-        client: Any,
-        *,
-        worker_timeout: float = 60.0,
-    ) -> None:
+    def __init__(self, client: Any, *, worker_timeout: float = 60.0) -> None:
         from distributed import Client
 
         if not isinstance(client, Client):
@@ -49,21 +45,21 @@ class DaskEngine(Engine):
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         self.client = client
         self.worker_timeout = worker_timeout
+        self._address = str(client.scheduler.address)
         self._watch: ClusterWatch | None = None
         self._await_workers()
         builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
         self._notes = []
-        if is_exposed(self._address()):
+        if is_exposed(self._address):
             self._notes.append(
-                f"{self._address()}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
+                f"{self._address}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
             )
         if len(builds) > 1:
             self._notes.append(
-                f"{self._address()}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
+                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
                 "in their last bits from run to run"
             )
-        self._refresh()
 
     def close(self) -> None:
         """Stop following the cluster; the client stays open."""
@@ -72,18 +68,14 @@ class DaskEngine(Engine):
             self._watch = None
 
     def _await_workers(self) -> None:
+        """Wait for a worker, and take note of all that are there."""
         try:
             self.client.wait_for_workers(1, timeout=self.worker_timeout)
         except TimeoutError:
             raise NoWorkers(
-                f"{self._address()}: no worker after {self.worker_timeout:g} s; start one with "
-                f"`dask worker {self._address()}`, then run again"
+                f"{self._address}: no worker after {self.worker_timeout:g} s; start one with "
+                f"`dask worker {self._address}`, then run again"
             ) from None
-
-    def _address(self) -> str:
-        return str(self.client.scheduler.address) if self.client.scheduler is not None else "cluster"
-
-    def _refresh(self) -> None:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         threads = [int(w["nthreads"]) for w in workers] or [1]
         limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
@@ -94,14 +86,14 @@ class DaskEngine(Engine):
 
     def describe(self) -> dict[str, Any]:
         """Return workers, and the scheduler's settings as they are in effect there."""
-        encrypted = self._address().startswith("tls://")
+        encrypted = self._address.startswith("tls://")
         return {**super().describe(), "encrypted": encrypted, **scheduler_settings(self.client)}
 
     def build(self) -> tuple[str, ...]:
         """Return the builds of all workers; several where they differ in BLAS or CPU."""
         return self._build
 
-    def can_write(self, directory: str) -> bool:
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
         return probe_folder(self.client, directory)
 
@@ -120,9 +112,8 @@ class DaskEngine(Engine):
 
     def _prepared(self, work: Pass[Any]) -> ClusterWatch:
         if self.client.status != "running":
-            raise BadCluster(f"{self._address()}: the client is {self.client.status}; make a new one")
+            raise BadCluster(f"{self._address}: the client is {self.client.status}; make a new one")
         self._await_workers()
-        self._refresh()
         while self._notes:
             work.progress.note(self._notes.pop(0))
         if self._watch is None:

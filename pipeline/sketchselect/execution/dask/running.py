@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import replace
 from pickle import loads
 from queue import Empty
 from typing import Any, Generic, TypeVar
 
+from cloudpickle import dumps
 from dask.task_spec import Task, TaskRef
 
 from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
@@ -49,7 +51,9 @@ class ClusterPass(Generic[T]):
         self.counted: set[int] = set()
         self.n_tasks = 0
         self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
-        self.spec = pack(replace(work.spec, source=self.inputs.source, report=WorkerReport(work.token)))
+        # What all tasks share is packed once, and not unpacked by the scheduler.
+        report = functools.partial(report_to_client, work.token)
+        self.spec = dumps(replace(work.spec, source=self.inputs.source, report=report))
         ahead, most = AHEAD * n_slots, MOST_LEAVES
         if self.inputs.sends:
             # Rows travel inside the graph, and wait on the scheduler.
@@ -210,15 +214,18 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
     inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
-    packed = pack(replace(work.spec, source=inputs.source))
+    packed = dumps(replace(work.spec, source=inputs.source))
     (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
     graphs: dict[str, Graph] = {}
-    places = _places(client, len(work.partitions))
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
     for index in range(len(work.partitions)):
         span = work.span(index)
         key = (f"block-{work.token}", index)
         argument = None if inputs.argument is None else inputs.argument(span)
-        graphs.setdefault(places[index], {})[key] = Task(key, cached, TaskRef(work.spec_key), span, argument)
+        graphs.setdefault(slots[index * len(slots) // len(work.partitions)], {})[key] = Task(
+            key, cached, TaskRef(work.spec_key), span, argument
+        )
     futures = {}
     for worker, graph in graphs.items():
         keys = list(graph)
@@ -229,29 +236,8 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     return futures
 
 
-def _places(client: Any, n_partitions: int) -> list[str]:
-    """Return the worker of each partition: as many to each as it has threads of all."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
-    return [slots[i * len(slots) // n_partitions] for i in range(n_partitions)]
+def report_to_client(token: str, span: Span | None) -> None:
+    """Report a partition, or with None a merge, from a worker to the client."""
+    from distributed import get_worker
 
-
-def pack(value: Any) -> bytes:
-    """Return what all tasks of a pass share as bytes: packed once, and not unpacked by the scheduler."""
-    from cloudpickle import dumps
-
-    packed: bytes = dumps(value)
-    return packed
-
-
-@dataclass(frozen=True)
-class WorkerReport:
-    """Reports a partition, or with None a merge, from a worker to the client."""
-
-    token: str
-
-    def __call__(self, span: Span | None) -> None:
-        """Report it as an event of the worker."""
-        from distributed import get_worker
-
-        get_worker().log_event(TOPIC, {"token": self.token, "partition": None if span is None else span.partition})
+    get_worker().log_event(TOPIC, {"token": token, "partition": None if span is None else span.partition})

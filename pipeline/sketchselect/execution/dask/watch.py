@@ -53,7 +53,7 @@ class ClusterWatch:
         self._last_progress = self._last_answer = time.monotonic()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
-        self._memory: dict[str, int] = {}
+        self._seen: dict[str, dict[str, Any]] = {}
         self._over = threading.Event()
         _listen(client, self.events)
         # A scheduler that hangs would hang whoever asks it, so another thread asks.
@@ -101,8 +101,8 @@ class ClusterWatch:
         silent = time.monotonic() - self._last_answer
         if self.client.status != "running" or silent > SILENT_SECONDS:
             raise ClusterLost(
-                f"{self._stage}: the scheduler went away or does not answer; finished checkpoints are kept, "
-                "running the same command again resumes"
+                f"{self._stage}: the scheduler went away or does not answer; running the same command again "
+                "resumes from the checkpoints, if parts were long enough to be saved"
             )
 
     def table(self) -> str:
@@ -121,7 +121,7 @@ class ClusterWatch:
         """Return the error for a task whose workers died every time, though nothing ran beside it."""
         died = error.allowed_failures + 1
         last = error.last_worker
-        seen = self._memory.get(last.address)
+        seen = _memory_of(self._seen.get(last.address, {}))
         limit = format_bytes(last.memory_limit) if last.memory_limit else "none"
         memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
         cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
@@ -129,7 +129,7 @@ class ClusterWatch:
             cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
         return PartitionCrash(
             f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
-            "threads per worker, or raise memory_limit; finished checkpoints are kept"
+            "threads per worker, or raise memory_limit"
         )
 
     def _look(self) -> None:
@@ -143,8 +143,7 @@ class ClusterWatch:
                 continue
             self._last_answer = time.monotonic()
             self._workers = {address: dict(info) for address, info in workers.items()}
-            for address, info in self._workers.items():
-                self._memory[address] = _memory_of(info)
+            self._seen |= self._workers
             if workers:
                 self._without_workers = None
             elif self._without_workers is None:

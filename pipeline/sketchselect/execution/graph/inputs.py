@@ -52,24 +52,14 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
         )
         return Inputs(stripped, lambda span: blocks[span.start, span.stop])
     graph: Graph = {}
-    columns = [
-        _column(part, dask, partitions, graph, remote)
-        for part, dask in (
-            (source.matrix, source.matrix.dask_rows()),
-            (source.target, None if source.target is None else source.target.dask_entries()),
-            (source.weight, None if source.weight is None else source.weight.dask_entries()),
-        )
-    ]
-    values, target, weight = columns
-    sends = remote and any(
-        part is not None and part.in_memory for part in (source.matrix, source.target, source.weight)
-    )
-    if values is target is weight is None:
+    parts = (source.matrix, source.target, source.weight)
+    columns = [None if part is None else _column(part, partitions, graph, remote) for part in parts]
+    if columns == [None, None, None]:
         return Inputs(source)
-    if values is not None:
-        source = replace(source, matrix=MatrixMetadata(source.matrix))
-    source = replace(
+    values, target, weight = columns
+    sent = replace(
         source,
+        matrix=source.matrix if values is None else MatrixMetadata(source.matrix),
         target=source.target if target is None else None,
         weight=source.weight if weight is None else None,
     )
@@ -77,27 +67,22 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
     def argument(span: Span) -> Any:
         return Task(None, Rows, *(None if column is None else column(span) for column in columns))
 
-    return Inputs(source, argument, graph, sends)
+    return Inputs(sent, argument, graph, remote and any(part is not None and part.in_memory for part in parts))
 
 
-def _column(
-    part: Matrix | Vector | None,
-    dask: Any,
-    partitions: Partitions,
-    graph: Graph,
-    remote: bool,
-) -> Callable[[Span], Any] | None:
+def _column(part: Matrix | Vector, partitions: Partitions, graph: Graph, remote: bool) -> Callable[[Span], Any] | None:
     """Return what gives the rows of a partition, of one of matrix, target and weight; None where tasks read it."""
-    if part is None:
-        return None
+    dask, read = dask_rows(part), part.read if isinstance(part, Vector) else part.read_rows
     if dask is not None:
         tasks, keys = partition_graph(dask, partitions.edges)
         graph.update(tasks)
         return lambda span: TaskRef(keys[span.partition])
-    if not (remote and part.in_memory):
-        return None
-    read = part.read_rows if isinstance(part, Matrix) else part.read
-    return lambda span: read(span.start, span.stop)
+    return (lambda span: read(span.start, span.stop)) if remote and part.in_memory else None
+
+
+def dask_rows(part: Matrix | Vector) -> Any | None:
+    """Return all rows of a matrix, target or weight as a Dask array, where they come from a Dask graph."""
+    return part.dask_entries() if isinstance(part, Vector) else part.dask_rows()
 
 
 def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]:

@@ -22,6 +22,18 @@ T = TypeVar("T")
 FIRST_PAUSE = 0.2
 """Seconds before a read is tried again; four times longer each time."""
 
+WRITE_SECONDS = (0.02, 0.2)
+"""Seconds that a small file takes, on a local disk and elsewhere."""
+
+WRITE_RATE = 100e6
+"""Bytes written a second."""
+
+WORK_PER_COST = 20.0
+"""Work that a file saves, over what it costs: a run spends at most a twentieth of its time on checkpoints."""
+
+LEAST_RATIO = 8.0
+"""Bytes of data below a node over those of its file, so that checkpoints stay far smaller than the data."""
+
 Report = Callable[["Span | None"], object]
 """Called after every partition, and with None after every merge; may raise to stop the task."""
 
@@ -37,11 +49,24 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """Where finished nodes are saved: those over this many bytes of data, or this much work not saved yet."""
+    """Where finished nodes are saved: those over this many bytes of data, or this much work not saved yet.
+
+    Without a number of seconds, those whose work is worth `WORK_PER_COST` times the cost of the file.
+    """
 
     directory: str
     min_nbytes: float
-    min_seconds: float
+    min_seconds: float | None
+
+    def is_due(self, part: Part[Any]) -> bool:
+        """Return whether a node is worth its file."""
+        if part.covered >= self.min_nbytes:
+            return True
+        if self.min_seconds is not None:
+            return part.unsaved_seconds >= self.min_seconds
+        nbytes = int(getattr(part.value, "nbytes", 0))
+        cost = WRITE_SECONDS["://" in self.directory] + nbytes / WRITE_RATE
+        return part.unsaved_seconds >= WORK_PER_COST * cost and part.covered >= LEAST_RATIO * nbytes
 
 
 @dataclass(frozen=True)
@@ -176,7 +201,7 @@ def save_if_due(part: Part[T], saving: SaveRequest | None, name: SavedName | Non
     """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
     if saving is None or name is None or not part.unchanged:
         return part
-    if part.covered < saving.min_nbytes and part.unsaved_seconds < saving.min_seconds:
+    if not saving.is_due(part):
         return part
     note = write_node(part.value, saving.directory, name.name)
     if note is not None:

@@ -124,17 +124,10 @@ class MergeTree:
 
 
 def make_tree(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> MergeTree:
-    """Return the tree: a pure function of the partitions' number and size and of the size of a state.
+    """Return the tree: a pure function of the partitions' number and size and of the bytes of a state.
 
-    Parameters
-    ----------
-    n_partitions : int
-        Number of partitions.
-    partition_nbytes : int
-        Bytes of a full partition, counted as rows x columns x 8.
-    state_nbytes : int
-        Bytes of the state that a leaf leaves behind. A leaf takes so many partitions that it reads at least
-        `CHAIN_RATIO` times that.
+    Of a partition, its rows x columns x 8 bytes count. A leaf takes so many partitions that it reads at least
+    `CHAIN_RATIO` times the bytes of the state that it leaves behind.
     """
     chain = max(1, -(-CHAIN_RATIO * state_nbytes // max(partition_nbytes, 1)))
     fan_in = FAN_IN if state_nbytes <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN

@@ -49,24 +49,11 @@ def sample_frobenius(vectors: Floats, norms: Floats, n_iterations: int, most: in
 
     ``sigma_k(V' Omega S) >= 1 - sqrt(k / R)`` and ``||B Omega S||_F <= ||B||_F``, for R = `n_iterations`.
 
-    Parameters
-    ----------
-    vectors : array of shape (n, k)
-        V, with orthonormal columns.
-    norms : array of shape (n,)
-        Squared norms ``||b_i||^2`` of the columns of B.
-    n_iterations : int
-        R > k.
-    most : int, optional
-        Stop as soon as more distinct columns than this are picked.
-
-    Raises
-    ------
-    BadParameter
-        If R <= k.
-
-    Notes
-    -----
+    `vectors` of shape (n, k): V, with orthonormal columns.
+    `norms` of shape (n,): Squared norms ``||b_i||^2`` of the columns of B.
+    `n_iterations`: R > k.
+    `most`: Stop as soon as more distinct columns than this are picked.
+    Raises `BadParameter` if R <= k.
     Cost: 2 n k^2 flops and one k x k eigendecomposition a step. The theory leaves the choice of the column free: the
     largest L / U is taken, and 1 / t = (L + U) / 2.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 1 and Lemma 7.
@@ -103,24 +90,11 @@ def sample_spectral(
 
     ``sigma_k(V' Omega S) >= 1 - sqrt(k / R)`` and ``||Q Omega S||_2 <= 1 + sqrt(l / R)``, for R = `n_iterations`.
 
-    Parameters
-    ----------
-    vectors : array of shape (n, k)
-        V, with orthonormal columns.
-    n_iterations : int
-        R > k.
-    others : array of shape (n, l), optional
-        Q', with orthonormal columns. None is the identity (l = n), in closed form: O(n) a step.
-    most : int, optional
-        Stop as soon as more distinct columns than this are picked.
-
-    Raises
-    ------
-    BadParameter
-        If R <= k.
-
-    Notes
-    -----
+    `vectors` of shape (n, k): V, with orthonormal columns.
+    `n_iterations`: R > k.
+    `others` of shape (n, l): Q', with orthonormal columns. None is the identity (l = n), in closed form: O(n) a step.
+    `most`: Stop as soon as more distinct columns than this are picked.
+    Raises `BadParameter` if R <= k.
     The step of the upper barrier is ``(1 + sqrt(l / R)) / (1 - sqrt(k / R))``; the paper prints it without the square
     root, and then the second inequality can fail. The column of largest L - U is taken, and 1 / t = (L + U) / 2.
     Cost: 2 n (k^2 + l^2) flops a step.
@@ -174,12 +148,8 @@ def longest_run(run: Callable[[int], BarrierRun], n_columns: int) -> BarrierRun:
 
     A run of r steps picks far fewer than r distinct columns, and the guarantees improve with the number of steps.
 
-    Parameters
-    ----------
-    run : callable
-        Number of steps -> run, which is not `complete` if it picks more than `n_columns` columns.
-    n_columns : int
-        Number of columns r; runs of r to 8 r steps are tried.
+    `run`: Number of steps -> run, which is not `complete` if it picks more than `n_columns` columns.
+    `n_columns`: Number of columns r; runs of r to 8 r steps are tried.
     """
     low, high = n_columns, MOST_ITERATIONS * n_columns
     best = run(high)
@@ -206,17 +176,10 @@ def top_up(
     Adding columns cannot lower sigma_k. Each added column has ``s^2 = min(median of the picked s^2, 1)``, so the
     largest weight stays within Lemma 8's bound, or less if ``sum s_i^2 costs_i <= budget`` (Lemma 7) requires it.
 
-    Parameters
-    ----------
-    squares : array of shape (n,)
-        s_i^2, 0 for columns not picked.
-    order : int array of shape (n,)
-        Columns, in the order in which they are added.
-    n_columns : int
-    costs : array of shape (n,), optional
-        ``||b_i||^2``.
-    budget : float
-        ``||B||_F^2``.
+    `squares` of shape (n,): s_i^2, 0 for columns not picked.
+    `order` of shape (n,): Columns, in the order in which they are added.
+    `costs` of shape (n,): ``||b_i||^2``.
+    `budget`: ``||B||_F^2``.
     """
     picked = squares > 0
     added = order[~picked[order]][: max(n_columns - int(picked.sum()), 0)]

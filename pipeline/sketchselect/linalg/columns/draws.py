@@ -35,9 +35,6 @@ def draw_weights(probabilities: Floats, drawn: NDArray[np.int64]) -> Floats:
 
     For any B with as many columns, ``E ||B Omega S||_F^2 = ||B||_F^2``; with p_i = ||v_i||^2 / k and
     ``r > 4 k log(20 k)`` draws, ``sigma_k^2(V' Omega S) >= 1 - sqrt(4 k log(20 k) / r)`` with probability 0.9.
-
-    Notes
-    -----
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 3 and Lemma 9 (Rudelson and Vershynin 2007; constants of
     Magdon-Ismail 2010).
     """
@@ -60,17 +57,10 @@ def approximate_directions(image: Floats, multiply: Callable[[Floats], Floats], 
     With ``image = B'N``, N standard normal with k + ceil(k / epsilon) + 1 columns,
     ``E ||B - B Z Z'||_F^2 <= (1 + epsilon) ||B - B_k||_F^2``.
 
-    Parameters
-    ----------
-    image : array of shape (n_columns, m)
-        Random combinations of the rows of B; ``B'B N``, after a step of subspace iteration, is valid too.
-    multiply : callable
-        Returns ``B'B M`` for M of shape (n_columns, m).
-    n_directions : int
-        k.
-
-    Notes
-    -----
+    `image` of shape (n_columns, m): Random combinations of the rows of B; ``B'B N``, after a step of subspace
+        iteration, is valid too.
+    `multiply`: Returns ``B'B M`` for M of shape (n_columns, m).
+    `n_directions`: k.
     Cost: 2 m products with B, and n m^2 flops.
     Source: Boutsidis, Drineas and Magdon-Ismail 2011 (arXiv 1103.0995), Lemma 11; Halko, Martinsson and Tropp 2011.
     """

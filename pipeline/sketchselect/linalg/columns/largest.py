@@ -93,14 +93,9 @@ def _merge(left, right, left_mass, right_mass, out, out_mass, weighted):  # type
 def largest_of_rows(block: Floats, size: int, weights: Floats | None) -> tuple[Floats, Floats]:
     """Return the largest values of each column, descending, with the weights of their rows.
 
-    Parameters
-    ----------
-    block : float64 array of shape (n_rows, p)
-        Finite.
-    size : int
-        Most values per column.
-    weights : array of shape (n_rows,) or None
-        Positive; of equal values those of the heavier rows are chosen.
+    `block` of shape (n_rows, p): Finite.
+    `size`: Most values per column.
+    `weights` of shape (n_rows,): Positive; of equal values those of the heavier rows are chosen.
 
     Returns
     -------

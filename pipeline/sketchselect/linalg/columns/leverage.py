@@ -26,9 +26,6 @@ class GrowingFactor:
 
     While C has fewer rows than columns, the state is C and the growing Cholesky factor of ``C C' + ridge I``; later it
     is the factor of ``C'C + ridge I``. No inverse and no pseudo-inverse is computed.
-
-    Notes
-    -----
     Cost of b vectors of length n against m rows: ``4 m n b + 2 m^2 b`` flops, or ``n^2 b`` once m >= n; of appending b
     rows ``2 m n b + m^2 b``, or ``n^3 / 3 + n^2 b``.
     """
@@ -103,18 +100,11 @@ def online_sample(
     and if it is sampled ``a a' / min(intensity, 1)`` is added to M: exactly Algorithm 1 of Wang, Shen and Li 2018 in
     ridge form, with one solve per block. Inside the block, its inner products are updated instead of M^-1.
 
-    Parameters
-    ----------
-    rows : array of shape (m, n)
-        In the order of arrival.
-    draws : array of shape (m,)
-        The uniform number of each row.
-    factor : GrowingFactor
-        The rows sampled so far; those sampled here are appended.
-    inflation : float
-        1 + eps.
-    rate : float
-        c.
+    `rows` of shape (m, n): In the order of arrival.
+    `draws` of shape (m,): The uniform number of each row.
+    `factor`: The rows sampled so far; those sampled here are appended.
+    `inflation`: 1 + eps.
+    `rate`: c.
     """
     m, n = rows.shape
     scores, intensities = np.zeros(m), np.zeros(m)
@@ -159,8 +149,6 @@ def _sample_block(inner: Floats, draws: Floats, inflation: float, rate: float) -
 def sample_scores(rows: Floats, probabilities: Floats, ridge: float) -> Floats:
     """Return ``a_i'(sum_j a_j a_j' / p_j + ridge I)^-1 a_i`` of every row of a weighted sample.
 
-    Notes
-    -----
     Cost of m rows of length n: ``m^2 n + 7/3 m^3`` flops, or ``2 m n^2 + n^3 / 3`` where m > n.
     """
     from scipy.linalg import cho_factor, cho_solve

@@ -13,9 +13,6 @@ def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_
     """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it for an exact sketch.
 
     With the ridge ``||A - A_k||_F^2 / k`` the scores sum to at most 2 k; a smaller ridge only raises them.
-
-    Notes
-    -----
     ``(||A||_F^2 - ||B_k||_F^2 - min(k Delta, T)) / k`` with ``T = ||A||_F^2 - ||B||_F^2``.
     """
     k = n_components
@@ -39,22 +36,13 @@ def leverage_bounds(
     Rigorous for ``0 <= A'A - B'B <= Delta I``; equal up to rounding where Delta is 0. The upper bounds sum to O(k) for
     the ridge of `tail_ridge`, for any number of columns.
 
-    Parameters
-    ----------
-    directions : Directions
-        Squared singular values s_j^2 and right singular vectors of B.
-    column_squares : array of shape (n_columns,)
-        Exact squared norms of the columns of A.
-    shrinkage : float
-        Delta.
-    ridge : float
-        Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
-    error : float
-        Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with all
-        directions.
+    `directions`: Squared singular values s_j^2 and right singular vectors of B.
+    `column_squares` of shape (n_columns,): Exact squared norms of the columns of A.
+    `shrinkage`: Delta.
+    `ridge`: Of the scores ``tau_i = a_i'(A A' + ridge I)^-1 a_i``.
+    `error`: Bound, in the spectral norm, of the error of the Gram matrix that was decomposed; for an exact sketch with
+        all directions.
 
-    Notes
-    -----
     ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta`` give the lower bound and the second upper
     bound; convexity of the inverse at B'B and the residual of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``, the last.
     Cost: 4 sweeps over the directions.
@@ -96,19 +84,10 @@ def _perturbed_bounds(
 def spectral_error(sample: Floats, directions: Directions, shrinkage: float, ridge: float) -> float:
     """Return the least e with ``|C'C - A'A| <= e (A'A + ridge I)`` (as quadratic forms), or an upper bound of e.
 
-    Parameters
-    ----------
-    sample : array of shape (m, n)
-        C: the weighted rows of the sample.
-    directions : Directions
-        Of a sketch B of all rows A.
-    shrinkage : float
-        Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
-    ridge : float
-        Positive.
-
-    Notes
-    -----
+    `sample` of shape (m, n): C: the weighted rows of the sample.
+    `directions`: Of a sketch B of all rows A.
+    `shrinkage`: Delta with ``0 <= A'A - B'B <= Delta I``; the result is exact if it is 0, otherwise an upper bound.
+    `ridge`: Positive.
     Cost: an eigendecomposition of min(n, m + size of B) rows.
     """
     m, n = sample.shape
@@ -133,17 +112,9 @@ def spectral_error(sample: Floats, directions: Directions, shrinkage: float, rid
 def column_error(weights: Floats, directions: Directions, ridge: float) -> float:
     """Return the least e of `spectral_error` for weighted columns of A, from the exact Gram matrix A'A.
 
-    Parameters
-    ----------
-    weights : array of shape (n_columns,)
-        ``1 / p`` for the columns of the sample, 0 for the others.
-    directions : Directions
-        Of A'A.
-    ridge : float
-        Positive.
-
-    Notes
-    -----
+    `weights` of shape (n_columns,): ``1 / p`` for the columns of the sample, 0 for the others.
+    `directions`: Of A'A.
+    `ridge`: Positive.
     ``A (W - I) A'`` seen through ``(A A' + ridge)^-1/2`` has the eigenvalues of ``K^1/2 (W - I) K^1/2`` with
     ``K = G (G + ridge)^-1``.
     """

@@ -15,13 +15,7 @@ _SAFE_ROWS = 1 << 31
 def normalized_mutual_information(counts: Counts) -> float:
     """Return ``2 I(U; V) / (H(U) + H(V))`` of a table: 1 for equal groupings, 0 for independent ones.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
-        Rows in each pair of groups.
-
-    Notes
-    -----
+    `counts` of shape (n_first, n_second): Rows in each pair of groups.
     Source: Strehl and Ghosh 2003, with the arithmetic mean of the entropies. Two groupings of one group each agree: 1.
 
     Examples
@@ -47,12 +41,7 @@ def adjusted_rand_index(counts: Counts) -> float:
 
     The pairs of rows are counted in integers, exactly, for any number of rows.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
-
-    Notes
-    -----
+    `counts` of shape (n_first, n_second).
     Source: Hubert and Arabie 1985.
 
     Examples
@@ -76,9 +65,7 @@ def adjusted_rand_index(counts: Counts) -> float:
 def purity(counts: Counts) -> float:
     """Return the share of rows in the most frequent class of their cluster.
 
-    Parameters
-    ----------
-    counts : array of shape (n_classes, n_clusters), int64
+    `counts` of shape (n_classes, n_clusters).
 
     Examples
     --------
@@ -91,12 +78,7 @@ def purity(counts: Counts) -> float:
 def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ``(first groups, second groups)``: the one-to-one pairs of groups that contain the most rows.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
-
-    Notes
-    -----
+    `counts` of shape (n_first, n_second).
     Cost: O(min(shape)^2 max(shape)). Source: the assignment problem (Kuhn 1955).
     """
     first, second = linear_sum_assignment(counts, maximize=True)
@@ -106,9 +88,7 @@ def best_matching(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def matched_accuracy(counts: Counts) -> float:
     """Return the share of rows in pairs of the best one-to-one matching of the groups.
 
-    Parameters
-    ----------
-    counts : array of shape (n_first, n_second), int64
+    `counts` of shape (n_first, n_second).
 
     Examples
     --------

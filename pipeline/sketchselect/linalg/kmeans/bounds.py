@@ -87,13 +87,7 @@ class RowMemory:
     If the exact distance to the row's centre is below all of these, the centre is still the nearest. Labels, distances
     and sums are therefore the same, to the bit, with and without a memory, and it may be lost at any time.
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the block.
-
-    Notes
-    -----
+    `n_rows`: Rows of the block.
     Bytes: n (12 + 4 n_groups(k)). It pauses while bounds do not save time. Not safe for concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """

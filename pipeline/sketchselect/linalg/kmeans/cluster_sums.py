@@ -29,10 +29,8 @@ class ClusterSums:
 def sums_about(references: Floats, weight: Floats, sums: Floats, squares: Floats) -> ClusterSums:
     """Return the cluster sums from the sums of weighted differences to one reference point for each cluster.
 
-    Parameters
-    ----------
-    references, sums : arrays of shape (n_clusters, n_features)
-    weight, squares : arrays of shape (n_clusters,)
+    `references`, `sums` of shape (n_clusters, n_features).
+    `weight`, `squares` of shape (n_clusters,).
     """
     out = ClusterSums(weight, np.empty_like(sums), np.empty_like(sums), np.empty_like(squares))
     _about(read_only(references), weight, sums, squares, out.mean, out.correction, out.within)

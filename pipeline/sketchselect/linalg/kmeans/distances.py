@@ -55,21 +55,9 @@ def spread_out(rows: Floats, weights: Floats, n_clusters: int, seed: int) -> NDA
     For each choice 2 + log k rows are drawn, and the one that lowers the cost most is taken. If there are fewer than
     `n_clusters` distinct rows, fewer are returned.
 
-    Parameters
-    ----------
-    rows : array of shape (n_rows, n_features)
-    weights : array of shape (n_rows,)
-        Not negative, at least one positive.
-    n_clusters : int
-    seed : int
-        Draws are hashed from (seed, step, trial).
-
-    Returns
-    -------
-    chosen : int array of shape (at most n_clusters,)
-
-    Notes
-    -----
+    `rows` of shape (n_rows, n_features).
+    `weights` of shape (n_rows,): Not negative, at least one positive.
+    `seed`: Draws are hashed from (seed, step, trial).
     Cost: n k (2 + log k) distances.
     Source: Arthur and Vassilvitskii 2007, section 5; the greedy form as in scikit-learn.
     """

@@ -99,10 +99,8 @@ def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
     Ties go to the lowest index. Both are those of float64 arithmetic for any type and offset of the block: float32
     products only exclude centres that cannot be the nearest.
 
-    Parameters
-    ----------
-    block : array or canonical csr_array of shape (n_rows, n_features)
-    centers : array of shape (n_clusters, n_features)
+    `block` of shape (n_rows, n_features).
+    `centers` of shape (n_clusters, n_features).
 
     Returns
     -------
@@ -172,13 +170,10 @@ def assign_and_sum(
 ) -> tuple[Labels, Floats, ClusterSums]:
     """Return `assign` of the block and the cluster sums of this assignment, in one sweep over the rows.
 
-    Parameters
-    ----------
-    block : array or canonical csr_array of shape (n_rows, n_features)
-    centers : array of shape (n_clusters, n_features)
-    weights : array of shape (n_rows,), optional
-    memory : RowMemory, optional
-        Bounds from earlier sweeps over the same dense rows; they save products and change no bit of the result.
+    `block` of shape (n_rows, n_features).
+    `centers` of shape (n_clusters, n_features).
+    `weights` of shape (n_rows,).
+    `memory`: Bounds from earlier sweeps over the same dense rows; they save products and change no bit of the result.
 
     Returns
     -------
@@ -234,13 +229,9 @@ def _nearest(
 def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | None = None) -> ClusterSums:
     """Return the cluster sums of labelled rows; rows with a negative label are left out.
 
-    Parameters
-    ----------
-    block : array of shape (n_rows, n_features)
-    labels : int32 array of shape (n_rows,)
-        All below `n_clusters`.
-    n_clusters : int
-    weights : array of shape (n_rows,), optional
+    `block` of shape (n_rows, n_features).
+    `labels` of shape (n_rows,): All below `n_clusters`.
+    `weights` of shape (n_rows,).
     """
     rows = as_float_rows(block)
     weights = np.ones(rows.shape[0]) if weights is None else weights

@@ -48,19 +48,9 @@ def partition_bound(
     elsewhere): Z >= 0, so tr K Z <= tr (K + N) Z; and Z = uu' + PZP, where PZP is a projection of rank at most k - 1.
     The iteration only improves N; N = 0 is the spectral bound. Rounding is subtracted.
 
-    Parameters
-    ----------
-    rows : array of shape (n_rows, n_features)
-        Finite numbers.
-    n_clusters : int
-        Number of clusters k.
-    weights : array of shape (n_rows,), optional
-        Row weights, not negative.
-    iterations : int
-        Most rounds of the dual method; with 0 the result is the spectral bound.
-
-    Notes
-    -----
+    `rows` of shape (n_rows, n_features): Finite numbers.
+    `weights` of shape (n_rows,): Row weights, not negative.
+    `iterations`: Most rounds of the dual method; with 0 the result is the spectral bound.
     Cost: n^2 p flops, 4/3 n^3 for each of the few evaluations, and about 6 n^2 k in single precision a round.
     Source: Peng and Wei 2007 for the relaxation; the alternating direction method with over-relaxation on its dual;
     weak duality for the bound.

@@ -32,14 +32,9 @@ class DualAscent:
     largest eigenvalues of a matrix that changes little from round to round: a Rayleigh-Ritz step on the directions of
     the round before and their images finds them with two products.
 
-    Parameters
-    ----------
-    gram : array of shape (n, n)
-        K, with K u = 0.
-    unit : array of shape (n,)
-        u.
-    n_clusters : int
-        k, at least 2 and less than n.
+    `gram` of shape (n, n): K, with K u = 0.
+    `unit` of shape (n,): u.
+    `n_clusters`: k, at least 2 and less than n.
     """
 
     def __init__(self, gram: Floats, unit: Floats, n_clusters: int) -> None:

@@ -92,9 +92,6 @@ def assign_rows(block: csr_array, centers: Floats) -> tuple[Labels, Floats]:
 
     Labels are those of float64 distances over all columns, as for dense rows; distances are within 1e4 (entries of the
     row + 64) units of rounding of exact ones, relatively.
-
-    Notes
-    -----
     Cost: 2 k flops an entry, and 3 d for each row and centre that are close or tie.
 
     Examples

@@ -73,22 +73,9 @@ def merge_factors(left: Floats, right: Floats, difference: Floats, factor: float
 def factor_least_squares(factor: Floats, n_features: int, columns: Array | None = None) -> Floats:
     """Return the least-squares coefficients of the targets on some features, from the factor of [X y].
 
-    Parameters
-    ----------
-    factor : array of shape (r, n_features + n_targets)
-        Centred factor of the features and targets.
-    n_features : int
-    columns : array of int, optional
-        Features of the model; all by default.
-
-    Returns
-    -------
-    array of shape (n_columns, n_targets)
-
-    Raises
-    ------
-    BadParameter
-        If the columns are linearly dependent to working precision; the message names one.
+    `factor` of shape (r, n_features + n_targets): Centred factor of the features and targets.
+    `columns`: Features of the model; all by default.
+    Raises `BadParameter` if the columns are linearly dependent to working precision; the message names one.
     """
     chosen = np.arange(n_features) if columns is None else np.asarray(columns, dtype=np.intp)
     k = chosen.shape[0]

@@ -39,19 +39,12 @@ def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_colum
 
     ``sin(angle) <= Delta / (s_k^2 - s_{k+1}^2 - Delta)`` where that is positive (at most 1), else None.
 
-    Parameters
-    ----------
-    squares : array of shape (m,)
-        Squared singular values of the sketch, descending.
-    n_components : int
-        k.
-    shrinkage : float
-        Delta: bound of the loss of the sketch in any direction; it gains in none.
-    n_columns : int
-        Number of columns; Delta includes a rounding of n_columns units of s_1^2, so that equal values have no angle.
+    `squares` of shape (m,): Squared singular values of the sketch, descending.
+    `n_components`: k.
+    `shrinkage`: Delta: bound of the loss of the sketch in any direction; it gains in none.
+    `n_columns`: Number of columns; Delta includes a rounding of n_columns units of s_1^2, so that equal values have no
+        angle.
 
-    Notes
-    -----
     Source: Davis and Kahan 1970 (sin theta theorem).
 
     Examples

@@ -31,23 +31,11 @@ def as_csr(values: Any, name: str = "sparse block", first_row: int = 0) -> csr_a
     a real dtype that NumPy computes with, 32-bit indices where they suffice. The input is not changed. Integers that
     have to be added up become float64, so that none wraps around.
 
-    Parameters
-    ----------
-    values : SciPy sparse matrix or array of shape (n_rows, n_columns)
-        In any format.
-    name : str
-        Name of the matrix in messages.
-    first_row : int
-        Global index of its first row, for messages.
-
-    Raises
-    ------
-    BadBlock
-        If it is not two-dimensional or not of real numbers, or its index arrays do not describe a matrix; the message
-        names the row.
-
-    Notes
-    -----
+    `values` of shape (n_rows, n_columns): In any format.
+    `name`: Name of the matrix in messages.
+    `first_row`: Global index of its first row, for messages.
+    Raises `BadBlock` if it is not two-dimensional or not of real numbers, or its index arrays do not describe a matrix;
+    the message names the row.
     Cost: one sweep over the indices and one over the values of a canonical matrix.
 
     Examples

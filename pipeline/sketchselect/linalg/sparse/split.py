@@ -56,10 +56,7 @@ class SplitBlock:
 def split_columns(block: csr_array, weights: Floats | None = None, start: int | Array = 0) -> SplitBlock:
     """Return the block with its full columns separated; means and squares are exact to rounding.
 
-    Raises
-    ------
-    NotFinite, BadBlock
-        For NaN, infinity, and magnitudes of 1e150 and more, naming row and column.
+    Raises `NotFinite` or `BadBlock` for NaN, infinity, and magnitudes of 1e150 and more, naming row and column.
     """
     require_ordinary(block, start)
     n, p = block.shape

@@ -21,10 +21,7 @@ def is_anndata(source: Any) -> bool:
 def anndata_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | None, Vector | None]:
     """Return ``X``, or the layer `key`, of an AnnData object, and the names of its columns and rows.
 
-    Raises
-    ------
-    SourceError
-        If there is no such matrix.
+    Raises `SourceError` if there is no such matrix.
     """
     layer = None if key is None or key == "X" else key.removeprefix("layers/")
     # Since anndata 0.13 X is among the layers too, without a name.
@@ -46,10 +43,7 @@ def anndata_names(source: Any) -> tuple[tuple[str, ...] | None, Vector | None]:
 def backing_file(source: Any) -> str:
     """Return the path of the file that a backed AnnData object reads from.
 
-    Raises
-    ------
-    SourceError
-        For a view, whose rows or columns are not those of the file.
+    Raises `SourceError` for a view, whose rows or columns are not those of the file.
     """
     if source.is_view:
         raise SourceError("AnnData: this is a view of an object backed by a file; load it first, adata.to_memory()")
@@ -69,10 +63,7 @@ def unwrapped(source: Any) -> Any:
 def variable_of(source: Any, key: str | None = None) -> Any:
     """Return a DataArray as it is, of a Dataset the variable `key`, or the only one of two dimensions.
 
-    Raises
-    ------
-    SourceError
-        If that is no single variable; the message lists them.
+    Raises `SourceError` if that is no single variable; the message lists them.
     """
     if hasattr(source, "data"):
         if key is not None:
@@ -93,10 +84,7 @@ def variable_of(source: Any, key: str | None = None) -> Any:
 def xarray_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | None, Vector | None]:
     """Return the array inside, lazy as it is, and the names of its columns and rows: text coordinates of them.
 
-    Raises
-    ------
-    SourceError
-        For a Dataset without the variable `key`, or of several variables where there is no key.
+    Raises `SourceError` for a Dataset without the variable `key`, or of several variables where there is no key.
     """
     array = variable_of(source, key)
     if array.ndim != 2:

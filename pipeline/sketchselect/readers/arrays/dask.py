@@ -31,14 +31,9 @@ def require_known_chunks(array: Any, name: str) -> None:
 class DaskMatrix(Matrix):
     """A two-dimensional Dask array with known chunks. Made by `open_matrix`.
 
-    Parameters
-    ----------
-    array : dask array of shape (n_rows, n_features)
-        Any number of column chunks.
-    source_id : str or None
-        The user's name for the content; without it the rows have no identity and nothing is checkpointed.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
+    `array` of shape (n_rows, n_features): Any number of column chunks.
+    `source_id`: The user's name for the content; without it the rows have no identity and nothing is checkpointed.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
     """
 
     def __init__(self, array: Any, source_id: str | None = None, nonfinite: Nonfinite = "error") -> None:

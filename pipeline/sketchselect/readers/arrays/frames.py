@@ -22,11 +22,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
     """Return the matrix of a data frame with its names: all columns numeric, missing values as NaN.
 
     Returns None for an object that is no data frame.
-
-    Raises
-    ------
-    SourceError
-        If a column is not numeric, or the frame is lazy.
+    Raises `SourceError` if a column is not numeric, or the frame is lazy.
     """
     if is_pandas(source):
         if hasattr(type(source), "__dask_graph__"):

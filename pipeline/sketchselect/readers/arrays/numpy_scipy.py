@@ -28,16 +28,10 @@ _PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 class ArrayMatrix(Matrix):
     """A NumPy array. Blocks are views of it where it is canonical.
 
-    Parameters
-    ----------
-    values : array of shape (n_rows, n_features)
-        Real numbers.
-    feature_names : tuple of str or None
-        Names of the columns.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    address : str
-        Its name in messages.
+    `values` of shape (n_rows, n_features): Real numbers.
+    `feature_names`: Names of the columns.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    `address`: Its name in messages.
     """
 
     in_memory = True
@@ -85,17 +79,10 @@ class ArrayMatrix(Matrix):
 class SparseMatrix(Matrix):
     """A SciPy sparse matrix in memory, handed out as CSR blocks.
 
-    Parameters
-    ----------
-    values : scipy sparse matrix or array of shape (n_rows, n_features)
-        In any format; stored as canonical CSR, sharing memory where it is that already.
-    feature_names, nonfinite, address
-        As for `ArrayMatrix`.
-
-    Raises
-    ------
-    SourceError
-        If its index arrays do not describe a matrix; the message names the row.
+    `values` of shape (n_rows, n_features): In any format; stored as canonical CSR, sharing memory where it is that
+        already.
+    `feature_names`, `nonfinite`, `address`: As for `ArrayMatrix`.
+    Raises `SourceError` if its index arrays do not describe a matrix; the message names the row.
     """
 
     in_memory = True
@@ -190,10 +177,8 @@ def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[i
 def as_array(source: Any, name: str = "array") -> Array:
     """Return an object with an array protocol, or a sequence of numbers, as a NumPy array.
 
-    Raises
-    ------
-    SourceError
-        For every other object, before NumPy sees it: of some, NumPy would ask for one entry after the other for ever.
+    Raises `SourceError` for every other object, before NumPy sees it: of some, NumPy would ask for one entry after the
+    other for ever.
     """
     kind = type(source)
     if isinstance(source, np.ma.MaskedArray):

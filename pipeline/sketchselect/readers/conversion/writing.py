@@ -32,16 +32,10 @@ def create_array(
 ) -> Any:
     """Return a new Zarr v3 array in a folder that does not exist yet: zstd with checksum, empty chunks written, marked.
 
-    Parameters
-    ----------
-    path : path
-        Local folder.
-    shape, chunks : tuple of int
-        Of the array and of its chunks.
-    dtype : numpy dtype
-        Native byte order is used.
-    attributes : mapping or None
-        Further attributes, beside our marker.
+    `path`: Local folder.
+    `shape`, `chunks`: Of the array and of its chunks.
+    `dtype`: Native byte order is used.
+    `attributes`: Further attributes, beside our marker.
     """
     import zarr
     from zarr.codecs import ZstdCodec
@@ -89,13 +83,8 @@ def put_in_place(destination: Path) -> Iterator[Path]:
 
     What was there before is replaced only if it is a store of ours. After an error, or Ctrl-C, the temporary folder is
     removed; after a crash it stays under its temporary name, and the next successful call removes it.
-
-    Raises
-    ------
-    NotOurFolder
-        If something else is there.
-    SketchSelectError
-        If the disk refuses (full, read-only), naming the destination.
+    Raises `NotOurFolder` if something else is there; `SketchSelectError` if the disk refuses (full, read-only), naming
+    the destination.
     """
     require_ours(destination)
     temporary = (

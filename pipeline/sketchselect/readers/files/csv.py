@@ -22,11 +22,8 @@ _COUNTED = 1 << 22
 class CsvRows:
     """The rows of a text file with one number per field, and perhaps a first line of column names.
 
-    Parameters
-    ----------
-    location : Location
-        A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab, whichever is
-        most frequent in the first line.
+    `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
+        whichever is most frequent in the first line.
 
     Attributes
     ----------
@@ -62,10 +59,8 @@ class CsvRows:
     def partitions(self, n_lines: int) -> Iterator[Array]:
         """Yield blocks of at most `n_lines` rows, in order.
 
-        Raises
-        ------
-        SourceError
-            Naming line and column of the first field that is not a number, or the first line of another length.
+        Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
+        another length.
         """
         with self._open() as file:
             line = 1

@@ -57,12 +57,8 @@ class Archive:
     def load(self, *names: str) -> list[Array]:
         """Return the named arrays.
 
-        Raises
-        ------
-        SourceError
-            If one is larger than `MAX_BYTES` or holds objects, or the archive is damaged.
-        SourceChanged
-            If the file was rewritten since it was opened.
+        Raises `SourceError` if one is larger than `MAX_BYTES` or holds objects, or the archive is damaged;
+        `SourceChanged` if the file was rewritten since it was opened.
         """
         for name in names:
             header = self.headers[name]

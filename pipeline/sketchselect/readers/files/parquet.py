@@ -102,20 +102,12 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
     A row index that pandas stored is no feature, unless `key` names it; where it is one column of text or whole numbers
     it gives the rows their names.
 
-    Parameters
-    ----------
-    location : Location
-        A ``.parquet`` file, or a folder of such files with the same columns.
-    key : str or None
-        The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
+    `location`: A ``.parquet`` file, or a folder of such files with the same columns.
+    `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
         which must be numeric.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-
-    Raises
-    ------
-    SourceError
-        If a file is not Parquet, a column is not there or not numeric, or the files differ in their columns.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    Raises `SourceError` if a file is not Parquet, a column is not there or not numeric, or the files differ in their
+    columns.
     """
     footers = read_footers(location)
     names = _chosen(footers, key, location)

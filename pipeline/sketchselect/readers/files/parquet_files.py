@@ -26,12 +26,8 @@ class ParquetFile:
     def read(self, group: int, columns: tuple[str, ...]) -> Any:
         """Return some columns of a row group as an Arrow table.
 
-        Raises
-        ------
-        SourceChanged
-            If the file was rewritten since it was opened.
-        ChunkReadError
-            If the row group cannot be decoded; file and row group are named.
+        Raises `SourceChanged` if the file was rewritten since it was opened; `ChunkReadError` if the row group cannot
+        be decoded; file and row group are named.
         """
         self.location.require_version(self.version)
         try:
@@ -84,22 +80,15 @@ class Footers:
         return [name for name in metadata.get("index_columns", ()) if name in self.schema.names]
 
 
-def holds_parquet(location: Location) -> bool:
-    """Return whether there are Parquet files in a local folder."""
-    return bool(_inside(Path(location.url)))
-
-
 def read_footers(location: Location) -> Footers:
     """Return the footers of the file or folder at `location`.
 
-    Raises
-    ------
-    SourceError
-        If there is no file, one is not Parquet, or two differ in their columns.
+    Raises `SourceError` if there is no file, one is not Parquet, or two differ in their columns.
     """
     locations = [location]
     if location.is_local and Path(location.url).is_dir():
-        locations = [locate(str(path)) for path in _inside(Path(location.url))]
+        inside = sorted(path for path in Path(location.url).iterdir() if path.name.lower().endswith(ENDINGS))
+        locations = [locate(str(path)) for path in inside if path.is_file()]
         if not locations:
             raise SourceError(f"{location.address}: there are no files {' or '.join(ENDINGS)} in this folder")
     files, schema, nullable = [], None, set()
@@ -128,10 +117,6 @@ def read_footers(location: Location) -> Footers:
                 nullable.add(column.path_in_schema)
         files.append(ParquetFile(place, version, tuple(group.num_rows for group in groups)))
     return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable))
-
-
-def _inside(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.lower().endswith(ENDINGS) and path.is_file())
 
 
 @contextlib.contextmanager

@@ -44,7 +44,8 @@ class ZarrArray:
     def of(cls, node: Node, missing_chunks: MissingPolicy) -> ZarrArray:
         """Return the array of a node."""
         metadata = parse_metadata(node.document, node.location.address)
-        return cls(node.location, metadata, missing_chunks, packing_of(node, metadata.dtype))
+        packing = packing_of(node, metadata.dtype) if node.attributes else None
+        return cls(node.location, metadata, missing_chunks, packing)
 
     @property
     def address(self) -> str:
@@ -66,17 +67,9 @@ class ZarrArray:
     def open(self, known: ArrayMetadata | None = None) -> Any:
         """Return the `zarr.Array`, one per process.
 
-        Parameters
-        ----------
-        known : ArrayMetadata or None
-            The metadata as they are now, where they were just read.
-
-        Raises
-        ------
-        SourceChanged
-            If the metadata are no longer those of the opened array, or rows went away.
-        SourceError
-            If zarr cannot open it.
+        `known`: The metadata as they are now, where they were just read.
+        Raises `SourceChanged` if the metadata are no longer those of the opened array, or rows went away; `SourceError`
+        if zarr cannot open it.
         """
         options = repr(sorted(self.location.options.items()))
         key = (self.location.url, options, self.metadata, self.missing_chunks)
@@ -97,7 +90,8 @@ class ZarrArray:
                 f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
             )
         try:
-            array = zarr.open_array(make_store(self.location), mode="r", zarr_format=self.metadata.zarr_format)
+            store: Any = self.location.url if self.location.is_local else make_store(self.location)
+            array = zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
             if self.missing_chunks == "fill":
                 return array
             try:
@@ -116,12 +110,8 @@ class ZarrArray:
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1) `start` to `stop`; one call of zarr, whatever the chunks.
 
-        Raises
-        ------
-        ChunkReadError
-            Naming array, chunk key and file of the first chunk that cannot be read or decoded.
-        MissingChunks
-            If a chunk file went away and the policy is "error".
+        Raises `ChunkReadError` naming array, chunk key and file of the first chunk that cannot be read or decoded;
+        `MissingChunks` if a chunk file went away and the policy is "error".
         """
         if start == stop:
             shape = list(self.shape)

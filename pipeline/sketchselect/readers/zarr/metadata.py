@@ -90,10 +90,8 @@ class ArrayMetadata:
 def parse_metadata(document: dict[str, Any], address: str) -> ArrayMetadata:
     """Return the metadata of a Zarr v2 or v3 array from its document (``.zarray`` or ``zarr.json``).
 
-    Raises
-    ------
-    SourceError
-        If a part is missing or impossible, or a codec is not on the list of those that are safe to run.
+    Raises `SourceError` if a part is missing or impossible, or a codec is not on the list of those that are safe to
+    run.
     """
     try:
         metadata = _v3(document, address) if document.get("zarr_format") == 3 else _v2(document, address)

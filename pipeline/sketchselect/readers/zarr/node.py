@@ -62,10 +62,7 @@ def read_node(location: Location) -> Node | None:
 def find_node(root: Node | None, location: Location, key: str | None, groups: Collection[str]) -> Node:
     """Return the array at `key` below `root` (or `root` itself), or a group of an encoding that is one of `groups`.
 
-    Raises
-    ------
-    SourceError
-        If there is neither; the message says what is at `location` instead.
+    Raises `SourceError` if there is neither; the message says what is at `location` instead.
     """
     if root is None:
         if location.is_local:

@@ -47,11 +47,7 @@ def packing_of(node: Node, dtype: np.dtype[Any] | None) -> Packing | None:
 
     Follows xarray, whose Zarr v2 arrays have the missing value as their fill value. Such an array is known by its
     attribute ``_ARRAY_DIMENSIONS``; a fill value of 0 without scale or offset is a number there, not a missing one.
-
-    Raises
-    ------
-    SourceError
-        If an attribute is not a number, or says that the values are unsigned.
+    Raises `SourceError` if an attribute is not a number, or says that the values are unsigned.
     """
     attributes = node.attributes
     if dtype is None or dtype.kind not in "iuf":

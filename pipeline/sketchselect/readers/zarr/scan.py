@@ -24,12 +24,8 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     One listing of the store; for local zstd and Blosc chunks also their first bytes, which tell a truncated
     Blosc chunk (decoded without complaint by the library) and one that would expand far beyond its shape.
 
-    Parameters
-    ----------
-    source : ZarrArray
-        Its policy decides whether absent chunks are an error.
-    attributes : dict
-        The array's attributes, for the marker of `convert`.
+    `source`: Its policy decides whether absent chunks are an error.
+    `attributes`: The array's attributes, for the marker of `convert`.
 
     Returns
     -------

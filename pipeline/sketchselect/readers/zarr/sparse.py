@@ -45,10 +45,7 @@ class ZarrSparseMatrix(StoredSparseMatrix):
 def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfinite) -> ZarrSparseMatrix:
     """Open, check and scan a CSR group.
 
-    Raises
-    ------
-    SourceError
-        If it is stored by column, a part is missing, or the parts do not fit together.
+    Raises `SourceError` if it is stored by column, a part is missing, or the parts do not fit together.
     """
     address, attributes = node.location.address, node.attributes
     if node.encoding == "csc_matrix":

@@ -15,10 +15,7 @@ from sketchselect.readers.zarr.scan import scan
 def open_zarr_vector(location: Location, missing_chunks: MissingPolicy) -> Vector:
     """Open, check and scan the vector at `location`: an array, or a group of AnnData.
 
-    Raises
-    ------
-    SourceError
-        If there is neither, or its entries are neither numbers nor text.
+    Raises `SourceError` if there is neither, or its entries are neither numbers nor text.
     """
     return node_vector(find_node(read_node(location), location, None, COLUMNS), missing_chunks, scanned=True)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchselect.cluster import Certificate
+from sketchselect.cluster.certificates.certificate import shown_share
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.model import headline_of
 from sketchselect.report.text import (
@@ -26,7 +27,7 @@ from sketchselect.report.text import (
 
 @dataclass(frozen=True)
 class Headline:
-    """The statement at the top of the page, the sentences below it, and whether it is a guarantee."""
+    """The statement at the top of the page, the sentences below it, and whether it proves much of the clusters."""
 
     statement: str
     explanation: str
@@ -38,6 +39,9 @@ def summary_sentence(record: RunRecord) -> str:
     r, d = len(np.asarray(record.support)), record.n_columns
     prepared = f" (prepared: {clean(', '.join(record.prepare))})" if record.prepare else ""
     matrix = f"{_counted(record.n_rows, 'row')} and {_counted(d, 'column')}{prepared}"
+    if record.n_dropped:
+        used, dropped = count(record.n_rows - record.n_dropped), count(record.n_dropped)
+        matrix += f" (of which {used} rows were used and {dropped} left out, for values that are not finite)"
     verb = "was" if r == 1 else "were"
     text = f"From a matrix of {matrix}, {_counted(r, 'column')} {verb} selected by “{clean(record.method)}”"
     if record.cluster_weights is None:
@@ -65,23 +69,37 @@ def headline(record: RunRecord) -> Headline:
         explanation = "The rows of each cluster are identical, so no clustering can be better."
         return Headline("This clustering is the best possible", explanation, True)
     ratio = max(1.0, best.factor)
-    if ratio < 1.5:
-        statement = f"at most {at_most_percent(ratio - 1)} worse than the best possible clustering"
-    else:
-        statement = f"at most {factor(ratio)} times the cost of the best possible clustering"
     certainty = "Proven" if best.confidence == 1 else f"With {probability(best.confidence)} confidence"
+    statement = f"{certainty}: {_statement(best, ratio, k)}"
+    if best.share is not None and not best.says_much:
+        statement = f"Little is proven of these clusters: {shown_share(best.share)} of the possible gain"
     objective = f"at most {not_above(best.objective)}" if best.is_bounded else number(best.objective)
     explanation = (
         f"Over all {count(d)} columns, no grouping of {rows} into {_counted(k, 'cluster')} has a sum of squared "
         f"distances to the cluster centres below {at_least(best.lower_bound)}. This clustering, found from {count(r)} "
         f"of the columns, has {objective}: at most {factor(ratio)} times as much."
     )
+    if best.share is not None and best.scatter is not None:
+        explanation += (
+            f" A single cluster has {number(best.scatter)}; of what can be gained over it, at least "
+            f"{shown_share(best.share)} is proven to be gained."
+        )
     closer = min((c for c in record.certificates if c.confidence < 1), key=lambda c: c.factor, default=best)
     if closer.confidence < 1 and closer.factor < best.factor:
         explanation += (
             f" With {probability(closer.confidence)} confidence it is at most {factor(closer.factor)} times the best."
         )
-    return Headline(f"{certainty}: {statement}", explanation, True)
+    return Headline(statement, explanation, best.says_much)
+
+
+def _statement(best: Certificate, ratio: float, n_clusters: int) -> str:
+    """Return what is proven: the share of the possible gain, or the factor where no share is known."""
+    if best.share is not None:
+        clusters = _counted(n_clusters, "cluster")
+        return f"at least {shown_share(best.share)} of what {clusters} can gain over a single one"
+    if ratio < 1.5:
+        return f"at most {at_most_percent(ratio - 1)} worse than the best possible clustering"
+    return f"at most {factor(ratio)} times the cost of the best possible clustering"
 
 
 def strongest(certificates: Sequence[Certificate]) -> Certificate | None:

@@ -17,12 +17,8 @@ from sketchselect.summaries import TopValues
 class MoreValuesNeeded(BadParameter):
     """A column has more clipped values than the summary's largest values; `needed` of them are enough.
 
-    Parameters
-    ----------
-    message : str
-        For the user.
-    needed : int
-        Number of largest values of a column that are enough.
+    `message`: For the user.
+    `needed`: Number of largest values of a column that are enough.
     """
 
     def __init__(self, message: str, needed: int = 0) -> None:
@@ -47,22 +43,10 @@ def normalized_variances(summary: TopValues, trend: str = "loess", span: float =
     sigma^2 is the variance that the trend expects at the column's mean, N the number of rows. The few clipped values
     are among the largest ones in the summary, so that no second pass is needed.
 
-    Parameters
-    ----------
-    summary : TopValues
-        Of one batch.
-    trend, span
-        As in `HighlyVariableGenes`.
-
-    Raises
-    ------
-    BadBlock
-        For negative values.
-    MoreValuesNeeded
-        If more values of a column are clipped than the summary has; names the number that it needs.
-
-    Notes
-    -----
+    `summary`: Of one batch.
+    `trend`, `span`: As in `HighlyVariableGenes`.
+    Raises `BadBlock` for negative values; `MoreValuesNeeded` if more values of a column are clipped than the summary
+    has; names the number that it needs.
     Source: Stuart et al. 2019 (Seurat v3), STAR Methods, "Feature selection for individual datasets".
     """
     n_rows = float(summary.weight.max(initial=0.0))
@@ -109,18 +93,10 @@ def _require_enough(summary: TopValues, is_clipped: NDArray[np.bool_], ratios: F
 def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np.intp], Floats, NDArray[np.int64]]:
     """Return the columns in order of selection, their median ranks and the numbers of batches that select them.
 
-    Parameters
-    ----------
-    values : array of shape (n_batches, n_features)
-        Normalised variances.
-    n_select : int
-        A column has a rank in the batches where it is among this many first ones; one without ranks comes last, with
-        the median rank NaN.
-    ties : "index" or "numpy"
-        The order of equal values.
-
-    Notes
-    -----
+    `values` of shape (n_batches, n_features): Normalised variances.
+    `n_select`: A column has a rank in the batches where it is among this many first ones; one without ranks comes last,
+        with the median rank NaN.
+    `ties`, "index" or "numpy": The order of equal values.
     The lowest median rank comes first, then the one in more batches, then the lowest index.
     Source: Stuart et al. 2019, "Feature selection for integrated analysis of multiple datasets".
     """

@@ -12,6 +12,7 @@ from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.summarize import summary_projection
+from sketchselect.linalg.validation import require_number
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.clipped_variances import MoreValuesNeeded, combined_order, normalized_variances
@@ -105,9 +106,7 @@ class HighlyVariableGenes(BaseSelector):
             raise BadParameter(f'trend must be "loess" or "quadratic", got {self.trend!r}')
         if self.ties not in ("numpy", "index"):
             raise BadParameter(f'ties must be "numpy" or "index", got {self.ties!r}')
-        span = self.span
-        if isinstance(span, bool) or not isinstance(span, (int, float, np.number)) or not 0 < span <= 1:
-            raise BadParameter(f"span must be a number above 0, at most 1, got {span!r:.40}")
+        require_number("span", self.span, above=0, most=1)
 
     def inspect_target(self, y: Vector) -> None:
         """Learn the names of the batches."""

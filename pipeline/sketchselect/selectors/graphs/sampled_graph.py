@@ -11,7 +11,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.graph import neighbour_graph, spectral_embedding
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
 from sketchselect.selectors.selection import Selection, rank
@@ -57,9 +57,7 @@ class SampledGraphSelector(BaseSelector):
             require_positive(name, getattr(self, name))
         if self.weight not in ("heat", "cosine", "binary"):
             raise BadParameter(f'weight must be "heat", "cosine" or "binary", got {self.weight!r:.40}')
-        seed = self.random_state
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-            raise BadParameter(f"random_state must be a whole number of at least 0, got {seed!r:.40}")
+        require_seed(self.random_state, "random_state")
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of rows."""

@@ -19,14 +19,8 @@ def laplacian_scores(rows: Any, graph: Any) -> Floats:
 
     Between 0 (constant on connected rows) and 2; NaN for constant columns.
 
-    Parameters
-    ----------
-    rows : array or CSR array of shape (n_rows, n_features)
-    graph : CSR array of shape (n_rows, n_rows)
-        Symmetric; D are its degrees and ``L = D - W``.
-
-    Notes
-    -----
+    `rows` of shape (n_rows, n_features).
+    `graph` of shape (n_rows, n_rows): Symmetric; D are its degrees and ``L = D - W``.
     Cost: one product of the graph with the rows. Source: He, Cai and Niyogi 2005, equation (6).
     """
     degree = degrees(graph)
@@ -58,18 +52,11 @@ def _varying(rows: Any, spread: Floats, squares: Floats) -> Any:
 def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_columns: bool = False) -> Floats:
     """Return the sparse regressions of the embedding on the columns, shape (n_features, n_components).
 
-    Parameters
-    ----------
-    rows : array or CSR array of shape (n_rows, n_features)
-    embedding : array of shape (n_rows, n_components)
-        Targets of the regressions; centred first, so that there is an intercept.
-    n_nonzero : int
-        Columns in each regression.
-    scale_columns : bool
-        Whether columns are divided by their standard deviation first (constant ones stay as they are).
-
-    Notes
-    -----
+    `rows` of shape (n_rows, n_features).
+    `embedding` of shape (n_rows, n_components): Targets of the regressions; centred first, so that there is an
+        intercept.
+    `n_nonzero`: Columns in each regression.
+    `scale_columns`: Whether columns are divided by their standard deviation first (constant ones stay as they are).
     Source: Cai, Zhang and He 2010, equation (6) and Table 1, by the lasso path.
     """
     if scale_columns:

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, column_subspace
@@ -167,16 +166,8 @@ def by_leverage(subspace: ColumnSubspace) -> NDArray[np.int64]:
     return order
 
 
-def seed_of(random_state: Any) -> int:
-    """Return the seed of a scikit-learn random state."""
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
 def require_svd(svd: Any, epsilon: Any) -> None:
     """Raise `BadParameter` for an unknown `svd` or an `epsilon` out of range."""
     if svd not in ("exact", "fast"):
         raise BadParameter(f'svd must be "exact" or "fast", got {svd!r}')
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, np.number)) or not 0 < float(epsilon) < 1:
-        raise BadParameter(f"epsilon must lie strictly between 0 and 1, got {epsilon!r}")
+    require_number("epsilon", epsilon, above=0, below=1)

@@ -11,8 +11,9 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
+from sketchselect.linalg.validation import seed_of
 from sketchselect.selectors.base import SelectorPass
-from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, seed_of
+from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage
 from sketchselect.selectors.kmeans_columns.partition import labelled, seeded, within_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
@@ -15,7 +14,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks
 from sketchselect.execution.source import Block
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
-from sketchselect.linalg.bottom_k import smallest_keys
+from sketchselect.linalg.bottom_k import KeyedRows, smallest_rows
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.readers import open_vector
 from sketchselect.summaries import CentroidSums
@@ -31,12 +30,8 @@ REFINEMENTS = 25
 def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Source, CentroidSums]:
     """Return the source with the labels, numbers or text, as codes beside the rows, and the description of their sums.
 
-    Raises
-    ------
-    BadParameter
-        If there are more distinct labels than `n_clusters`.
-    SourceError
-        If the number of labels is not that of the rows.
+    Raises `BadParameter` if there are more distinct labels than `n_clusters`; `SourceError` if the number of labels is
+    not that of the rows.
     """
     n_rows = source.n_rows
     vector = open_vector(labels, n_rows, matrix_address=source.matrix.address, name="partition")
@@ -65,9 +60,10 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
 
     size = max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * source.n_columns)))
     nbytes = 8 * (source.n_columns + 2) * size
+    leaf = _SampleBlock(derive_seed(seed, "partition"), size)
     reduction = Reduction(
-        _SampleBlock(derive_seed(seed, "partition"), size),
-        _MergeSamples(size),
+        leaf,
+        leaf.merge,
         "sample rows for k-means++",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes,
@@ -92,10 +88,7 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
 def within_columns(sums: CentroidSums, summary: Any) -> Floats:
     """Return the sum of squares within clusters of every column, from cluster means and the column's own scatter.
 
-    Raises
-    ------
-    Incompatible
-        If the two do not summarise the same rows.
+    Raises `Incompatible` if the two do not summarise the same rows.
     """
     if sums.n_rows != summary.n_rows or not np.isclose(sums.weight, summary.weight, rtol=1e-9):
         raise Incompatible(
@@ -109,44 +102,18 @@ def within_columns(sums: CentroidSums, summary: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Sample:
-    keys: Floats
-    rows: NDArray[np.uint64]
-    points: Floats
-    weights: Floats
-
-    def first(self, size: int) -> _Sample:
-        order = smallest_keys(self.keys, self.rows, size)
-        return _Sample(self.keys[order], self.rows[order], self.points[order], self.weights[order])
-
-
-@dataclass(frozen=True)
 class _SampleBlock:
     seed: int
     size: int
 
-    def __call__(self, block: Block) -> _Sample:
+    def __call__(self, block: Block) -> KeyedRows:
         n_rows = block.values.shape[0]
         weights = as_weights(block.weight, n_rows)
         if weights is None:
             weights = np.ones(n_rows)
         rows = global_rows(block.position, n_rows)
-        heavy = np.flatnonzero(weights > 0)
-        keys = uniforms(self.seed, rows[heavy])
-        sample = heavy[smallest_keys(keys, rows[heavy], self.size)]
-        dense = block.values[sample]
-        points = np.asarray(dense.toarray() if hasattr(dense, "toarray") else dense, dtype=np.float64)
-        return _Sample(uniforms(self.seed, rows[sample]), rows[sample], points, weights[sample])
+        keys = np.where(weights > 0, uniforms(self.seed, rows), np.inf)
+        return smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
 
-
-@dataclass(frozen=True)
-class _MergeSamples:
-    size: int
-
-    def __call__(self, left: _Sample, right: _Sample) -> _Sample:
-        return _Sample(
-            np.concatenate([left.keys, right.keys]),
-            np.concatenate([left.rows, right.rows]),
-            np.concatenate([left.points, right.points]),
-            np.concatenate([left.weights, right.weights]),
-        ).first(self.size)
+    def merge(self, left: KeyedRows, right: KeyedRows) -> KeyedRows:
+        return left.merge(right, self.size)

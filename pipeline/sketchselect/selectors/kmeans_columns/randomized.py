@@ -13,8 +13,8 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import top_up
 from sketchselect.linalg.columns.draws import draw_columns, draw_weights
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.validation import require_positive
-from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, require_svd, seed_of
+from sketchselect.linalg.validation import require_positive, seed_of
+from sketchselect.selectors.kmeans_columns.base import ColumnSelector, by_leverage, require_svd
 from sketchselect.selectors.kmeans_columns.certificate import certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, Method, column_subspace
 

@@ -70,20 +70,10 @@ def column_subspace(
     With B the sketch, Z the directions and r_i = ||A e_i||^2 - ||B e_i||^2, ``||E||_F^2 <= ||A||_F^2 - ||B Z||_F^2``
     and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``.
 
-    Parameters
-    ----------
-    summary : FrequentDirections or Moments
-    n_directions : int
-        k; fewer are returned where the rank is lower.
-    svd : "exact" or "fast"
-        Singular vectors of the sketch, or those of a random projection of it.
-    epsilon : float
-        For "fast": the expected residual is at most 1 + epsilon times the best.
-    seed : int
-        Of the projection.
-
-    Notes
-    -----
+    `n_directions`: k; fewer are returned where the rank is lower.
+    `svd`, "exact" or "fast": Singular vectors of the sketch, or those of a random projection of it.
+    `epsilon`: For "fast": the expected residual is at most 1 + epsilon times the best.
+    `seed`: Of the projection.
     Cost: the spectrum of the sketch (which the bounds need also for "fast").
     """
     if getattr(summary, "missing", None) is not None:

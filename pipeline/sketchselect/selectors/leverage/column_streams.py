@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,7 @@ from sketchselect.readers import transposed
 def column_source(source: Source, method: str) -> Source:
     """Return the source whose rows are the columns of another.
 
-    Raises
-    ------
-    BadParameter
-        If the source prepares or weights rows, or has selected columns: that needs whole rows.
+    Raises `BadParameter` if the source prepares or weights rows, or has selected columns: that needs whole rows.
     """
     if source.prepare:
         raise BadParameter(
@@ -44,21 +40,10 @@ def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str
     return names if names is not None and len(names) == n_columns else None
 
 
-def require_seed(random_state: Any) -> int:
-    """Return a random_state that is a seed: each column index has a fixed random number, so generators are refused."""
-    number = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    if not number or not 0 <= random_state < 2**64:
-        raise BadParameter(f"random_state must be a whole number from 0 to 2^64 - 1, got {random_state!r:.40}")
-    return int(random_state)
-
-
 def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
     """Return the scores of columns 0, 1, ...; NaN for columns that were not seen.
 
-    Raises
-    ------
-    Incompatible
-        If a column was seen twice.
+    Raises `Incompatible` if a column was seen twice.
     """
     if (np.diff(seen) == 0).any():
         twice = int(seen[:-1][np.diff(seen) == 0][0])
@@ -75,9 +60,6 @@ def priority_sample(intensities: Floats, draws: Floats, n_select: int) -> tuple[
 
     The items of largest ``intensity / draw`` are taken. With t the largest value that is not taken, an item is taken
     with probability ``min(1, intensity / t)``, so that weights of the inverse are unbiased.
-
-    Notes
-    -----
     Source: Duffield, Lund and Thorup 2007 (priority sampling).
 
     Examples

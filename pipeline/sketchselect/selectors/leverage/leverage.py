@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from sketchselect.linalg.columns.leverage_bounds import leverage_bounds, sketche
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sketch.spectrum import Directions, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.readers import in_double
 from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage.column_streams import (
@@ -25,7 +24,6 @@ from sketchselect.selectors.leverage.column_streams import (
     n_columns_seen,
     names_of_columns,
     priority_sample,
-    require_seed,
     spread,
 )
 from sketchselect.selectors.selection import Selection, rank
@@ -114,10 +112,9 @@ class LeverageSelector(BaseSelector):
             raise BadParameter(f'choice must be "top" or "sampled", got {self.choice!r:.40}')
         if self.read not in ("rows", "columns"):
             raise BadParameter(f'read must be "rows" or "columns", got {self.read!r:.40}')
-        number = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool)
-        if self.ridge != "auto" and not (number and 0 <= float(self.ridge) < np.inf):
-            raise BadParameter(f'ridge must be "auto" or a number that is not negative, got {self.ridge!r:.40}')
-        require_seed(self.random_state)
+        if self.ridge != "auto":
+            require_number('ridge, if not "auto",', self.ridge, least=0)
+        require_seed(self.random_state, "random_state")
 
     def _components(self, n_features: int) -> int:
         if self.n_components is None:

@@ -16,6 +16,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
 from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage.column_streams import (
@@ -23,7 +24,6 @@ from sketchselect.selectors.leverage.column_streams import (
     n_columns_seen,
     names_of_columns,
     priority_sample,
-    require_seed,
     spread,
 )
 from sketchselect.selectors.selection import Selection
@@ -121,7 +121,7 @@ class OnlineLeverageSelector(BaseSelector):
         return self._sample()
 
     def _sample(self) -> LeverageSample:
-        seed = require_seed(self.random_state)
+        seed = require_seed(self.random_state, "random_state")
         return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
 
     def single_pass(self, source: Source) -> SelectorPass | None:

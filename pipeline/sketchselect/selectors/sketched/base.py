@@ -12,7 +12,7 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.sketch.spectrum import subspace_angle
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.streams.decaying import DecayingSelector
+from sketchselect.selectors.streams.forgetting import DecayingSelector
 from sketchselect.summaries import FrequentDirections, Summary
 
 

@@ -21,19 +21,10 @@ def lasso_weights(squares: Floats, vectors: Floats, n_components: int, n_nonzero
     singular vectors v_i; alpha_h is the smallest one with no more than `n_nonzero` columns. Only the squares and
     the v_i are needed: in the basis of its left singular vectors B is ``diag(s) V'`` and u_h the unit vector e_h.
 
-    Parameters
-    ----------
-    squares : array of shape (m,)
-        s_i^2, descending; those at rounding level are left out.
-    vectors : array of shape (m, n_features)
-        v_i as rows.
-    n_components : int
-        Regressions k; fewer where the rank is lower.
-    n_nonzero : int
-        At most m columns can take part in a regression.
-
-    Notes
-    -----
+    `squares` of shape (m,): s_i^2, descending; those at rounding level are left out.
+    `vectors` of shape (m, n_features): v_i as rows.
+    `n_components`: Regressions k; fewer where the rank is lower.
+    `n_nonzero`: At most m columns can take part in a regression.
     Cost: each of n_nonzero coefficients of each regression takes one product with B, 4 m n_features flops.
     Source: Huang et al. 2015, problem (3) with p = 1, by the lasso path.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number
 from sketchselect.selectors.sketched.base import SketchedSelector, n_significant
 from sketchselect.summaries import FrequentDirections
 
@@ -23,19 +23,12 @@ def ridge_weights(
     With singular values s_i and right singular vectors v_i of the data (i up to k = `n_components`) the weights are
     ``x_ij = v_ij s_i / (s_i^2 + alpha)``; the score of column j is ``max_i |x_ij|`` or ``sqrt(sum_i x_ij^2)``.
 
-    Parameters
-    ----------
-    squares : array of shape (m,)
-        s_i^2, descending; those below the rounding of s_1^2 are left out, so rank deficiency is harmless.
-    vectors : array of shape (m, n_features)
-        v_i as rows.
-    alpha : "auto", "paper" or float
-        "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
+    `squares` of shape (m,): s_i^2, descending; those below the rounding of s_1^2 are left out, so rank deficiency is
+        harmless.
+    `vectors` of shape (m, n_features): v_i as rows.
+    `alpha`: "auto": ``s_k^2``, which has the right units, so that rescaling the data does not change the ranking.
         "paper": ``8 s_k`` as printed.
-    combine : "max" or "l2"
-
-    Notes
-    -----
+    `combine`, "max" or "l2".
     Source: Huang et al. 2015, Algorithm 2 steps 5-7 and Lemma 3.3.
     """
     k = n_significant(squares, vectors.shape[1], n_components)
@@ -121,8 +114,8 @@ class SketchedRidgeSelector(SketchedSelector):
         if isinstance(self.alpha, str):
             if self.alpha not in ("auto", "paper"):
                 raise BadParameter(f'alpha must be "auto", "paper" or a number, got {self.alpha!r}')
-        elif isinstance(self.alpha, bool) or not isinstance(self.alpha, Real) or not 0 <= float(self.alpha) < np.inf:
-            raise BadParameter(f"alpha must be a finite number that is not negative, got {self.alpha!r}")
+        else:
+            require_number("alpha", self.alpha, least=0)
 
     def _scores(
         self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int

@@ -16,10 +16,7 @@ N_NONZERO = 200
 def resolved_nonzero(n_nonzero: Any, n_select: int) -> int:
     """Return the number of columns of each regression; min(n_select, `N_NONZERO`) by default.
 
-    Raises
-    ------
-    BadParameter
-        If `n_nonzero` is not a whole number of at least 1.
+    Raises `BadParameter` if `n_nonzero` is not a whole number of at least 1.
     """
     return min(n_select, N_NONZERO) if n_nonzero is None else require_positive("n_nonzero", n_nonzero)
 

@@ -1,4 +1,4 @@
-"""Base class of selectors whose old rows can fade, or leave a window of the last ones."""
+"""Base classes of selectors whose old rows can fade, or leave a window of the last ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Source
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector, SelectorPass
-from sketchselect.summaries import Summary
+from sketchselect.summaries import DecayedDirections, FrequentDirections, Summary, pick
 from sketchselect.summaries.window import SlidingWindow
 
 
@@ -130,3 +130,28 @@ class ForgettingSelector(BaseSelector):
             f"the rows seen so far {was}, but window is {self.window}; set it to match, or start a new selector with "
             "partial_fit"
         )
+
+
+class DecayingSelector(ForgettingSelector):
+    """Base of the selectors from a sketch of all rows, of rows that fade, or of the last rows alone."""
+
+    def _sketch(self, size: int) -> FrequentDirections:
+        """Return the description of the sketch; raise `BadParameter` for its parameters."""
+        self._check_forgetting()
+        if self.half_life is None:
+            return FrequentDirections(size=size)
+        return DecayedDirections(size=size, half_life=self.half_life)
+
+    def fit_summary(self, summary: Any) -> Self:
+        """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
+
+        Raises
+        ------
+        Incompatible
+            If there is no summary of the kind this selector needs, or its half-life is another one.
+        """
+        if self.half_life is None:
+            return super().fit_summary(pick(summary, *self.requires))
+        sketch = pick(summary, DecayedDirections.kind)
+        self._require_half_life(sketch)
+        return super().fit_summary(sketch)

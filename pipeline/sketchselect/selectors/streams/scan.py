@@ -23,7 +23,6 @@ from sketchselect.execution.run import (
     PassStats,
     node_index,
     pass_stats,
-    require_rows,
     require_unchanged,
     run_pass,
     source_identities,
@@ -74,13 +73,9 @@ def scan_source(
     rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of all
     nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default partitions
     are small enough for the points and the window (`scan_partitions`).
-
-    Raises
-    ------
-    BadParameter
-        For points or a window that are not positive; where the workers cannot write in the checkpoint's folder.
-    WillNotFit, EmptyInput, SourceChanged, PartitionFailed, SketchSelectError
-        As in `reduce_blocks`.
+    Raises `BadParameter` for points or a window that are not positive; where the workers cannot write in the
+    checkpoint's folder; `WillNotFit` or `EmptyInput` or `SourceChanged` or `PartitionFailed` or `SketchSelectError` as
+    in `reduce_blocks`.
     """
     began = time.perf_counter()
     scan = scan_pass(source, description, finish, options, points=points, window=window, stage=stage)
@@ -127,7 +122,6 @@ def scan_pass(
 ) -> ScanPass:
     """Return the pass of a scan, cut and projected; nothing is read. Parameters are those of `scan_source`."""
     source = source_for(source, description)
-    require_rows(source)
     state = description.projected_nbytes(source.n_columns, source.n_targets)
     working = description.working_nbytes(source.n_columns, source.n_targets)
     points, window = _positive("points", points), _positive("window", window)

@@ -172,7 +172,8 @@ def timeline(
     resolved = steps.resolve(prepare)
     require_one_summary(selector)
     chosen: BaseSelector = clone(selector)
-    matrix = open_matrix(source, nonfinite="missing" if getattr(chosen, "missing", None) is not None else "error")
+    policy = "missing" if getattr(chosen, "missing", None) is not None else "error"
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
     target = weight = None
     if chosen.uses_target:
         if y is None:
@@ -186,7 +187,8 @@ def timeline(
     reporting = make_progress(progress)
     with as_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
-        rows = fitted_source(Source(matrix, target, weight, (*resolved, *added)), options)
+        source_rows = Source(matrix, target, weight, (*resolved, *added), in_double=chosen.needs_double)
+        rows = fitted_source(source_rows, options)
         return timeline_of(rows, chosen, options, window=window, points=points)
 
 
@@ -206,10 +208,7 @@ def require_one_summary(selector: BaseSelector) -> None:
 def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
     """Return the number of rows that count at a point: the timeline's window, or the selector's.
 
-    Raises
-    ------
-    BadParameter
-        If both have one, and they differ.
+    Raises `BadParameter` if both have one, and they differ.
     """
     default: int | None = getattr(selector, "window", None)
     if default is not None and window is not None and default != window:
@@ -227,14 +226,8 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
 
-    Parameters
-    ----------
-    options : PassOptions
-        Of the pass.
-    points : int, optional
-        Number of points; None takes all partition ends.
-    window : int, optional
-        Rows that count at each point; None takes the selector's own window, or all rows.
+    `points`: Number of points; None takes all partition ends.
+    `window`: Rows that count at each point; None takes the selector's own window, or all rows.
     """
     require_one_summary(selector)
     window = window_of(selector, window)

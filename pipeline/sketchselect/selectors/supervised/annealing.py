@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.selectors.supervised.sized import SizedSelector
@@ -72,9 +71,7 @@ class FeatureSelectionAnnealing(SizedSelector):
         super().check_parameters()
         if self.n_iter is not None:
             require_positive("n_iter", self.n_iter, 2)
-        mu: Any = self.mu
-        if isinstance(mu, bool) or not isinstance(mu, (int, float, np.number)) or not 0 <= float(mu) < np.inf:
-            raise BadParameter(f"mu must be a finite number that is not negative, got {mu!r}")
+        require_number("mu", self.mu, least=0)
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         out, scores = [], np.zeros(problem.scale.size)

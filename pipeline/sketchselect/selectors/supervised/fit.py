@@ -133,13 +133,8 @@ class ModelFitter(LinearPredictor):
     ) -> tuple[Sequence[Candidate], Floats | None]:
         """Return models from the sparsest on, and scores of all columns (None: sizes of the chosen coefficients).
 
-        Parameters
-        ----------
-        problem : Problem
-        size : int or None
-            Number of columns to select: the models may end with the first of that size.
-        values : sequence of float or None
-            Alphas (or numbers of columns) of exactly these models, for cross-validation.
+        `size`: Number of columns to select: the models may end with the first of that size.
+        `values`: Alphas (or numbers of columns) of exactly these models, for cross-validation.
         """
 
     def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:

@@ -17,11 +17,7 @@ def class_statistics(problem: Problem, n_classes: int) -> tuple[Floats, Floats]:
     Follows from the regression's own moments: with an indicator z_k of class k, ``cov(x, z_k) = prior_k (mean_k -
     mean)``; one target of +-1 stands for the indicators ``(1 -+ y) / 2``.
 
-    Parameters
-    ----------
-    problem : Problem
-        With one target per class, or one of +-1 for two classes (the second is +1).
-    n_classes : int
+    `problem`: With one target per class, or one of +-1 for two classes (the second is +1).
 
     Returns
     -------
@@ -49,13 +45,8 @@ def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Fl
     one it keeps the direction and sets slope and threshold right, which the regression's own intercept does not do
     unless the classes are equally frequent.
 
-    Parameters
-    ----------
-    problem : Problem
-        The standardised problem with class targets.
-    model : Candidate
-        The selected model.
-    n_classes : int
+    `problem`: The standardised problem with class targets.
+    `model`: The selected model.
 
     Returns
     -------

@@ -9,6 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.model_path import CRITERIA, Candidate
 from sketchselect.solvers import Problem
 from sketchselect.solvers.criteria import validation_error
@@ -25,14 +26,9 @@ def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]],
     Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
     ``q'C q + (mean'q - b0)^2`` for q = [-b; 1] and the fold's mean and covariance C of [x, y].
 
-    Parameters
-    ----------
-    solve : callable
-        Training problem -> its models, one for each value of the path.
-    splits : iterable of (Problem, Moments)
-        For each fold, the problem of all other rows and the moments of the fold.
-    n_models : int
-        Models on the path.
+    `solve`: Training problem -> its models, one for each value of the path.
+    `splits`: For each fold, the problem of all other rows and the moments of the fold.
+    `n_models`: Models on the path.
     """
     errors = []
     for problem, moments in splits:
@@ -56,12 +52,8 @@ def best_by_criterion(values: Floats) -> int:
 def best_by_validation(errors: Floats, rule: Rule) -> int:
     """Return the model of the smallest mean error, or the first within one standard error of it.
 
-    Parameters
-    ----------
-    errors : array of shape (n_models, n_folds)
-        From `cross_validation_errors`; sparser models first.
-    rule : "min" or "1se"
-        The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
+    `errors` of shape (n_models, n_folds): From `cross_validation_errors`; sparser models first.
+    `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
     """
     mean = errors.mean(axis=1)
     best = int(np.argmin(mean))
@@ -82,10 +74,7 @@ def best_by_size(candidates: Sequence[Candidate], n_select: int) -> int:
 def usable_folds(rows: Sequence[float]) -> list[int]:
     """Return the folds that have rows; raise unless there are two.
 
-    Parameters
-    ----------
-    rows : sequence of float
-        Weight of each fold.
+    `rows`: Weight of each fold.
     """
     usable = [i for i, weight in enumerate(rows) if weight > 0]
     if len(usable) < 2:
@@ -100,10 +89,8 @@ def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: obj
     """Raise `BadParameter` for a parameter of the choice of the model that is out of range."""
     if criterion is not None and criterion not in CRITERIA:
         raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
-    if cv is not None and (isinstance(cv, bool) or not isinstance(cv, (int, np.integer)) or cv < 2):
-        raise BadParameter(f"cv must be a number of folds of at least 2, or None, got {cv!r}")
+    if cv is not None:
+        require_positive("cv", cv, 2)
     if cv_rule not in ("min", "1se"):
         raise BadParameter(f'cv_rule must be "min" or "1se", got {cv_rule!r}')
-    number = isinstance(ebic_gamma, (int, float, np.number)) and not isinstance(ebic_gamma, bool)
-    if not number or not 0 <= float(ebic_gamma) <= 1:  # type: ignore[arg-type]
-        raise BadParameter(f"ebic_gamma must be between 0 and 1, got {ebic_gamma!r}")
+    require_number("ebic_gamma", ebic_gamma, least=0, most=1)

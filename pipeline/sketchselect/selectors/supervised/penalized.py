@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
@@ -103,12 +103,12 @@ class PenalizedPath(SupervisedSelector):
         self._penalty()
         if self.criterion is None:
             raise BadParameter('criterion must be "aic", "bic" or "ebic"')
-        _positive("tol", self.tol)
+        require_number("tol", self.tol, above=0)
         require_positive("n_alphas", self.n_alphas, 2)
-        if self.alpha_ratio is not None and _positive("alpha_ratio", self.alpha_ratio) >= 1:
-            raise BadParameter(f"alpha_ratio must be below 1, got {self.alpha_ratio!r}")
+        if self.alpha_ratio is not None:
+            require_number("alpha_ratio", self.alpha_ratio, above=0, below=1)
         if self.alpha is not None:
-            _positive("alpha", self.alpha)
+            require_number("alpha", self.alpha, above=0)
             for name in ("n_features_to_select", "cv"):
                 if getattr(self, name) is not None:
                     raise BadParameter(f"alpha and {name} both choose the model; leave one of them out")
@@ -199,10 +199,3 @@ def _pilot(problem: Problem) -> Floats:
     """Return the first fit of the adaptive lasso: least squares, or a ridge of p/n with no more rows than columns."""
     active = np.flatnonzero(problem.active)
     return least_squares(problem, active) if problem.n > active.size + 1 else ridge(problem, active.size / problem.n)
-
-
-def _positive(name: str, value: Any) -> float:
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not 0 < float(value) < np.inf:
-        raise BadParameter(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)

@@ -66,7 +66,7 @@ class LinearPredictor(ForgettingSelector):
         """Return R^2 (regression; the mean over targets) or the accuracy (classification) of the predictions."""
         from sklearn.metrics import accuracy_score, r2_score
 
-        matrix = self._open(X, reset=False)
+        matrix = self._open(X, reset=False, vectors=(y,))
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix_address=matrix.address, name="target").read(0, n_rows)
         predicted = self.predict(matrix)

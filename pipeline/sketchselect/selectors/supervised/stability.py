@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.validation import require_positive
+from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import Selection
@@ -73,6 +73,7 @@ class StabilitySelector(BaseSelector):
     method: ClassVar[str] = "stability"
     requires: ClassVar[tuple[str, ...]] = ("folds",)
     needs_target: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -100,10 +101,7 @@ class StabilitySelector(BaseSelector):
             if getattr(base, name, None) is not None:
                 raise BadParameter(f"halves of the rows have no order: use an estimator without {name}")
         for name, low, high in (("max_false", 0.0, np.inf), ("threshold", 0.5, 1.0)):
-            value = getattr(self, name)
-            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not number or not low < float(value) <= high or not np.isfinite(value):
-                raise BadParameter(f"{name} must be above {low:g} and at most {high:g}, got {value!r}")
+            require_number(name, getattr(self, name), above=low, most=high)
         for name, least in (("n_pairs", 1), ("n_buckets", 2)):
             require_positive(name, getattr(self, name), least)
         if self.n_buckets % 2:

@@ -28,12 +28,8 @@ def check_target(y: Vector) -> None:
 def classes_of(y: Vector) -> tuple[Any, ...]:
     """Return the distinct labels of a target, ascending, as Python values.
 
-    Raises
-    ------
-    BadParameter
-        For a table of targets, or more than 1,000 labels.
-    NotFinite
-        Naming the first row without a label.
+    Raises `BadParameter` for a table of targets, or more than 1,000 labels; `NotFinite` naming the first row without a
+    label.
     """
     if len(y.shape) == 2 and y.shape[1] != 1:
         raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
-import numpy as np
-
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.selectors.supervised.sized import SizedSelector
@@ -63,10 +61,8 @@ class ThresholdedOLS(SizedSelector):
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
-        value: Any = self.ridge
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if value is not None and (not number or not 0 <= float(value) < np.inf):
-            raise BadParameter(f"ridge must be a finite number that is not negative, got {value!r}")
+        if self.ridge is not None:
+            require_number("ridge", self.ridge, least=0)
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         fit = threshold(problem, max(sizes), jitter=self.ridge)

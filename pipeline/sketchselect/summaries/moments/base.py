@@ -101,10 +101,7 @@ class JointMoments(ClassTargets[R]):
     def class_weights(self) -> Floats:
         """Total weight of the rows of each class, in the order of `classes`.
 
-        Raises
-        ------
-        BadParameter
-            If the targets are not class labels.
+        Raises `BadParameter` if the targets are not class labels.
         """
         if self.classes is None:
             raise BadParameter("these moments have no classes; create them as Moments(classes=...)")

@@ -16,10 +16,7 @@ Label = str | bool | int | float
 def as_classes(classes: Sequence[Any] | Array | None) -> tuple[Label, ...] | None:
     """Return the classes as a tuple of plain values, all text or all numbers, in their order; None stays None.
 
-    Raises
-    ------
-    BadParameter
-        For fewer than two classes, repeated classes, NaN, or text beside numbers.
+    Raises `BadParameter` for fewer than two classes, repeated classes, NaN, or text beside numbers.
     """
     if classes is None:
         return None
@@ -46,10 +43,8 @@ def n_class_targets(classes: tuple[Label, ...]) -> int:
 def encode_labels(labels: Any, classes: tuple[Label, ...], n_rows: int) -> Floats:
     """Return labels as targets: -1 for the first of two classes and +1 for the second, else indicator columns.
 
-    Raises
-    ------
-    BadBlock
-        If the number or type of the labels is wrong, or a label is not among the classes, naming its row in the block.
+    Raises `BadBlock` if the number or type of the labels is wrong, or a label is not among the classes, naming its row
+    in the block.
     """
     if labels is None:
         raise BadBlock("moments with classes need a label for every row; pass y")

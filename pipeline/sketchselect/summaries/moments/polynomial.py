@@ -34,11 +34,8 @@ def polynomial_names(names: tuple[str, ...] | None, n_features: int) -> tuple[st
 def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
     """Return the polynomial features of the rows of X: ``z``, and all ``z_i z_j`` of ``z = (x - mean) / scale``.
 
-    Parameters
-    ----------
-    X : array of shape (n_rows, p)
-    mean, scale : arrays of shape (p,)
-        Columns of scale 0 (constant columns) give zeros; the default scale is 1.
+    `X` of shape (n_rows, p).
+    `mean`, `scale` of shape (p,): Columns of scale 0 (constant columns) give zeros; the default scale is 1.
 
     Returns
     -------
@@ -69,12 +66,9 @@ def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | Non
     ``(x_i - o_i)(x_j - o_j) = x_i x_j - o_j x_i - o_i x_j + o_i o_j``: a sparse affine map T of the features, and the
     co-moment becomes ``T C T'``, in 6 sweeps over it. Targets, which follow the features, are unchanged.
 
-    Parameters
-    ----------
-    mean : array of shape (P + q,)
-    comoment : array of shape (P + q, P + q)
-    offset, scale : arrays of shape (p,)
-        A scale of 0 gives columns of zeros.
+    `mean` of shape (P + q,).
+    `comoment` of shape (P + q, P + q).
+    `offset`, `scale` of shape (p,): A scale of 0 gives columns of zeros.
     """
     p = offset.shape[0]
     n = n_polynomial(p)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,22 +13,19 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate, certify, certify_labels
 from sketchselect.cluster.certificates.block import BlockOptions
-from sketchselect.cluster.certificates.certify import require_method
-from sketchselect.cluster.certificates.labelled_rows import measure
-from sketchselect.cluster.certificates.labels import measured_certificate
-from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged, SourceError
-from sketchselect.execution import Source, make_progress
+from sketchselect.cluster.certificates.certify import bound_from_rows
+from sketchselect.errors import ConfigError, Incompatible, SourceChanged
+from sketchselect.execution import make_progress
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
-from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers import open_matrix
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.output.folder import MARKER, PUBLISHED
+from sketchselect.workflow.output.folder import MARKER, PUBLISHED, read_manifest
 from sketchselect.workflow.output.pages import publish_report, record_of
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
-from sketchselect.workflow.stages.engines import engine_for
 from sketchselect.workflow.stages.opening import open_session
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, engine_for
 
 T = TypeVar("T")
 
@@ -79,9 +75,9 @@ def certify_target(
     bound = {name: value for name, value in bound.items() if value is not None}
     path = Path(target)
     if (path / MARKER).is_file():
-        own: dict[str, Any] = {"--clusters": clusters, "--labels": labels, "--objective": objective}
-        own |= {"--weight": weight, "--prepare": prepare or None}
-        _refuse("a run's folder has its own", own | {f"--{name}": value for name, value in inputs.items()})
+        options_of_runs: dict[str, Any] = {"--clusters": clusters, "--labels": labels, "--objective": objective}
+        options_of_runs |= {"--weight": weight, "--prepare": prepare or None}
+        _refuse("a run's folder has its own", options_of_runs | {f"--{name}": value for name, value in inputs.items()})
         return _of_folder(path, bound, runs_on, progress)
     if clusters is None:
         raise ConfigError("--clusters: missing; say how many clusters the clustering has")
@@ -93,7 +89,7 @@ def certify_target(
         return _of_summary(path, bound, clusters, objective, prepare)
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
-    matrix = open_matrix(target, **inputs)
+    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
     with engine_for(ExecutionSettings(**runs_on)) as engine:
         common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(progress)
@@ -111,8 +107,8 @@ def to_text(certificate: Certificate) -> str:
 
 
 def _refuse(why: str, options: Mapping[str, Any]) -> None:
-    if given := [name.replace("_", "-") for name, value in options.items() if value is not None]:
-        raise ConfigError(f"{', '.join(given)}: {why}; leave it out")
+    if names := [name.replace("_", "-") for name, value in options.items() if value is not None]:
+        raise ConfigError(f"{', '.join(names)}: {why}; leave it out")
 
 
 def _of_summary(
@@ -122,15 +118,15 @@ def _of_summary(
 
     summary: Summary[Any] = codec.load(path)
     if prepare:
-        wanted = labels(resolve(prepare))
-        if wanted != summary.prepare:
-            raise Incompatible(f"{path}: its rows were prepared by {list(summary.prepare)}, not by {list(wanted)}")
+        steps = labels(resolve(prepare))
+        if steps != summary.prepare:
+            raise Incompatible(f"{path}: its rows were prepared by {list(summary.prepare)}, not by {list(steps)}")
     return certify(summary, objective, clusters, **bound)
 
 
 def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any], progress: Any) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
-    content = _manifest(path)
+    content = read_manifest(path, _complete)
     config = _job(path, content, runs_on)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
@@ -138,7 +134,8 @@ def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any],
         if content["source"]["identity"] != session.identity:
             address = session.matrix.address
             raise SourceChanged(f"{address}: it is not what it was when the run read it; run the job again")
-        preparing.prepare(session)
+        if not session.is_prepared:
+            preparing.prepare(session)
         if list(session.prepare) != content["prepare"]:
             raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {list(session.prepare)}")
         certificate = _measured(session, bound)
@@ -148,23 +145,20 @@ def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any],
 
 
 def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
-    """Return the certificate of the folder's labels: the spectral one from its summary, or a pass over the rows."""
-    began, settings = time.perf_counter(), session.config.cluster
+    """Return the certificate of the folder's labels: from its summary, or from blocks of rows where they prove more."""
+    settings = session.config.cluster
     assert settings is not None
-    k, given = settings.n_clusters, dict(bound)
-    method = given.pop("method", "blocks")
-    require_method(method)
-    described = None
-    if method == "blocks":
-        described = BlockOptions(**{"seed": settings.random_state, **given}).description(k)
-    else:
-        _refuse("for --method blocks", {f"--{name}": value for name, value in given.items()})
-    labels = open_vector(str(session.folder.path / "labels.zarr"), session.matrix.shape[0], name="labels")
-    source = Source(session.matrix, labels, None, session.steps)
-    found = measure(source, k, described, session.pass_options, stage="certify")
+    chosen = dict(bound)
+    method = chosen.pop("method", None)
+    if method == "spectral":
+        _refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
+    blocks = BlockOptions(**{"seed": settings.random_state, **chosen})
+    rows = session.labelled_rows("labels.zarr")
+    spectrum = codec.load(session.folder.path / "summary.sks")
+    options = session.pass_options
+    certificate = bound_from_rows(rows, None, settings.n_clusters, method, blocks, options, spectrum=spectrum)
     session.require_unchanged()
-    summary = codec.load(session.folder.path / "summary.sks") if described is None else found.bound
-    return measured_certificate(found, summary, k, given.get("confidence"), began)
+    return certificate
 
 
 def _add(session: Session, content: dict[str, Any], certificate: Certificate) -> None:
@@ -199,14 +193,8 @@ def _with(
     return [*(one for one in entries if kind(one) != kind(new)), best]
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-        content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
-    except FileNotFoundError:
-        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+def _complete(content: dict[str, Any]) -> dict[str, Any]:
+    content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
     return content
 
 
@@ -220,7 +208,7 @@ def _job(path: Path, content: Mapping[str, Any], runs_on: Mapping[str, Any]) -> 
         )
     job["select"].update(job["select"].pop("parameters", {}))
     if runs_on:
-        kept = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
-        job["execution"] = {**kept, **runs_on}
+        unchanged = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
+        job["execution"] = {**unchanged, **runs_on}
     job["output"]["dir"] = str(path)
     return load_job(job)

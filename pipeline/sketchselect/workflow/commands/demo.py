@@ -46,10 +46,7 @@ image_shape = [8, 8]
 def prepare_demo(out: str | os.PathLike[str], *, fresh: bool = False) -> Path:
     """Make the folder with ``input/digits.zarr``, ``input/digit.npy`` and ``job.toml``; return the job file's path.
 
-    Raises
-    ------
-    NotOurFolder, RunInProgress
-        As for every output folder.
+    Raises `NotOurFolder` or `RunInProgress` as for every output folder.
     """
     from sklearn.datasets import load_digits
 

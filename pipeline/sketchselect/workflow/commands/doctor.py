@@ -1,4 +1,4 @@
-"""Is this installation fit for work? Every check says what it found, and what to do where that is bad."""
+"""Checks of an installation: each reports its result, and the remedy where that is bad."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from sketchselect import _kernel_cache
 from sketchselect.errors import SketchSelectError
 
 
 def examine(say: Callable[[str], object]) -> bool:
     """Run every check, report each with `say`, and return whether all is well."""
-    checks = (_python, _libraries, _threads, _memory, _temporary_folder, _fold, _cluster)
+    checks = (_python, _libraries, _threads, _memory, _temporary_folder, _kernel_folder, _fold, _cluster)
     healthy = True
     for check in checks:
         name = check.__name__.strip("_").replace("_", " ")
@@ -63,6 +64,10 @@ def _temporary_folder() -> str:
         return f"{Path(file.name).parent} can be written"
 
 
+def _kernel_folder() -> str:
+    return _kernel_cache.description()
+
+
 def _fold() -> str:
     import numpy as np
 
@@ -70,9 +75,9 @@ def _fold() -> str:
     from sketchselect.summaries import FrequentDirections
 
     rows = np.random.default_rng(0).standard_normal((400, 100))
-    found = summarize(rows, FrequentDirections(size=6), partition_bytes="64KiB")
-    gap = np.linalg.eigvalsh(rows.T @ rows - found.sketch.T @ found.sketch)
-    if gap[0] < -1e-6 or gap[-1] > found.shrinkage + 1e-6:
+    summary = summarize(rows, FrequentDirections(size=6), partition_bytes="64KiB")
+    gap = np.linalg.eigvalsh(rows.T @ rows - summary.sketch.T @ summary.sketch)
+    if gap[0] < -1e-6 or gap[-1] > summary.shrinkage + 1e-6:
         raise SketchSelectError(
             "a sketch breaks its guarantee on this machine: the numeric libraries are broken; reinstall"
         )
@@ -86,5 +91,5 @@ def _cluster() -> str:
     from sketchselect.summaries import ColumnStats
 
     with local_cluster(n_workers=1) as engine:
-        found = summarize(np.ones((10, 3)), ColumnStats(), client=engine)
-    return f"a worker process starts on this machine's loopback and summarises {found.n_rows} rows"
+        summary = summarize(np.ones((10, 3)), ColumnStats(), client=engine)
+    return f"a worker process starts on this machine's loopback and summarises {summary.n_rows} rows"

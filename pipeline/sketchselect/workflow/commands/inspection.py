@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sketchselect.errors import DamagedFile
-from sketchselect.workflow.output.folder import MARKER
+from sketchselect.workflow.output.folder import MARKER, read_manifest
 
 
 def inspect_target(target: str, key: str | None = None) -> str:
     """Describe a summary file, an output folder, or anything that can be opened as a matrix.
 
-    Raises
-    ------
-    SourceError, DamagedFile
-        If it is none of these.
+    Raises `SourceError` or `DamagedFile` if it is none of these.
     """
     path = Path(target)
     if target.endswith(".sks"):
@@ -27,7 +22,10 @@ def inspect_target(target: str, key: str | None = None) -> str:
 
         lines = [f"{target}: summary file", *_summary_lines(load(target), "")]
     elif (path / MARKER).is_file() and key is None:
-        lines = list(_folder_lines(path))
+        text = "output folder of a run that has not finished; run the job again to resume it"
+        if (path / "manifest.json").exists():
+            text = read_manifest(path, lambda content: "\n".join(_run_lines(content)))
+        lines = [f"{path}: {text}"]
     else:
         lines = list(_matrix_lines(target if "://" in target else os.path.abspath(target), key))
     return "\n".join(lines)
@@ -77,27 +75,22 @@ def _parameter(value: Any) -> str:
     return _clean(shown)
 
 
-def _folder_lines(path: Path) -> Iterator[str]:
-    try:
-        content = json.loads((path / "manifest.json").read_text())
-        source, chosen = content["source"], content["selection"]
-        yield f"{path}: output folder, finished {content['finished']}"
-        yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
-        yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
-        if "model" in content:
-            model = content["model"]
-            yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
-        certificates = content.get("certificates", [])
-        if certificates:
-            best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
-            yield f"  {best['sentence']}"
-        if "agreement" in content:
-            yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
-        yield f"  files: {', '.join(content['files'])}"
-    except FileNotFoundError:
-        yield f"{path}: output folder of a run that has not finished; run the job again to resume it"
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+def _run_lines(content: dict[str, Any]) -> Iterator[str]:
+    source, chosen = content["source"], content["selection"]
+    yield f"output folder, finished {content['finished']}"
+    yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
+    yield from (f"  note: {text}" for text in content.get("notes", ()))
+    yield f"  selected: {chosen['n_selected']} columns with {chosen['method']}"
+    if "model" in content:
+        model = content["model"]
+        yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
+    certificates = content.get("certificates", [])
+    if certificates:
+        best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
+        yield f"  {best['sentence']}"
+    if "agreement" in content:
+        yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
+    yield f"  files: {', '.join(content['files'])}"
 
 
 def _matrix_lines(target: str, key: str | None) -> Iterator[str]:

@@ -30,18 +30,18 @@ def cluster_on_selection(
     Rows are prepared as they were for the selection, unless `prepare` says otherwise: steps fitted to all rows with the
     statistics of `fitted`, or of the ``prepare.sks`` beside the selection.
     """
-    from sketchselect.workflow.job import run_given
+    from sketchselect.workflow.job import run_config
     from sketchselect.workflow.output.tables import read_selection
     from sketchselect.workflow.stages import preparing
 
-    given = read_selection(selection)
+    selected = read_selection(selection)
     cluster = {"n_clusters": n_clusters, "random_state": random_state, "weighted": weighted}
-    steps = given.prepare if prepare is None else prepare
+    steps = selected.prepare if prepare is None else prepare
     if fitted is None and prepare is None:
         fitted = preparing.beside(selection.parent, steps)
     settings = {"steps": list(steps), "fitted": fitted}
     config = job_of(source, options, settings, execution, cluster=cluster, output={"dir": str(output)})
-    return run_given(config, given, fresh=fresh, progress=True).summary()
+    return run_config(config, selected, fresh=fresh, progress=True).summary()
 
 
 def convert_file(source: str, destination: Path, chunks: str | None, key: str | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.errors import BadParameter, ConfigError, SketchSelectError
 from sketchselect.job.load import check_select
 from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
@@ -77,33 +77,33 @@ class SummarizeOptions:
             TopValues,
         )
 
-        wanted: dict[str, Summary[Any]] = {"columns": ColumnStats()}
+        members: dict[str, Summary[Any]] = {"columns": ColumnStats()}
         if self.sketch and self.half_life is not None:
-            wanted["sketch"] = DecayedDirections(size=self.size, half_life=self.half_life)
+            members["sketch"] = DecayedDirections(size=self.size, half_life=self.half_life)
         elif self.sketch:
-            wanted["sketch"] = FrequentDirections(size=self.size)
+            members["sketch"] = FrequentDirections(size=self.size)
         if self.half_life is not None and self.with_moments:
-            wanted["moments"] = DecayedMoments(half_life=self.half_life)
+            members["moments"] = DecayedMoments(half_life=self.half_life)
         elif self.with_moments:
             classes = None
             if self.classes and target is not None:
                 classes = supervised_target.classes_of(target)
                 supervised_target.require_several(classes)
             moments = Moments(degree=self.degree, missing="pairwise" if missing else None, classes=classes)
-            wanted["moments"] = moments if self.folds is None else Folds(moments, self.folds, seed=self.seed)
+            members["moments"] = moments if self.folds is None else Folds(moments, self.folds, seed=self.seed)
         if self.top_values is not None:
             top = TopValues(self.top_values)
             labels = () if self.batches is None or target is None else supervised_target.classes_of(target)
-            wanted["top-values"] = Groups(top, labels) if len(labels) > 1 else top
+            members["top-values"] = Groups(top, labels) if len(labels) > 1 else top
         if self.sample is not None:
-            wanted["sample"] = RowSample(self.sample, seed=self.seed)
-        return wanted
+            members["sample"] = RowSample(self.sample, seed=self.seed)
+        return members
 
 
 def summarize_to_file(
     source: str,
     output: Path,
-    wanted: SummarizeOptions,
+    chosen: SummarizeOptions,
     *,
     prepare: Sequence[str],
     fitted: str | None,
@@ -116,30 +116,33 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
+    from sketchselect.readers.checks import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
-    from sketchselect.workflow.stages.engines import engine_for, library_logs
+    from sketchselect.workflow.stages.session import engine_for, library_logs
 
     require_replaceable(output, ".sks", MAGIC)
-    wanted.check()
+    chosen.check()
     if write_fitted is not None:
         require_replaceable(write_fitted, ".sks", MAGIC, "--write-fitted")
     missing = options.get("nonfinite") == "missing"
-    if missing and (wanted.sketch or not wanted.with_moments):
+    if missing and (chosen.sketch or not chosen.with_moments):
         raise ConfigError("--nonfinite missing: only moments take missing values; add --moments --no-sketch")
     # "missing" is checked above: in a job it depends on the method, of which there is none here.
     checked = {**options, "nonfinite": "error"} if missing else options
     config = job_of(source, checked, {"steps": list(prepare), "fitted": fitted}, execution)
-    given = config.input
-    nonfinite = "missing" if missing else given.nonfinite
-    matrix = open_matrix(given.url, key=given.key, missing_chunks=given.missing_chunks, nonfinite=nonfinite)
+    inputs = config.input
+    nonfinite = "missing" if missing else inputs.nonfinite
     vector = None
-    named = wanted.target if wanted.batches is None else wanted.batches
+    named = chosen.target if chosen.batches is None else chosen.batches
+    matrix = open_matrix(
+        inputs.url, key=inputs.key, missing_chunks=inputs.missing_chunks, nonfinite=nonfinite, vectors=(named,)
+    )
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
-        name = "target" if wanted.batches is None else "batches"
+        name = "target" if chosen.batches is None else "batches"
         vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, name=name)
-        if vector.dtype.kind == "U" and not (wanted.classes or wanted.batches):
-            raise ConfigError(f"--target {wanted.target}: holds text; add --classes to take it for class labels")
+        if vector.dtype.kind == "U" and not (chosen.classes or chosen.batches):
+            raise ConfigError(f"--target {chosen.target}: holds text; add --classes to take it for class labels")
     progress = make_progress(True)
     for text in matrix.notes:
         progress.note(f"note: {text}")
@@ -147,7 +150,9 @@ def summarize_to_file(
     with library_logs(None), engine_for(config.execution) as engine:
         place = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, place, progress)
-        rows = Source(matrix, vector, None, resolve(config.prepare.entries))
+        # Models are fitted to moments with a target, and multiply the rounding of products in float32.
+        in_double = chosen.target is not None
+        rows = Source(matrix, vector, None, resolve(config.prepare.entries), in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
         for text in (text for step in fit.steps for text in step.notes()):
             progress.note(f"note: {text}")
@@ -155,8 +160,13 @@ def summarize_to_file(
             if fit.statistics is None:
                 raise ConfigError("--write-fitted: no prepare step needs statistics; leave the option out")
             save(fit.statistics, write_fitted)
-        rows, described = replace(rows, prepare=fit.steps), Bundle(wanted.members(vector, missing))
-        summary = summarize_source(rows, described, passes, start=wanted.after).value
+        rows, described = replace(rows, prepare=fit.steps), Bundle(chosen.members(vector, missing))
+        summarized = summarize_source(rows, described, passes, start=chosen.after)
+        summary, n_dropped = summarized.value, summarized.stats.rows_dropped
+        if n_dropped:
+            limit, n_rows = inputs.max_dropped, matrix.shape[0]
+            dropped = require_few_dropped(matrix.address, n_dropped, n_rows, limit, "--max-dropped ")
+            progress.note(f"note: {dropped}")
     save(summary, output)
     return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
 
@@ -204,11 +214,12 @@ def select_from_file(
     """Select columns from a summary file, and write the fitted model where one is wanted."""
     from sketchselect import selectors
     from sketchselect.location import write_atomically
+    from sketchselect.selectors.registry import require_known
     from sketchselect.summaries import load
     from sketchselect.workflow.commands.inspection import columns_in
     from sketchselect.workflow.output.tables import selection_json
-    from sketchselect.workflow.stages.method import n_choices
     from sketchselect.workflow.stages.model import model_json, model_of
+    from sketchselect.workflow.stages.opening import n_choices
 
     parameters: dict[str, Any] = {}
     for item in settings:
@@ -216,12 +227,17 @@ def select_from_file(
         if not sign:
             raise ConfigError(f"--set {item}: expected NAME=VALUE, a parameter of the method")
         parameters[name.strip()] = toml_value(value)
-    if method in selectors.METHODS and (problem := selector_problem(method, parameters, n_features)):
-        raise ConfigError(f"--set: {problem}")
-    wanted = {} if n_features is None else {"n_features": n_features}
+    if method in selectors.METHODS:
+        try:
+            require_known(method, parameters)
+        except BadParameter as error:
+            raise ConfigError(f"--set: {error}") from None
+        if problem := selector_problem(method, parameters, n_features):
+            raise ConfigError(f"--set: {problem}")
+    number = {} if n_features is None else {"n_features": n_features}
     # The job's schema knows which methods there are, and says so in the same words.
     try:
-        chosen = check_select({"method": method, **wanted, **parameters})
+        chosen = check_select({"method": method, **number, **parameters})
     except ConfigError as error:
         raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
     if model_file is not None and not selectors.METHODS[method].needs_target:
@@ -266,6 +282,6 @@ def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
     from sketchselect.summaries import Bundle, Folds
 
     members = list(summary.values()) if isinstance(summary, Bundle) else [summary]
-    held = [len(member) for member in members if isinstance(member, Folds)]
-    if held and isinstance(cv, int) and not isinstance(cv, bool) and cv not in held:
-        raise ConfigError(f"--set cv={cv}: {file} holds {held[0]} folds; write cv={held[0]}, or summarize again")
+    folds = [len(member) for member in members if isinstance(member, Folds)]
+    if folds and isinstance(cv, int) and not isinstance(cv, bool) and cv not in folds:
+        raise ConfigError(f"--set cv={cv}: {file} holds {folds[0]} folds; write cv={folds[0]}, or summarize again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import subprocess
 import sys
 import time
@@ -16,47 +17,21 @@ from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.inputs import Inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, read_block
-from sketchselect.execution.projection import PROCESS_NBYTES, Projection
+from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.execution.source import Block
 from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.workflow.forecast.report import PlannedPass
 
 T = TypeVar("T")
+
+TASK_SECONDS = 0.002
+"""Time of a Dask scheduler and client for a task, one after the other; measured values are around 1 to 2 ms."""
 
 LEAST_ROWS = 256
 """Rows of the first partition that every pass is tried on."""
 
 FEWEST_MEASURED = 0.5
 """Share of a partition that has to be run for its memory to be taken for that of a whole one."""
-
-
-@dataclass(frozen=True)
-class DryPass:
-    """What one pass would be, and what its first partition took."""
-
-    # stage, name: Stage of the job, and name of the pass in it
-    stage: str
-    name: str
-
-    n_rows: int
-    n_partitions: int
-    n_leaves: int
-    n_merges: int
-    n_tasks: int
-    moves: int  # States that go from one node to another: a merge of m children has m - 1 of them brought to the first
-    waiting: int  # Finished states that wait for their siblings, at most
-    bytes_read: int
-    amplification: float  # Bytes decoded per byte used
-    partition_nbytes: int  # A full partition, decoded
-    projected: Projection  # Upper bound of the memory of a process
-    state_nbytes: int  # The state of the rows that were run
-    # read_seconds, leaf_seconds, merge_seconds: Of one partition on one thread: reading and preparing, the leaf's own
-    # work, and one merge. None: not timed.
-    read_seconds: float | None = None
-    leaf_seconds: float | None = None
-    merge_seconds: float | None = None
-    # By how much one partition, and a merge, raised this process's memory; None where that was not measured
-    peak_nbytes: int | None = None
-    cached: bool = False  # Whether the rows are in memory when the pass begins
 
 
 @dataclass
@@ -76,7 +51,9 @@ class DryRun(Engine):
     stage: str = ""  # Stage of the job that passes belong to from now on
     # Rows that there are, where a pass would read what an earlier one has written only the beginning of
     most_rows: int | None = None
-    passes: list[DryPass] = field(default_factory=list)  # What was asked for so far
+    where: str = "workers"  # "workers" or "client": what would run the tasks of passes from now on
+    repeats: tuple[int, int] = (1, 1)  # Typical and largest number of times that passes would be run from now on
+    passes: list[PlannedPass] = field(default_factory=list)  # What was asked for so far
     memory_limit: int | None = None
     spent: float = 0.0
     last_rows: int = 0  # Rows of the last pass that were run
@@ -93,36 +70,58 @@ class DryRun(Engine):
         source, tree, partitions = work.spec.source, work.tree, work.partitions
         nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         below = [len(tree.children(node)) for node in nodes]
-        matrix = source.matrix
+        matrix, is_cached, remote = source.matrix, isinstance(source, CachedSource), self._is_remote
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         tried = _Tried(self, work)
         value = tried.value()
+        state, n_tasks = _nbytes(value), len(work.graph(tree.root, Inputs(source), {}))
+        leaf, seconds = self._seconds(tried, len(partitions), below, n_tasks)
+        # A merge of m children has the states of m - 1 of them brought to the first.
+        moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
+        waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
         self.passes.append(
-            DryPass(
+            PlannedPass(
                 stage=self.stage or work.stage,
                 name=work.stage,
-                n_rows=partitions.edges[-1] - partitions.edges[0],
-                n_partitions=len(partitions),
-                n_leaves=below.count(0),
-                n_merges=len(nodes) - below.count(0),
-                n_tasks=len(work.graph(tree.root, Inputs(source), {})),
-                moves=sum(n - 1 for n in below if n),
-                waiting=min(tree.n_leaves, tree.depth * (tree.fan_in - 1)),
-                bytes_read=0 if isinstance(source, CachedSource) else nbytes,
+                where=self.where,
+                repeats=self.repeats[0],
+                repeats_most=self.repeats[1],
+                rows=partitions.edges[-1] - partitions.edges[0],
+                partitions=len(partitions),
+                tasks=n_tasks,
+                bytes_read=0 if is_cached else nbytes,
+                network_bytes=int(moved * state),
+                state_bytes=state,
+                partition_bytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
+                projected_bytes=work.projected.nbytes,
+                rise_bytes=None if tried.peak is None else self.slots_per_process * tried.peak,
+                waiting_bytes=waiting * state // self.n_workers,
+                leaf_seconds=leaf,
+                seconds=seconds,
                 amplification=partitions.read_amplification,
-                partition_nbytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
-                projected=work.projected,
-                state_nbytes=_nbytes(value),
-                read_seconds=tried.read,
-                leaf_seconds=tried.leaf,
-                merge_seconds=tried.merge,
-                peak_nbytes=tried.peak,
-                cached=isinstance(source, CachedSource),
+                cached=is_cached,
             )
         )
         self.spent += tried.spent
         self.last_rows = tried.rows
         return Ran(Part(value, partitions.edges[-1], 0, nbytes), len(nodes))
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.kind == "dask" and self.where == "workers"
+
+    def _seconds(
+        self, tried: _Tried, n_partitions: int, below: list[int], n_tasks: int
+    ) -> tuple[float | None, float | None]:
+        """Return the seconds of a leaf, and of the pass on all workers; None where nothing was timed."""
+        if tried.leaf is None or tried.read is None:
+            return None, None
+        n_leaves, n_merges = below.count(0), len(below) - below.count(0)
+        leaf = n_partitions / n_leaves * (tried.leaf + tried.read)
+        merge = (tried.merge or 0.0) * sum(n - 1 for n in below if n) / max(n_merges, 1)
+        # Leaves in waves of as many as there are slots; the tree's last levels have fewer merges than slots.
+        seconds = math.ceil(n_leaves / self.n_slots) * leaf + merge * max(n_merges / self.n_slots, min(n_merges, 1))
+        return leaf, max(seconds, TASK_SECONDS * n_tasks) if self._is_remote else seconds
 
 
 class _Tried:

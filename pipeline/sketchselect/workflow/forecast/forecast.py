@@ -30,14 +30,13 @@ from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
 from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
-from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, PlannedPass, limit_for, planned
+from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, limit_for
 from sketchselect.workflow.forecast.warnings import warnings_of
 from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import feature_pass
-from sketchselect.workflow.stages.method import description, require_weights
-from sketchselect.workflow.stages.opening import check_session
+from sketchselect.workflow.stages.opening import check_session, require_weights
 from sketchselect.workflow.stages.session import Session
 
 CALIBRATION_SECONDS = 10.0
@@ -112,7 +111,7 @@ def plan_job(
 
 
 class _Walk:
-    """The stages of a job, one after the other, on a rehearsing engine."""
+    """The stages of a job, one after the other, on the engine of a dry run."""
 
     def __init__(self, config: JobConfig, folder: Path, n_workers: int | None, calibrate: bool) -> None:
         self.config, self.calibrate = config, calibrate
@@ -135,7 +134,6 @@ class _Walk:
         self.tried = config.model_copy(update={"execution": quiet, "output": output})
         self.folder = folder
         self.notes: list[str] = []
-        self.passes: list[PlannedPass] = []
         self.client_nbytes = 0
         self.select_seconds: float | None = None
         self.base_nbytes = resident_nbytes()
@@ -158,14 +156,13 @@ class _Walk:
     @contextlib.contextmanager
     def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
         """Name the passes that are asked for meanwhile."""
-        self.engine.stage, first = name, len(self.engine.passes)
+        engine = self.engine
+        engine.stage, engine.where, engine.repeats = name, where, (repeats, most or repeats)
         yield
-        for one in self.engine.passes[first:]:
-            self.passes.append(planned(one, self.engine, repeats, most or repeats, where))
 
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
-        described = description(self.config, session.selector, session.n_columns)
+        described = stages.description(self.config, session.selector, session.n_columns)
         panels = make_panels(described, session.n_columns, session.source.n_targets)
         with self.stage("summarize"):
             if panels is None:
@@ -182,7 +179,7 @@ class _Walk:
     def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:
         """Return the columns that the first rows select, or as many as there may be, and the plane of the view."""
         session = self.session
-        n_columns, wanted = session.n_columns, self.config.select.n_features
+        n_columns, n_features = session.n_columns, self.config.select.n_features
         support: NDArray[np.int64] | None = None
         if summary is not None:
             with self.stage("collect"):
@@ -195,12 +192,12 @@ class _Walk:
             except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
                 # Too few rows for the method; all of them may do.
                 support = None
-        if wanted is not None and (support is None or support.size != wanted) and wanted <= n_columns:
-            support = np.arange(wanted, dtype=np.int64)
+        if n_features is not None and (support is None or support.size != n_features) and n_features <= n_columns:
+            support = np.arange(n_features, dtype=np.int64)
         elif support is None or support.size == 0:
             support = np.arange(max(1, n_columns // ASSUMED_SHARE), dtype=np.int64)
             self.notes.append(f"how many columns will be selected cannot be told; {support.size} are assumed")
-        elif wanted is None:
+        elif n_features is None:
             self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
         plane = None if summary is None else stages.view_of(summary)
         return support, plane
@@ -226,8 +223,7 @@ class _Walk:
 
     def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
         session, path = self.session, self.folder / "features.zarr"
-        gaps = self.config.input.nonfinite == "missing"
-        source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
+        source = replace(session.rows, takes_missing=self.config.input.nonfinite == "missing")
         options = session.pass_options
         with self.stage("write features"):
             feature_pass(source, support, path, plane, 0, options)
@@ -237,17 +233,15 @@ class _Walk:
         settings, session = self.config.cluster, self.session
         assert settings is not None
         rows, k = self.engine.last_rows, settings.n_clusters
-        everything = Source(session.matrix, None, None, session.steps)
+        everything = session.rows
         labelled = replace(everything, target=CyclicLabels(everything.n_rows, k))
-        variants = ["unweighted"] if settings.weighted is False else ["weighted"]
-        if settings.weighted == "both":
-            variants = ["unweighted", "weighted"]
-        own = self.config.execution.cluster == "local"
+        variants = settings.variants
+        starts_cluster = self.config.execution.cluster == "local"
         limit = self.config.execution.memory_limit
-        if limit is None and not own:
+        if limit is None and not starts_cluster:
             # As if its workers had been given what this plan will ask for them.
-            limit = limit_for(max(one.projected_bytes for one in self.passes))
-        iterated = Iterated(self.engine, settings, self.stage, own, limit, session.pass_options)
+            limit = limit_for(max(one.projected_bytes for one in self.engine.passes))
+        iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)
         self.engine.most_rows = rows
         try:
             plan_range(iterated, features)
@@ -264,9 +258,9 @@ class _Walk:
         if settings.reassign:
             with self.stage("reassign"):
                 reassign_source(labelled, cast(CentroidSums, sums), session.pass_options)
-        wanted = settings.certificate_settings
-        if wanted is not None and wanted.method == "blocks":
-            described = BlockOptions(**wanted.blocks, seed=settings.random_state).description(k)
+        certificate = settings.certificate_settings
+        if certificate is not None and certificate.method == "blocks":
+            described = BlockOptions(**certificate.blocks, seed=settings.random_state).description(k)
             for source, name in (
                 (everything, "block certificate"),
                 (features, "block certificate of the selected columns"),
@@ -300,7 +294,7 @@ class _Walk:
             method=self.config.select.method,
             reads_columns=self.session.selector.reads_columns,
             place=place,
-            passes=tuple(self.passes),
+            passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,

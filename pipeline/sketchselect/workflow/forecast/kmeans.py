@@ -20,8 +20,8 @@ from sketchselect.job.schema import ClusterSettings
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.summaries import CentroidSums
 from sketchselect.workflow.forecast.dry_run import DryRun
-from sketchselect.workflow.stages.engines import iterating_engine
 from sketchselect.workflow.stages.n_clusters import numbers
+from sketchselect.workflow.stages.session import iterating_engine
 
 TYPICAL_ITERATIONS = 20
 """Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""
@@ -34,57 +34,56 @@ class Iterated:
     engine: DryRun  # What the passes are tried on
     settings: ClusterSettings  # The job's
     stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `planning`
-    own: bool  # Whether the job starts a cluster of its own
+    starts_cluster: bool  # Whether the job starts a cluster of its own
     memory_limit: int | None  # Bytes per worker, where a limit is known; a cluster of the job's own has one by default
     options: PassOptions  # Of every pass
 
     def place(self, source: Source) -> str:
         """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
         limit = self.memory_limit
-        if limit is None and self.own:
+        if limit is None and self.starts_cluster:
             limit = local_memory_limit()
         sized = cast(Engine, replace(self.engine, memory_limit=limit))
-        if self.own:
+        if self.starts_cluster:
             sized = iterating_engine(sized, source.n_rows * 8 * (source.n_columns + 1))
         return placement(source, self.settings.n_clusters, sized)
 
 
-def plan_kmeans(given: Iterated, source: Source, name: str) -> int:
+def plan_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
-    settings = given.settings
+    settings = iterated.settings
     source = replace(source, takes_sparse=True)
     k = settings.n_clusters
-    place, partition = given.place(source), partition_nbytes(source, k)
+    place, partition = iterated.place(source), partition_nbytes(source, k)
     where = "client" if place == "client" else "workers"
-    options = given.options.but(partition_bytes=partition)
+    options = iterated.options.but(partition_bytes=partition)
     rows: Source = source
     if place != "source":
-        with given.stage(name, where=where):
+        with iterated.stage(name, where=where):
             blocks = reduce_blocks(source, LOAD_ROWS, options).value
         rows = CachedSource.of(source, blocks)
     passes = Passes(rows, options)
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
-    with given.stage(name, where=where):
-        found = seeding.survey(passes, settings.init, k, seed, starts)
-        centers = seeding.initial_centers(passes, settings.init, k, seed, found, starts)
+    with iterated.stage(name, where=where):
+        surveyed = seeding.survey(passes, settings.init, k, seed, starts)
+        centers = seeding.initial_centers(passes, settings.init, k, seed, surveyed, starts)
     most = settings.max_iter
-    with given.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
+    with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
         passes.sums(CentroidSums(centers=centers), "k-means: iterations")
-    with given.stage(name, where=where):
+    with iterated.stage(name, where=where):
         label_rows(passes, centers)
     return prepared_nbytes(source, k) if place == "client" else 0
 
 
-def plan_range(given: Iterated, features: Source) -> None:
+def plan_range(iterated: Iterated, features: Source) -> None:
     """Ask for the passes that a range of numbers of clusters takes, where the job wants one."""
-    if given.settings.range is None:
+    settings = iterated.settings
+    if settings.range is None:
         return
-    with given.stage("range of clusters"):
+    with iterated.stage("range of clusters"):
         try:
-            range_of_source(
-                features, numbers(given.settings.range), given.options, random_state=given.settings.random_state
-            )
+            range_of_source(features, numbers(settings.range), iterated.options, random_state=settings.random_state)
         except BadParameter:
             # Too few rows were tried for the largest number; the passes are the same for fewer.
-            range_of_source(features, (2, 3), given.options, random_state=given.settings.random_state)
+            range_of_source(features, (2, 3), iterated.options, random_state=settings.random_state)

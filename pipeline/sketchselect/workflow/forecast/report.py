@@ -1,20 +1,13 @@
-"""What is planned of a job, in numbers: for people, for schedulers, and as a patch for Kubernetes."""
+"""Numbers of a forecast: as text, as JSON for schedulers, and as a patch for Kubernetes."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.execution.projection import PROCESS_NBYTES
-
-if TYPE_CHECKING:
-    from sketchselect.workflow.forecast.dry_run import DryPass, DryRun
-
-TASK_SECONDS = 0.002
-"""What a Dask scheduler and client spend on a task, one after the other; measured values are around 1 to 2 ms."""
 
 USABLE = 0.8
 """Share of its memory limit above which a Dask worker starts no further task."""
@@ -73,46 +66,7 @@ class PlannedPass:
     leaf_seconds: float | None
     seconds: float | None
     amplification: float  # Bytes decoded per byte used
-    held: bool  # Whether the rows are in memory when it begins
-
-
-def planned(one: DryPass, engine: DryRun, repeats: int, most: int, where: str) -> PlannedPass:
-    """Return a rehearsed pass with what it costs on so many workers."""
-    remote = engine.kind == "dask" and where == "workers"
-    elsewhere = 1 - 1 / engine.n_workers if remote else 0.0
-    network = int(one.moves * one.state_nbytes * elsewhere) + (one.state_nbytes if remote else 0)
-    leaf = seconds = None
-    if one.leaf_seconds is not None and one.read_seconds is not None:
-        slots = engine.n_slots
-        chain = one.n_partitions / one.n_leaves
-        leaf = chain * (one.leaf_seconds + one.read_seconds)
-        merge = (one.merge_seconds or 0.0) * one.moves / max(one.n_merges, 1)
-        # Leaves in waves of as many as there are slots; the tree's last levels have fewer merges than slots.
-        seconds = math.ceil(one.n_leaves / slots) * leaf + merge * max(one.n_merges / slots, min(one.n_merges, 1))
-        if remote:
-            seconds = max(seconds, TASK_SECONDS * one.n_tasks)
-    rise = None if one.peak_nbytes is None else engine.slots_per_process * one.peak_nbytes
-    return PlannedPass(
-        stage=one.stage,
-        name=one.name,
-        where=where,
-        repeats=repeats,
-        repeats_most=most,
-        rows=one.n_rows,
-        partitions=one.n_partitions,
-        tasks=one.n_tasks,
-        bytes_read=one.bytes_read,
-        network_bytes=network,
-        state_bytes=one.state_nbytes,
-        partition_bytes=one.partition_nbytes,
-        projected_bytes=one.projected.nbytes,
-        rise_bytes=rise,
-        waiting_bytes=one.waiting * one.state_nbytes // engine.n_workers,
-        leaf_seconds=leaf,
-        seconds=seconds,
-        amplification=one.amplification,
-        held=one.cached,
-    )
+    cached: bool  # Whether the rows are in memory when it begins
 
 
 @dataclass(frozen=True)

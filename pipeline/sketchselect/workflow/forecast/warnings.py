@@ -1,4 +1,4 @@
-"""Where a planned job will not scale, and what to change."""
+"""Warnings of a forecast: limits of a job's scaling, with remedies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def warnings_of(plan: JobPlan) -> Iterator[str]:
 
 
 def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
-    big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.held]
+    big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.cached]
     if big:
         worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
         yield (
@@ -120,8 +120,8 @@ def filesystem(path: Path) -> str | None:
     except OSError:
         return None
     for line in lines:
-        _, where, found, *_ = line.split()
+        _, where, fstype, *_ = line.split()
         where = where.replace("\\040", " ")
         if (place == where or place.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
-            best, kind = where, found
+            best, kind = where, fstype
     return kind

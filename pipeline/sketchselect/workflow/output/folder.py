@@ -10,11 +10,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
+from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+
+T = TypeVar("T")
 
 MARKER = ".sketchselect"
 LOCK = ".lock"
@@ -53,11 +55,6 @@ class OutputFolder:
     """A folder that carries our marker and, while open, our lock.
 
     Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,19 +146,9 @@ class OutputFolder:
 def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterator[OutputFolder]:
     """Make the folder, or recognise it as ours, and hold its lock.
 
-    Parameters
-    ----------
-    path : path
-        A folder that does not exist, is empty, or carries our marker.
-    fresh : bool
-        Discard what earlier runs left there (only what is ours).
-
-    Raises
-    ------
-    NotOurFolder
-        If there is something at `path` that we did not make.
-    RunInProgress
-        If a live process holds the lock; a dead one's lock is taken over.
+    With `fresh` what earlier runs left there is discarded (only what is ours).
+    Raises `NotOurFolder` if there is something at `path` that we did not make; `RunInProgress` if a live process holds
+    the lock; a dead one's lock is taken over.
     """
     folder = OutputFolder(Path(os.path.abspath(path)))
     claim(folder.path)
@@ -277,6 +264,20 @@ def _alive(lock: Path, holder: Mapping[str, Any]) -> bool:
     return bool(abs(started - float(holder["process_started"])) < 1.0)
 
 
+def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
+    """Return the result of `use` for the content of a run's ``manifest.json``.
+
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, or without a
+    key that `use` needs.
+    """
+    try:
+        return use(json.loads((path / "manifest.json").read_text()))
+    except FileNotFoundError:
+        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+
+
 def plain(value: Any) -> Any:
     """Return a value as JSON reads it back, so that stored and fresh fingerprints compare equal."""
     return json.loads(json.dumps(value, sort_keys=True))
@@ -295,9 +296,9 @@ def tree_digest(path: Path) -> str | None:
     if not path.is_dir():
         return None
     entries = [
-        f"{found.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
-        for found in path.rglob("*")
-        if found.is_file() and (stat := found.stat())
+        f"{file.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
+        for file in path.rglob("*")
+        if file.is_file() and (stat := file.stat())
     ]
     return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
 

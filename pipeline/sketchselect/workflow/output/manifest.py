@@ -1,4 +1,4 @@
-"""What a run found, and what it says of itself for programs: ``manifest.json``."""
+"""Results of a run and their description for programs, ``manifest.json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 
 @dataclass(frozen=True, eq=False)
 class JobResults:
-    """What the stages of a job found."""
+    """Results of the stages of a job."""
 
     summary: Summary[Any]  # Of the rows: column statistics, usually a sketch, and what the method wanted
     selection: Selection  # The selected columns
@@ -40,15 +40,15 @@ def versions() -> dict[str, str]:
     """Return the versions that may matter to a result."""
     from sketchselect._version import __version__
 
-    found = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    found.update({name: metadata.version(name) for name in PACKAGES})
-    found["blas"] = "; ".join(blas_builds())
-    return found
+    by_name = {"sketchselect": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    by_name.update({name: metadata.version(name) for name in PACKAGES})
+    by_name["blas"] = "; ".join(blas_builds())
+    return by_name
 
 
-def manifest(session: Session, found: JobResults, peak_nbytes: int | None) -> dict[str, Any]:
+def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> dict[str, Any]:
     """Return the content of ``manifest.json``; no credentials, no data values."""
-    config, selection, evaluation = session.config, found.selection, found.evaluation
+    config, selection, evaluation = session.config, results.selection, results.evaluation
     job = config.model_dump(mode="json")
     job["input"]["storage_options"] = sorted(config.input.storage_options)
     content: dict[str, Any] = {
@@ -76,14 +76,14 @@ def manifest(session: Session, found: JobResults, peak_nbytes: int | None) -> di
     }
     if selection.diagnostics:
         content["selection"]["diagnostics"] = plain_value(selection.diagnostics)
-    if found.model is not None:
-        content["model"] = found.model.outline()
-    if found.clustering is not None:
-        content["clustering"] = described(found.clustering)
-    if found.cluster_count is not None:
+    if results.model is not None:
+        content["model"] = results.model.outline()
+    if results.clustering is not None:
+        content["clustering"] = described(results.clustering)
+    if results.cluster_count is not None:
         content["range_of_clusters"] = {
-            "recommended": found.cluster_count.recommended,
-            "sentence": found.cluster_count.sentence,
+            "recommended": results.cluster_count.recommended,
+            "sentence": results.cluster_count.sentence,
         }
     if evaluation is not None:
         content["objective"] = evaluation.objective
@@ -98,6 +98,6 @@ def manifest(session: Session, found: JobResults, peak_nbytes: int | None) -> di
             content["reassigned"] = asdict(evaluation.moved)
         if (agreement := evaluation.agreement) is not None:
             content["agreement"] = {k: v for k, v in asdict(agreement).items() if k not in ("table", "classes")}
-    wanted = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
-    content["files"] = [n for n in PUBLISHED if n in wanted or (session.folder.path / n).exists()]
+    to_come = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
+    content["files"] = [n for n in PUBLISHED if n in to_come or (session.folder.path / n).exists()]
     return content

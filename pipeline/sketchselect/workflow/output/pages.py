@@ -47,10 +47,7 @@ def publish_report(folder: OutputFolder, record: RunRecord) -> Path:
 def render_folder(path: Path) -> Path:
     """Draw ``report.html`` of an output folder again, from its ``report.json``.
 
-    Raises
-    ------
-    NotOurFolder, SourceError, DamagedFile
-        If there is nothing to draw it from.
+    Raises `NotOurFolder` or `SourceError` or `DamagedFile` if there is nothing to draw it from.
     """
     if not path.is_dir():
         raise SourceError(f"{path}: no such folder")

@@ -1,4 +1,4 @@
-"""What a run says of itself for people: the record that the report page is drawn from."""
+"""Record of a run, from which the report page is drawn."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from sketchselect.workflow.stages.clustering import sizes
 from sketchselect.workflow.stages.columns import sketch_of, view_of
 from sketchselect.workflow.stages.session import Session
 
-GIVEN = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
+PRESET = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
 
 
-def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> RunRecord:
+def run_record(session: Session, results: JobResults, content: dict[str, Any]) -> RunRecord:
     """Return all that the report page shows."""
-    summary, selection, clustering, evaluation = found.summary, found.selection, found.clustering, found.evaluation
+    summary, selection = results.summary, results.selection
+    clustering, evaluation = results.clustering, results.evaluation
     sketch, view = sketch_of(summary), view_of(summary)
     points, labels = None, None
-    if found.sample is not None and view is not None:
-        rows = np.asarray(found.sample["rows"], np.int64)
-        points = np.asarray(found.sample["points"], np.float64).reshape(-1, 2)
+    if results.sample is not None and view is not None:
+        rows = np.asarray(results.sample["rows"], np.int64)
+        points = np.asarray(results.sample["points"], np.float64).reshape(-1, 2)
         labels = None if clustering is None else clustering.labels[rows]
     return RunRecord(
         title=session.matrix.address,
@@ -41,9 +42,9 @@ def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> 
         feature_names=selection.feature_names,
         weights=selection.weights,
         diagnostics=plain_value(selection.diagnostics),
-        model=None if found.model is None else found.model.record(),
-        timeline=found.timeline,
-        cluster_count=found.cluster_count,
+        model=None if results.model is None else results.model.record(),
+        timeline=results.timeline,
+        cluster_count=results.cluster_count,
         singular_values=None if sketch is None else np.sqrt(sketch.centered_directions.squares[:MAX_SPECTRUM]),
         shrinkage=0.0 if sketch is None else float(sketch.shrinkage),
         squared_norm=None if sketch is None else float(sketch.centered_squared_norm),
@@ -64,5 +65,5 @@ def run_record(session: Session, found: JobResults, content: dict[str, Any]) -> 
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
         notes=session.notes,
-        job_text=(GIVEN if session.columns_given else "") + job_toml(session.config),
+        job_text=(PRESET if session.columns_given else "") + job_toml(session.config),
     )

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,7 @@ def selection_json(selection: Selection) -> str:
 def read_selection(path: Path) -> Selection:
     """Read a ``selection.json``.
 
-    Raises
-    ------
-    SourceError, DamagedFile
-        If there is none, or it is not one.
+    Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
     try:
         content = json.loads(path.read_text())
@@ -59,13 +56,18 @@ def scores_csv(selection: Selection) -> str:
     scores = np.asarray(selection.scores, dtype=np.float64)
     chosen = {int(j) for j in selection.support}
     names = selection.feature_names
-    stream = io.StringIO()
-    rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["rank", "column", "name", "score", "selected"])
+    rows: list[list[Any]] = [["rank", "column", "name", "score", "selected"]]
     for place, j in enumerate(rank(scores).tolist(), 1):
         name = "" if names is None else disarmed(names[j])
         score = "" if np.isnan(scores[j]) else repr(float(scores[j]))
-        rows.writerow([place, j, name, score, int(j in chosen)])
+        rows.append([place, j, name, score, int(j in chosen)])
+    return csv_text(rows)
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of values, the header first, as the text of a CSV file."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
     return stream.getvalue()
 
 

@@ -1,20 +1,19 @@
-"""How clusters agree with known labels, counted piece by piece: in a job, and for any two sources of labels."""
+"""Agreement of clusters with known labels, counted piece by piece: in a job, and for any two sources of labels."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import ConfigError, DamagedFile, SourceError
+from sketchselect.errors import ConfigError, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.kmeans.agreement import best_matching
 from sketchselect.readers import Vector, open_vector
 from sketchselect.summaries import Contingency
-from sketchselect.workflow.output.folder import MARKER
+from sketchselect.workflow.output.folder import MARKER, read_manifest
 from sketchselect.workflow.output.tables import disarmed, plain_value
 
 MAX_CLASSES = 1000
@@ -74,44 +73,41 @@ class Crossed:
             rows = int(table.counts[i].sum())
             end = "none"
             if label in matched:
-                held = int(table.counts[i, place[matched[label]]])
-                if held:
-                    end = f"{disarmed(str(matched[label]))}, with {held:,} of them ({held / rows:.0%})"
+                common = int(table.counts[i, place[matched[label]]])
+                if common:
+                    end = f"{disarmed(str(matched[label]))}, with {common:,} of them ({common / rows:.0%})"
             lines.append(f"{disarmed(str(label))[:32]:<32} {rows:>10,}  {end}")
         if len(table.classes) > _SHOWN_CLASSES:
             lines.append(f"and {len(table.classes) - _SHOWN_CLASSES} more; --json has all")
         return "\n".join(lines)
 
 
-def cross(known: Vector, found: Vector | Array) -> Crossed:
+def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
     """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
 
-    Raises
-    ------
-    SourceError
-        If there is more than one label for a row, or not as many labels as clusters.
-    BadParameter
-        If there are too many different labels for a table.
+    Raises `SourceError` if there is more than one label for a row, or not as many labels as clusters; `BadParameter` if
+    there are too many different labels for a table.
     """
-    n_rows = found.shape[0]
-    for vector in (known, found):
+    clustering = open_vector(clusters_of, None, name="the clustering")
+    n_rows = clustering.n_rows
+    for vector in (known, clustering):
         if len(vector.shape) > 1 and vector.shape[1:] != (1,):
-            raise SourceError(f"{_place(vector)}: has shape {vector.shape}; one label for each row is needed")
+            raise SourceError(f"{vector.address}: has shape {vector.shape}; one label for each row is needed")
     if known.n_rows != n_rows:
         raise SourceError(
-            f"{known.address}: has {known.n_rows} labels, {_place(found)} has {n_rows}; both must be of the same rows"
+            f"{known.address}: has {known.n_rows} labels, {clustering.address} has {n_rows}; both must be of the same "
+            "rows"
         )
     table, n_unknown, n_dropped = Contingency.of([], []), 0, 0
     for start in range(0, n_rows, PIECE_ROWS):
         stop = min(start + PIECE_ROWS, n_rows)
-        classes = known.read(start, stop).reshape(-1)
-        clusters = (found[start:stop] if isinstance(found, np.ndarray) else found.read(start, stop)).reshape(-1)
+        classes, clusters = known.read(start, stop).reshape(-1), clustering.read(start, stop).reshape(-1)
         unknown, dropped = _missing(classes), _missing(clusters)
         if clusters.dtype.kind in "if":
             # The mark of a dropped row, as in labels.zarr.
             dropped |= clusters < 0
-        kept = ~(unknown | dropped)
-        table = table.merge(Contingency.of(classes[kept], clusters[kept]))
+        labelled = ~(unknown | dropped)
+        table = table.merge(Contingency.of(classes[labelled], clusters[labelled]))
         n_unknown += int(unknown.sum())
         n_dropped += int(dropped.sum())
     return Crossed(table, n_unknown, n_dropped)
@@ -120,32 +116,24 @@ def cross(known: Vector, found: Vector | Array) -> Crossed:
 def evaluate_target(target: str, labels: str | None = None) -> Crossed:
     """Return how clusters agree with known labels.
 
-    Parameters
-    ----------
-    target : str
-        The output folder of a run, or anybody's clusters: what `open_vector` opens.
-    labels : str, optional
-        The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's folder
-        also the name of an array in the store that the run read, and by default the labels of its job.
+    `target`: The output folder of a run, or anybody's clusters: what `open_vector` opens.
+    `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
+        folder also the name of an array in the store that the run read, and by default the labels of its job.
 
-    Raises
-    ------
-    ConfigError
-        If there is nothing to compare.
-    SketchSelectError
-        If something cannot be read, or is not of the same rows.
+    Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
+    the same rows.
     """
     path, beside = Path(target), None
     if (path / MARKER).is_file():
-        given = _inputs(path)
-        labels, beside = labels or given.get("labels"), given["url"]
+        inputs, beside = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
+        labels = labels or inputs.get("labels")
         target = str(path / "labels.zarr")
         if not Path(target).exists():
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
     if labels is None:
         raise ConfigError("--labels: missing; say where the known labels are")
-    found = open_vector(target, None, name="clusters")
-    crossed = cross(open_vector(labels, None, matrix_address=beside, name="labels"), found)
+    clustering = open_vector(target, None, name="clusters")
+    crossed = cross(open_vector(labels, None, matrix_address=beside, name="labels"), clustering)
     if not crossed.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")
     return crossed
@@ -156,19 +144,3 @@ def _missing(labels: Array) -> Array:
         return np.isnan(labels)
     # AnnData's categories read as text: an entry without one is "nan".
     return labels == "nan" if labels.dtype.kind == "U" else np.zeros(labels.shape, dtype=bool)
-
-
-def _place(found: Vector | Array) -> str:
-    return "the clustering" if isinstance(found, np.ndarray) else found.address
-
-
-def _inputs(path: Path) -> dict[str, Any]:
-    """Return the section ``[input]`` of the job of a finished run."""
-    try:
-        section: dict[str, Any] = json.loads((path / "manifest.json").read_text())["job"]["input"]
-        section["url"]
-    except FileNotFoundError:
-        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
-    return section

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._progress import ThrottledProgress
 from sketchselect.cluster import FewerClusters, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.weighted import WeightedColumns
 from sketchselect.errors import ConfigError
@@ -19,7 +20,6 @@ from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.engines import ThrottledProgress
 from sketchselect.workflow.stages.reuse import reusable, version
 from sketchselect.workflow.stages.session import Session
 
@@ -58,13 +58,9 @@ def cluster(session: Session, features: Source | None, selection: Selection) -> 
             f"cluster: {selection.method} selected no column, so there is nothing to cluster; ask for more "
             "columns, or leave [cluster] out"
         )
-    both = settings.weighted == "both"
-    apart = both or settings.reassign
+    apart = len(settings.variants) > 1 or settings.reassign
     session.folder.discard(() if apart else (*_names("weighted"), *_names("unweighted")))
-    variants: list[Variant] = ["unweighted"] if settings.weighted is False else ["weighted"]
-    if both:
-        variants = ["unweighted", "weighted"]
-    return [_cluster(session, features, selection, variant, apart) for variant in variants]
+    return [_cluster(session, features, selection, variant, apart) for variant in settings.variants]
 
 
 def discard(session: Session) -> None:
@@ -79,12 +75,12 @@ def publish(session: Session, chosen: Clustering) -> Clustering:
     return replace(chosen, labels_file="labels.zarr")
 
 
-def name_rows(session: Session, found: Clustering) -> None:
+def name_rows(session: Session, clustering: Clustering) -> None:
     """Publish ``labels.csv`` where the source names its rows."""
     if session.matrix.row_names is None:
         session.folder.discard(("labels.csv",))
     else:
-        tables.write_labels_csv(session.folder, session.matrix.row_names, found.labels)
+        tables.write_labels_csv(session.folder, session.matrix.row_names, clustering.labels)
 
 
 def _names(variant: str) -> tuple[str, str]:
@@ -107,25 +103,25 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
     with session.stage(stage) as entry:
         if reusable(session, stage, fingerprint, entry):
             labels, centers = tables.read_zarr(folder, labels_file), tables.read_zarr(folder, centers_file)
-            found = Clustering(labels.astype(np.int32), centers, entry["inertia"], entry["n_iter"])
-            found = replace(found, weighted_inertia=entry.get("weighted_inertia"))
+            result = Clustering(labels.astype(np.int32), centers, entry["inertia"], entry["n_iter"])
+            result = replace(result, weighted_inertia=entry.get("weighted_inertia"))
         elif weights is None:
-            found = k_means(session, features)
-            tables.write_zarr(folder, labels_file, found.labels, ("row",))
+            result = k_means(session, features)
+            tables.write_zarr(folder, labels_file, result.labels, ("row",))
         else:
-            found = k_means(session, Source(WeightedColumns(features.matrix, weights)))
-            tables.write_zarr(folder, labels_file, found.labels, ("row",))
-            sums = sums_in_selected(session, features, labels_file, found.centers.shape[0])
-            found = replace(
-                found, centers=sums.cluster_means, inertia=float(sums.objective), weighted_inertia=found.inertia
+            result = k_means(session, Source(WeightedColumns(features.matrix, weights)))
+            tables.write_zarr(folder, labels_file, result.labels, ("row",))
+            sums = sums_in_selected(session, features, labels_file, result.centers.shape[0])
+            result = replace(
+                result, centers=sums.cluster_means, inertia=float(sums.objective), weighted_inertia=result.inertia
             )
         if not entry["reused"]:
-            tables.write_zarr(folder, centers_file, found.centers, ("cluster", "column"))
-            entry.update(inertia=found.inertia, n_iter=found.n_iter)
-            if found.weighted_inertia is not None:
-                entry["weighted_inertia"] = found.weighted_inertia
+            tables.write_zarr(folder, centers_file, result.centers, ("cluster", "column"))
+            entry.update(inertia=result.inertia, n_iter=result.n_iter)
+            if result.weighted_inertia is not None:
+                entry["weighted_inertia"] = result.weighted_inertia
             folder.finish(stage, fingerprint, [labels_file, centers_file], entry)
-    return replace(found, variant=variant, labels_file=labels_file)
+    return replace(result, variant=variant, labels_file=labels_file)
 
 
 def sums_in_selected(session: Session, features: Source, labels_file: str, n_clusters: int) -> CentroidSums:
@@ -150,7 +146,7 @@ def k_means(session: Session, source: Source) -> Clustering:
         tol=settings.tol,
         random_state=settings.random_state,
     )
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit_kmeans(
             source,
@@ -161,7 +157,7 @@ def k_means(session: Session, source: Source) -> Clustering:
                 progress=ThrottledProgress(session.progress),
             ),
         )
-    for warning in said:
+    for warning in caught:
         if issubclass(warning.category, FewerClusters):
             session.note(str(warning.message))
         else:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from sketchselect.cluster.certificates.closest import sketch_rows
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.execution.summarize import summary_key
+from sketchselect.execution.summarize import summary_key, summary_projection
+from sketchselect.job.schema import JobConfig
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
-from sketchselect.summaries import Bundle, FrequentDirections, Summary, codec, pick
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import file_digest
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
-from sketchselect.workflow.stages.method import column_partition_bytes, description, require_weights
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
+from sketchselect.workflow.stages.opening import column_partition_bytes, require_weights
 from sketchselect.workflow.stages.reuse import (
     invalidate_results,
     labels_fingerprint,
@@ -30,21 +33,44 @@ from sketchselect.workflow.stages.reuse import (
 from sketchselect.workflow.stages.session import Session
 
 
+def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
+    """Return the bundle of everything the job needs to know of the rows: one pass for all of it.
+
+    Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
+    """
+    members: dict[str, Summary[Any]] = {}
+    if not selector.has_own_passes:
+        described = selector.summary_description(n_features)
+        members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
+    kinds = {member.kind for member in members.values()}
+    if ColumnStats.kind not in kinds:
+        members[ColumnStats.kind] = ColumnStats()
+    unsketched = selector.needs_target and config.cluster is None
+    if FrequentDirections.kind not in kinds and not unsketched:
+        n_clusters = config.cluster.n_clusters if config.cluster else 8
+        size = max(2, min(sketch_rows(n_clusters), n_features))
+        members[FrequentDirections.kind] = FrequentDirections(size=size)
+    return Bundle(members)
+
+
 def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
     folder = session.folder
-    wanted = description(session.config, session.selector, session.n_columns)
+    if not session.is_prepared:
+        preparing.prepare(session)
+    for text in (text for step in session.steps for text in step.notes()):
+        session.note(text)
+    described = description(session.config, session.selector, session.n_columns)
     if session.config.input.target is not None and not session.selector.uses_target:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = source_fingerprint(session)
-    if fingerprint is not None:
-        fingerprint["summaries"] = summary_key(wanted)
-        fingerprint["target"] = target_fingerprint(session)
+    fingerprint = source_fingerprint(session, summaries=summary_key(described), target=target_fingerprint(session))
     with session.stage("summarize") as entry:
         if reusable(session, "summarize", fingerprint, entry):
-            return codec.load(folder.path / "summary.sks")
+            summary = codec.load(folder.path / "summary.sks")
+            session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
+            return summary
         require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:
@@ -52,8 +78,8 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
-        _state_projection(session, wanted)
-        reduced = summarize_source(session.source, wanted, session.pass_options)
+        _state_projection(session, described)
+        reduced = summarize_source(session.source, described, session.pass_options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
@@ -76,17 +102,18 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     if session.columns_given or not (selector.has_own_passes or further is not None):
         folder.discard(("columns.sks",))
         return summary
-    fingerprint = source_fingerprint(session)
-    if fingerprint is not None:
-        fingerprint["method"] = selector.method
-        # What a stream of columns leaves does not depend on how many of them are wanted in the end.
-        parameters = selector.get_params()
-        if selector.axis == "columns":
-            del parameters["n_features_to_select"]
-        fingerprint["parameters"] = tables.plain_value(parameters)
-        fingerprint["target"] = target_fingerprint(session)
-        fingerprint["partition"] = labels_fingerprint(session)
-        fingerprint["further"] = None if further is None else summary_key(further)
+    parameters = selector.get_params()
+    if selector.axis == "columns":
+        # What a stream of columns leaves does not depend on how many of them are selected in the end.
+        del parameters["n_features_to_select"]
+    fingerprint = source_fingerprint(
+        session,
+        method=selector.method,
+        parameters=tables.plain_value(parameters),
+        target=target_fingerprint(session),
+        partition=labels_fingerprint(session),
+        further=None if further is None else summary_key(further),
+    )
     with session.stage("collect") as entry:
         if reusable(session, "collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
@@ -105,19 +132,19 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         return collected
 
 
-def select(session: Session, summary: Summary[Any], given: Selection | None = None) -> tuple[Selection, Model | None]:
+def select(session: Session, summary: Summary[Any], preset: Selection | None = None) -> tuple[Selection, Model | None]:
     """Publish ``selection.json`` and ``scores.csv``, and of a method with a target ``model.json`` and ``path.csv``.
 
     The data are not read: everything comes from what `collect` returned, or from a given selection.
     """
     folder, chosen, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
-        if given is None:
+        if preset is None:
             fitted = _fitted(session, summary)
             selection: Selection = fitted.selection_
             model = model_of(fitted)
         else:
-            selection = given
+            selection = preset
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))
         folder.write("scores.csv", tables.scores_csv(selection))
@@ -126,19 +153,19 @@ def select(session: Session, summary: Summary[Any], given: Selection | None = No
         else:
             folder.write("model.json", model_json(model))
             folder.write("path.csv", path_csv(model))
-    found = len(selection.support) if model is None else model.terms.size
-    if given is None and chosen.n_features is not None and found < chosen.n_features:
-        session.note(f"{chosen.method} selected {found} of the {chosen.n_features} columns asked for")
+    n_selected = len(selection.support) if model is None else model.terms.size
+    if preset is None and chosen.n_features is not None and n_selected < chosen.n_features:
+        session.note(f"{chosen.method} selected {n_selected} of the {chosen.n_features} columns asked for")
     require_weights(session.config, selection)
     return selection, model
 
 
 def _fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; what it warns of is a note of the run."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = session.selector.fit_summary(summary)
-    for warning in said:
+    for warning in caught:
         if issubclass(warning.category, UserWarning):
             session.note(f"{session.selector.method}: {warning.message}")
         else:
@@ -154,12 +181,13 @@ def write_selected(
     if not session.config.output.features or selection.support.size == 0:
         folder.discard(("features.zarr",))
         return None, None
-    fingerprint = source_fingerprint(session)
-    if fingerprint is not None:
-        fingerprint["support"] = [int(j) for j in selection.support]
-        fingerprint["dtype"] = str(feature_dtype(session.source))
-        fingerprint["seed"] = seed
-        fingerprint["summary"] = file_digest(folder.path / "summary.sks")
+    fingerprint = source_fingerprint(
+        session,
+        support=[int(j) for j in selection.support],
+        dtype=str(feature_dtype(session.source)),
+        seed=seed,
+        summary=file_digest(folder.path / "summary.sks"),
+    )
     with session.stage("write features") as entry:
         if not reusable(session, "write features", fingerprint, entry):
             path = folder.staging("features.zarr")
@@ -168,8 +196,7 @@ def write_selected(
                     f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
                     "every worker share"
                 )
-            gaps = session.config.input.nonfinite == "missing"
-            source = Source(session.matrix, None, None, session.steps, takes_missing=gaps)
+            source = replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
             view = view_of(summary)
             reduced = write_features(source, selection.support, path, view, seed, session.pass_options)
             session.account(entry, reduced.stats)
@@ -205,10 +232,8 @@ def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
     return sketch
 
 
-def _state_projection(session: Session, description: Bundle | Summary[Any]) -> None:
+def _state_projection(session: Session, description: Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
-    from sketchselect.execution.summarize import summary_projection
-
     projected, n_passes, amplification = summary_projection(session.source, description, session.pass_options)
     if amplification > 1:
         session.note(

@@ -1,4 +1,4 @@
-"""How good the answer is: exact objective in all columns, certificates, and agreement with labels known beforehand."""
+"""Evaluation of clusterings: exact objective in all columns, certificates, agreement with known labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sketchselect.cluster import Certificate, SelectionBound
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.arrays import Floats
-from sketchselect.readers import Vector, open_vector
+from sketchselect.readers import Vector
 from sketchselect.report import Agreement, ComparedRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums, Summary
@@ -52,7 +52,7 @@ class Reassignment:
 
 
 def evaluate(
-    session: Session, summary: Summary[Any], selection: Selection, features: Source, found: Sequence[Clustering]
+    session: Session, summary: Summary[Any], selection: Selection, features: Source, clusterings: Sequence[Clustering]
 ) -> tuple[Clustering, Evaluation]:
     """Compute the exact objective of each clustering in one pass, then all that follows; return the better one first.
 
@@ -62,37 +62,37 @@ def evaluate(
     settings = session.config.cluster
     assert settings is not None
     sums = []
-    for one in found:
-        with session.stage("objective" if len(found) == 1 else f"objective, {one.variant}") as entry:
+    for one in clusterings:
+        with session.stage("objective" if len(clusterings) == 1 else f"objective, {one.variant}") as entry:
             sums.append(cluster_sums(session, one, entry))
     # Of equal partitions, which differ by rounding alone, the first.
     best = next(i for i, one in enumerate(sums) if one.objective <= min(s.objective for s in sums) * (1 + _TIE))
-    clustering, objective, means = found[best], float(sums[best].objective), sums[best].cluster_means
+    clustering, objective, means = clusterings[best], float(sums[best].objective), sums[best].cluster_means
     moved: Reassignment | None = None
     if settings.reassign:
         clustering, after = reassigned(session, features, selection, clustering, sums[best])
-        moved = Reassignment(int(np.count_nonzero(after.labels != found[best].labels)), objective)
+        moved = Reassignment(int(np.count_nonzero(after.labels != clusterings[best].labels)), objective)
         objective, means = float(after.objective), after.means
-    elif len(found) > 1:
+    elif len(clusterings) > 1:
         clustering = publish(session, clustering)
-    proofs = prove(session, summary, selection, features, found[best], clustering, sums[best], objective)
+    proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
     on_all = None
     if settings.compare_all_columns:
         with session.stage("k-means on all columns") as entry:
-            on_all = k_means(session, Source(session.matrix, None, None, session.steps))
+            on_all = k_means(session, session.rows)
             entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
     known = session.vector("labels")
-    shown = [clustering if place == best else one for place, one in enumerate(found)]
+    shown = [clustering if place == best else one for place, one in enumerate(clusterings)]
     all_found = [*shown, *([] if on_all is None else [on_all])]
     agreements = [None if known is None else agree(known, one, on_all, session.note) for one in all_found]
     compared = []
-    for place, (one, own) in enumerate(zip(all_found, agreements, strict=True)):
+    for place, (one, agreement) in enumerate(zip(all_found, agreements, strict=True)):
         compared.append(
             ComparedRecord(
                 "all columns" if one is on_all else _columns(one, moved is not None and place == best),
                 objective if place == best else float(sums[place].objective) if place < len(sums) else one.inertia,
-                None if own is None else own.nmi,
-                None if own is None else own.ari,
+                None if agreement is None else agreement.nmi,
+                None if agreement is None else agreement.ari,
                 place == best,
             )
         )
@@ -111,16 +111,14 @@ def evaluate(
 
 
 def _columns(clustering: Clustering, was_reassigned: bool) -> str:
-    found = "selected columns, weighted" if clustering.variant == "weighted" else "selected columns"
-    return f"{found}, reassigned" if was_reassigned else found
+    columns = "selected columns, weighted" if clustering.variant == "weighted" else "selected columns"
+    return f"{columns}, reassigned" if was_reassigned else columns
 
 
 def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
-    n_clusters = clustering.centers.shape[0]
-    labels = open_vector(str(session.folder.path / clustering.labels_file), session.matrix.shape[0], name="labels")
-    source = Source(session.matrix, labels, None, session.steps)
-    reduced = summarize_source(source, CentroidSums(n_clusters), session.pass_options, stage="objective")
+    source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
+    reduced = summarize_source(source, description, session.pass_options, stage="objective")
     session.account(entry, reduced.stats)
     session.require_unchanged()
     return cast(CentroidSums, reduced.value)
@@ -131,24 +129,24 @@ def agree(
 ) -> Agreement | None:
     """Return the agreement with known labels, rows labelled NaN left out; None where they are no classes."""
     try:
-        found = cross(known, clustering.labels)
-        count = str(len(found.table.classes))
+        crossed = cross(known, clustering.labels)
+        count = str(len(crossed.table.classes))
     except BadParameter:
-        found, count = None, f"more than {MAX_CLASSES}"
-    if found is not None and found.n_unknown:
-        note(f"labels: {found.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
-    if found is None or not 0 < len(found.table.classes) <= MAX_CLASSES:
+        crossed, count = None, f"more than {MAX_CLASSES}"
+    if crossed is not None and crossed.n_unknown:
+        note(f"labels: {crossed.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
+    if crossed is None or not 0 < len(crossed.table.classes) <= MAX_CLASSES:
         note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None
-    own = found.table
-    table = np.zeros((len(own.classes), clustering.centers.shape[0]), dtype=np.int64)
-    table[:, own.clusters] = own.counts
+    contingency = crossed.table
+    table = np.zeros((len(contingency.classes), clustering.centers.shape[0]), dtype=np.int64)
+    table[:, contingency.clusters] = contingency.counts
     other = None if on_all is None else cross(known, on_all.labels).table
     return Agreement(
         table,
-        tuple(map(str, own.classes.tolist())),
-        own.nmi,
-        own.ari,
-        own.accuracy,
+        tuple(map(str, contingency.classes.tolist())),
+        contingency.nmi,
+        contingency.ari,
+        contingency.accuracy,
         *((None, None, None) if other is None else (other.nmi, other.ari, other.accuracy)),
     )

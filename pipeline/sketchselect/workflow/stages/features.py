@@ -122,27 +122,8 @@ def write_features(
 ) -> Reduced[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
-    Rows dropped for non-finite values are rows of NaN.
-
-    Parameters
-    ----------
-    source : Source
-        All columns.
-    support : array of int
-        Selected columns, ascending.
-    path : Path
-        Where nothing is yet.
-    view : View or None
-        What the sample is projected on; None takes no sample.
-    seed : int
-        Decides which rows are sampled.
-    options : PassOptions
-        Of the pass.
-
-    Raises
-    ------
-    SketchSelectError
-        If tasks wrote where this process cannot see it.
+    Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
+    Raises `SketchSelectError` if tasks wrote where this process cannot see it.
     """
     array, reduced = feature_pass(source, support, path, view, seed, options)
     if array.nchunks_initialized < array.nchunks:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import ModelRecord
 from sketchselect.selectors import BaseSelector
-from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.output.tables import csv_text, plain_value
 
 MAX_LINES = 30
 """Columns whose coefficients are followed along the path on the page."""
@@ -81,8 +79,8 @@ class Model:
         text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
         if self.task == "regression":
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
-            said = [f"{share:.4f} {where}" for share, where in shares if share is not None]
-            text += f"; R2 {', '.join(said)}" if said else ""
+            shown = [f"{share:.4f} {where}" for share, where in shares if share is not None]
+            text += f"; R2 {', '.join(shown)}" if shown else ""
         return text
 
     @property
@@ -212,11 +210,9 @@ def _scaling(model: Model) -> dict[str, Any] | None:
 def path_csv(model: Model) -> str:
     """Return one line per model of the path: value, columns, fit, criteria, cross-validation, and which was chosen."""
     path = model.path
-    stream = io.StringIO()
-    rows = csv.writer(stream, lineterminator="\n")
     criteria = sorted(path.criteria)
     fit = ("n_terms", "mean_squared_residual", *criteria)
-    rows.writerow([path.parameter, *fit, "cv_error", "cv_standard_error", "chosen", "terms"])
+    rows: list[list[Any]] = [[path.parameter, *fit, "cv_error", "cv_standard_error", "chosen", "terms"]]
     residuals, sizes = path.residual_squares, path.n_nonzero
     for i, candidate in enumerate(path.candidates):
         errors = ["", ""]
@@ -226,8 +222,8 @@ def path_csv(model: Model) -> str:
         value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
         scores = [repr(float(path.criteria[name][i])) for name in criteria]
         used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))
-        rows.writerow([value, int(sizes[i]), repr(float(residuals[i])), *scores, *errors, int(i == path.chosen), used])
-    return stream.getvalue()
+        rows.append([value, int(sizes[i]), repr(float(residuals[i])), *scores, *errors, int(i == path.chosen), used])
+    return csv_text(rows)
 
 
 def _chosen_by(fitted: BaseSelector, path: Any) -> str:

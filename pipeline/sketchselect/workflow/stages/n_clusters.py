@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._progress import ThrottledProgress
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import ClusterCountRecord
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.engines import ThrottledProgress
 from sketchselect.workflow.stages.reuse import reusable, version
 from sketchselect.workflow.stages.session import Session
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 FILE = "clusters.csv"
 
 
-def numbers(given: tuple[int, ...]) -> tuple[int, ...]:
+def numbers(limits: tuple[int, ...]) -> tuple[int, ...]:
     """Return the numbers of clusters that ``[cluster] range`` stands for: of two, all from the first to the second.
 
     Examples
@@ -30,7 +28,7 @@ def numbers(given: tuple[int, ...]) -> tuple[int, ...]:
     >>> numbers((2, 5)), numbers((2, 4, 8))
     ((2, 3, 4, 5), (2, 4, 8))
     """
-    return tuple(range(given[0], given[1] + 1)) if len(given) == 2 else given
+    return tuple(range(limits[0], limits[1] + 1)) if len(limits) == 2 else limits
 
 
 def cluster_count(session: Session, features: Source | None) -> ClusterCountRecord | None:
@@ -55,7 +53,7 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
             from sketchselect.cluster.n_clusters import range_of_source
 
             try:
-                found = range_of_source(
+                result = range_of_source(
                     features,
                     ks,
                     session.pass_options.but(progress=ThrottledProgress(session.progress)),
@@ -63,42 +61,40 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
                 )
             except BadParameter as error:
                 raise ConfigError(f"cluster.range: {error}") from None
-            record = record_of(found)
+            record = record_of(result)
             entry["record"] = tables.plain_value(asdict(record))
-            folder.write(FILE, clusters_csv(found))
+            folder.write(FILE, clusters_csv(result))
             folder.finish("range of clusters", fingerprint, [FILE], entry)
         content = entry.pop("record")
         entry["recommended"] = content["recommended"]
     return ClusterCountRecord(**{**content, "used": settings.n_clusters})
 
 
-def record_of(found: ClusterRange) -> ClusterCountRecord:
+def record_of(result: ClusterRange) -> ClusterCountRecord:
     """Return what the report shows."""
     return ClusterCountRecord(
-        n_clusters=[one.n_clusters for one in found.counts],
-        objectives=[one.best_objective for one in found.counts],
-        lower_bounds=[one.lower_bound or 0.0 for one in found.counts],
-        stability=[one.stability for one in found.counts],
-        sentence=found.sentence(),
-        n_seeds=found.n_seeds,
-        n_sampled=found.n_sampled,
-        recommended=found.recommended,
+        n_clusters=[one.n_clusters for one in result.counts],
+        objectives=[one.best_objective for one in result.counts],
+        lower_bounds=[one.lower_bound or 0.0 for one in result.counts],
+        stability=[one.stability for one in result.counts],
+        sentence=result.sentence(),
+        n_seeds=result.n_seeds,
+        n_sampled=result.n_sampled,
+        recommended=result.recommended,
     )
 
 
-def clusters_csv(found: ClusterRange) -> str:
+def clusters_csv(result: ClusterRange) -> str:
     """Return the table: one line for each number of clusters.
 
     `objective` is exact, over all rows and the selected columns; `coreset_objective` the estimate that the starts were
     compared by; `factor` is objective / lower_bound, empty where nothing is proved; `elbow` is empty for the last.
     """
-    stream = io.StringIO()
-    lines = csv.writer(stream, lineterminator="\n")
     measures = ("objective", "coreset_objective", "lower_bound", "factor", "stability", "elbow")
-    lines.writerow(["n_clusters", *measures, "recommended"])
-    elbows, best = found.elbows, found.recommended
-    for one in found.counts:
+    lines: list[list[Any]] = [["n_clusters", *measures, "recommended"]]
+    elbows, best = result.elbows, result.recommended
+    for one in result.counts:
         values = [getattr(one, name) for name in measures[:-1]] + [elbows.get(one.n_clusters)]
         shown = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
-        lines.writerow([one.n_clusters, *shown, int(one.n_clusters == best)])
-    return stream.getvalue()
+        lines.append([one.n_clusters, *shown, int(one.n_clusters == best)])
+    return tables.csv_text(lines)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import Interrupted, SketchSelectError, Terminated
+from sketchselect.errors import BadParameter, ConfigError, Interrupted, SketchSelectError, Terminated
 from sketchselect.job.schema import JobConfig
+from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
+from sketchselect.selectors.registry import METHODS
 from sketchselect.workflow.output.folder import OutputFolder, open_folder
 from sketchselect.workflow.stages import preparing, timeline
-from sketchselect.workflow.stages.engines import library_logs
-from sketchselect.workflow.stages.method import check_against_source, check_method
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, in_words_of_job, library_logs
+
+if TYPE_CHECKING:
+    from sketchselect.execution import Source
+    from sketchselect.selectors import BaseSelector, Selection
 
 
 @contextlib.contextmanager
@@ -23,21 +28,9 @@ def open_session(
 ) -> Iterator[Session]:
     """Open source, folder and diary of a job, checked against each other, and close everything at the end.
 
-    Parameters
-    ----------
-    config : JobConfig
-        The job.
-    client : object, optional
-        Instead of the job's ``[execution] cluster``: whatever `sketchselect.summarize` takes as its `client`.
-    fresh : bool
-        Discard what earlier runs left in the output folder.
-    progress : bool or Progress
-        Whether, or to what, progress is reported.
-
-    Raises
-    ------
-    ConfigError, SourceError, NotOurFolder, RunInProgress
-        Before anything is started.
+    A `client`, whatever `sketchselect.summarize` takes, replaces the job's ``[execution] cluster``; `fresh` discards
+    the results of earlier runs in the output folder.
+    Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
     """
     from sketchselect.execution import make_progress
 
@@ -68,21 +61,89 @@ def open_session(
 def check_session(session: Session) -> None:
     """Raise an error for whatever can be known to be wrong before anything is read."""
     config = session.config
-    preparing.use_given(session)
-    preparing.check_steps(session)
-    check_against_source(config, session.matrix, session.n_columns)
+    if config.prepare.fitted is not None:
+        preparing.use_given(session)
+    check_against_source(session)
     for name in ("target", "labels"):
         session.vector(name)
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
-    timeline.check(config, session.selector)
+    if config.timeline is not None:
+        timeline.check(session.selector)
+
+
+def check_against_source(session: Session) -> None:
+    """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
+    config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
+    address, select, problems = session.matrix.address, config.select, []
+    if select.n_features is not None and select.n_features > (most := n_choices(select.parameters, n_columns)):
+        what = "columns" if most == n_columns else "columns, squares and products"
+        problems.append(f"select.n_features: {select.n_features} wanted, {address} has {most} {what}")
+    rank = select.parameters.get("n_components")
+    if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
+        problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
+    if config.cluster is not None and config.cluster.n_clusters > n_rows:
+        problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
+    shape = config.output.image_shape
+    changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    if changing and shape is not None:
+        problems.append(
+            f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"
+        )
+    elif shape is not None and math.prod(shape) != n_columns:
+        problems.append(
+            f"output.image_shape: {list(shape)} is {math.prod(shape)} pixels, {address} has {n_columns} columns"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def n_choices(parameters: Mapping[str, Any], n_columns: int) -> int:
+    """Return how many features a method chooses from: the columns, or with ``degree = 2`` also their products."""
+    return n_columns + n_columns * (n_columns + 1) // 2 if parameters.get("degree") == 2 else n_columns
+
+
+def check_method(selector: BaseSelector, source: Source, partition_bytes: int | None) -> None:
+    """Raise `ConfigError` where the method's parameters cannot work for this source."""
+    matrix = source.matrix
+    try:
+        selector.check_parameters()
+        selector.summary_description(source.n_columns)
+    except BadParameter as error:
+        where = f"{matrix.address} has {source.n_columns} columns"
+        raise ConfigError(f"select: {in_words_of_job(error)} ({where})") from None
+    if selector.reads_columns:
+        from sketchselect.selectors.leverage.column_streams import column_source
+
+        row_partitions(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
+
+
+def column_partition_bytes(partition_bytes: int | None) -> int | None:
+    """Return the size of a band of columns: a size that suits short rows would cut chunks of long columns too small."""
+    return None if partition_bytes is None else max(partition_bytes, DEFAULT_PARTITION_BYTES)
+
+
+def require_weights(config: JobConfig, selection: Selection | None = None) -> None:
+    """Raise `ConfigError` where the job wants weighted columns and the method, or its selection, has no weights."""
+    if config.cluster is None or config.cluster.weighted is False:
+        return
+    method = config.select.method if selection is None else selection.method
+    if selection is None and METHODS[method].has_weights:
+        return
+    if selection is None or selection.weights is None:
+        weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
+        raise ConfigError(
+            f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
+        )
 
 
 def _interrupted(session: Session, error: BaseException) -> Interrupted:
     done = ", ".join(entry["name"] for entry in session.stages) or "none"
+    saved = getattr(error, "saved", "")
     stopped = Interrupted(
-        f"interrupted; finished stages ({done}) and checkpoints are kept in {session.folder.path}: "
-        "run the same command again to resume"
+        f"interrupted; in {session.folder.path}: finished stages ({done}){saved and f'; {saved}'}; "
+        "run the same command again to resume",
+        saved,
     )
     stopped.exit_code = 143 if isinstance(error, Terminated) else getattr(error, "exit_code", Interrupted.exit_code)
     return stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sketchselect.errors import ConfigError, SketchSelectError
+from sketchselect.errors import SketchSelectError
 from sketchselect.summaries import StepStatistics, Summary, codec
 from sketchselect.workflow.stages.reuse import invalidate_results, reusable, source_fingerprint
 from sketchselect.workflow.stages.session import Session
@@ -14,21 +14,17 @@ FILE = "prepare.sks"
 
 
 def use_given(session: Session) -> None:
-    """Fit the steps with the file of ``[prepare] fitted``, where the job names one; the source is not read.
+    """Fit the steps with the file of ``[prepare] fitted``; the source is not read.
 
-    Raises
-    ------
-    SketchSelectError
-        If there is no such file, or it holds statistics of other steps or columns.
+    Raises `SketchSelectError` if there is no such file, or it holds statistics of other steps or columns.
     """
-    given = session.config.prepare.fitted
-    if given is None:
-        return
+    path = session.config.prepare.fitted
+    assert path is not None
     try:
-        session.use_fitted(*_fitted(session, codec.load(given)))
+        session.use_fitted(*_fitted(session, codec.load(path)))
     except SketchSelectError as error:
-        said = str(error).removeprefix(f"{given}: ")
-        raise type(error)(f"prepare.fitted: {given}: {said}") from None
+        reason = str(error).removeprefix(f"{path}: ")
+        raise type(error)(f"prepare.fitted: {path}: {reason}") from None
 
 
 def _fitted(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
@@ -46,11 +42,8 @@ def prepare(session: Session) -> None:
     """
     if session.statistics is not None:
         _publish_given(session)
-    elif any(not step.is_fitted for step in session.steps):
+    elif not session.is_prepared:
         _fit(session)
-    for step in session.steps:
-        for text in step.notes():
-            session.note(text)
 
 
 def _publish_given(session: Session) -> None:
@@ -85,15 +78,6 @@ def discard(session: Session) -> None:
     """Delete the statistics of an earlier job, where this one's steps need none."""
     if session.statistics is None:
         session.folder.discard((FILE,))
-
-
-def check_steps(session: Session) -> None:
-    """Raise `ConfigError` where a step and something else in the job cannot both be meant."""
-    changing = [step.name for step in session.steps if step.n_columns(2) != 2]
-    if changing and session.config.output.image_shape is not None:
-        raise ConfigError(
-            f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"
-        )
 
 
 def beside(selection_folder: Any, labels: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What decides whether a stage of an earlier run may be used again."""
+"""Reuse of the stages of an earlier run: fingerprints, and what invalidates results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sketchselect.workflow.stages.session import Session
 
 def reusable(session: Session, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
     """Fill the entry from an earlier run's finished stage if it was made from the same."""
-    found = session.folder.finished(stage, fingerprint)
-    if found is None:
+    result = session.folder.finished(stage, fingerprint)
+    if result is None:
         changed = session.folder.differences(stage, fingerprint)
         if changed:
             session.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
         if stage not in ("prepare", "summarize"):
             invalidate_results(session)
         return False
-    entry.update(found, reused=True)
+    entry.update(result, reused=True)
     session.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
     return True
 
@@ -32,19 +32,20 @@ def invalidate_results(session: Session) -> None:
     session.folder.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
 
-def source_fingerprint(session: Session) -> dict[str, Any] | None:
-    """Return what identifies the prepared rows, or None where the source cannot be identified."""
+def source_fingerprint(session: Session, **further: Any) -> dict[str, Any] | None:
+    """Return what identifies the prepared rows, and further entries; None where the source cannot be identified."""
     if session.identity is None:
         return None
-    given = session.config.input
+    inputs = session.config.input
     return {
         "version": version(),
         "source": session.identity,
         "shape": list(session.matrix.shape),
         "feature_names": names_digest(session.matrix.feature_names),
         "prepare": list(session.prepare),
-        "policies": [given.nonfinite, given.missing_chunks],
+        "policies": [inputs.nonfinite, inputs.missing_chunks],
         "partition_bytes": session.config.execution.partition_bytes,
+        **further,
     }
 
 

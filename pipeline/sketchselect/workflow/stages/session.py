@@ -1,25 +1,106 @@
-"""What the stages of a job share: source, output folder, an engine that starts when first needed, and a diary."""
+"""The state of a job between its stages: source, method, output folder, engine, notes and accounts."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import SourceChanged
-from sketchselect.job.schema import JobConfig
+from sketchselect.errors import BadParameter, ConfigError, SourceChanged
+from sketchselect.job.parameters import make_selector, method_parameters
+from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
-from sketchselect.workflow.stages.engines import engine_for, iterating_engine
 
 if TYPE_CHECKING:
     from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Source
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
     from sketchselect.summaries import StepStatistics
+
+
+@contextlib.contextmanager
+def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
+    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
+    from sketchselect import execution
+
+    if client is not None:
+        with execution.as_engine(client) as engine:
+            yield engine
+    elif settings.cluster == "local":
+        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
+            yield engine
+    elif settings.cluster == "threads":
+        yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
+    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
+        from sketchselect.execution.dask.clusters import connect, tls_security
+
+        security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        with connect(settings.cluster, security=security) as engine:
+            yield engine
+    else:
+        with execution.as_engine(settings.cluster) as engine:
+            yield engine
+
+
+@contextlib.contextmanager
+def library_logs(path: Path | None) -> Iterator[None]:
+    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
+    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def iterating_engine(engine: Engine, nbytes: int) -> Engine:
+    """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
+
+    The bits are the same; the data are then read once and cached, instead of once per iteration.
+    """
+    from sketchselect.cluster.kmeans.passes import CACHED_SHARE
+    from sketchselect.execution import LocalEngine
+
+    if engine.memory_limit is None:
+        return engine
+    memory = engine.memory_limit * (engine.n_slots // engine.slots_per_process)
+    return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
+
+
+def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
+    """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
+    chosen = config.select
+    try:
+        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config))
+        if target is not None and selector.uses_target:
+            selector.inspect_target(target)
+    except (BadParameter, TypeError) as error:
+        raise ConfigError(f"select: {in_words_of_job(error)}") from None
+    return selector
+
+
+def _with_clusters(config: JobConfig) -> dict[str, Any]:
+    """Return the method's parameters; one that selects for so many clusters takes the number from ``[cluster]``."""
+    parameters = dict(config.select.parameters)
+    has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
+    if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):
+        parameters["n_clusters"] = config.cluster.n_clusters
+    return parameters
+
+
+def in_words_of_job(error: Exception) -> str:
+    """Return what an estimator says of its parameters, with the name that a job file has for one of them."""
+    return str(error).replace("n_features_to_select", "n_features")
 
 
 @dataclass
@@ -42,13 +123,14 @@ class Session:
     @cached_property
     def matrix(self) -> Matrix:
         """The source, opened and screened."""
-        given = self.config.input
+        inputs = self.config.input
         return open_matrix(
-            given.url,
-            key=given.key,
-            storage_options=given.storage_options or None,
-            missing_chunks=given.missing_chunks,
-            nonfinite=given.nonfinite,
+            inputs.url,
+            key=inputs.key,
+            storage_options=inputs.storage_options or None,
+            missing_chunks=inputs.missing_chunks,
+            nonfinite=inputs.nonfinite,
+            vectors=(inputs.target, inputs.labels, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -59,8 +141,6 @@ class Session:
     @cached_property
     def selector(self) -> BaseSelector:
         """The unfitted estimator of the job's method, which has seen which classes its target holds."""
-        from sketchselect.workflow.stages.method import estimator
-
         return estimator(self.config, self.vector("target"))
 
     @cached_property
@@ -71,6 +151,11 @@ class Session:
         steps = resolve(self.config.prepare.entries)
         names = {step.name for step in steps}
         return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether no step waits for statistics of all rows, and none were given by the job."""
+        return self.config.prepare.fitted is None and all(step.is_fitted for step in self.steps)
 
     def use_fitted(self, steps: tuple[Step, ...], statistics: StepStatistics | None) -> None:
         """Take steps as they are after fitting, and what they were fitted from."""
@@ -94,7 +179,19 @@ class Session:
         from sketchselect.execution import Source
 
         target = self.vector("target") if self.selector.uses_target else None
-        return Source(self.matrix, target, None, self.steps)
+        return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
+
+    @property
+    def rows(self) -> Source:
+        """The prepared rows, all columns, without a target."""
+        from sketchselect.execution import Source
+
+        return Source(self.matrix, None, None, self.steps)
+
+    def labelled_rows(self, labels_file: str) -> Source:
+        """Return the prepared rows with published labels as their target."""
+        labels = open_vector(str(self.folder.path / labels_file), self.matrix.shape[0], name="labels")
+        return replace(self.rows, target=labels)
 
     def vector(self, name: str) -> Vector | None:
         """Open ``[input] target`` or ``labels``."""
@@ -123,8 +220,7 @@ class Session:
         if self._engine is None:
             self._engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
             described = self.engine_description = self._engine.describe()
-            own = self.client is None and self.config.execution.cluster == "local"
-            if described.get("encrypted") is False and not own:
+            if described.get("encrypted") is False and not self.starts_cluster:
                 self.note(
                     "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
                     "can run code there; use tls:// outside a private network"
@@ -133,9 +229,13 @@ class Session:
         return engine
 
     def iterating_engine(self, nbytes: int) -> Engine:
-        """Return what to iterate on over data of this size; see `engines.iterating_engine`."""
-        own = self.client is None and self.config.execution.cluster == "local"
-        return iterating_engine(self.engine, nbytes) if own else self.engine
+        """Return what to iterate on over data of this size; see `iterating_engine`."""
+        return iterating_engine(self.engine, nbytes) if self.starts_cluster else self.engine
+
+    @property
+    def starts_cluster(self) -> bool:
+        """Whether the job starts a cluster of its own."""
+        return self.client is None and self.config.execution.cluster == "local"
 
     def close_engine(self, error: BaseException | None = None) -> None:
         """Close what was opened for the engine, without waiting for its tasks if an error ended the job."""
@@ -168,6 +268,12 @@ class Session:
             self.notes.append(text)
             self.progress.note(f"note: {text}")
 
+    def note_dropped(self, n_dropped: int) -> None:
+        """Note how many rows the policy for non-finite values left out; raise `NotFinite` where they are too many."""
+        if n_dropped:
+            limit, confirm = self.config.input.max_dropped, "--set input.max_dropped="
+            self.note(require_few_dropped(self.matrix.address, n_dropped, self.matrix.shape[0], limit, confirm))
+
     def require_unchanged(self) -> None:
         """Raise `SourceChanged` if the source is not what it was when the job began."""
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
@@ -187,13 +293,12 @@ class Session:
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
         """Add a pass's account to its stage's entry: what several passes read and did is summed."""
-        from dataclasses import asdict
-
         for name, value in asdict(stats).items():
             if name == "projected_nbytes":
                 entry[name] = max(entry.get(name, 0), value)
             elif name != "seconds":
                 entry[name] = entry.get(name, 0) + value
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")

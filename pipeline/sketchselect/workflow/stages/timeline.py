@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +11,10 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import TimelineRecord
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.stages.method import estimator
 from sketchselect.workflow.stages.reuse import reusable, source_fingerprint, target_fingerprint
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, estimator
 
 if TYPE_CHECKING:
-    from sketchselect.job.schema import JobConfig
     from sketchselect.selectors.streams.timeline import Timeline
 
 FILE = "timeline.csv"
@@ -29,12 +25,10 @@ MAX_SHOWN = 5
 """Columns that rose, and as many that fell, in the figure."""
 
 
-def check(config: JobConfig, selector: Any) -> None:
-    """Raise `ConfigError` where the job wants a timeline and its method cannot give one."""
+def check(selector: Any) -> None:
+    """Raise `ConfigError` where the method cannot give a timeline."""
     from sketchselect.selectors.streams.timeline import require_one_summary
 
-    if config.timeline is None:
-        return
     try:
         require_one_summary(selector)
     except BadParameter as error:
@@ -55,15 +49,16 @@ def timeline(session: Session) -> TimelineRecord | None:
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.vector("target"))
     window = window_of(selector, settings.window)
-    fingerprint = source_fingerprint(session)
-    if fingerprint is not None:
-        fingerprint["method"] = selector.method
-        fingerprint["parameters"] = tables.plain_value(selector.get_params())
-        fingerprint["timeline"] = settings.model_dump(mode="json")
-        fingerprint["target"] = target_fingerprint(session)
+    fingerprint = source_fingerprint(
+        session,
+        method=selector.method,
+        parameters=tables.plain_value(selector.get_params()),
+        timeline=settings.model_dump(mode="json"),
+        target=target_fingerprint(session),
+    )
     with session.stage("timeline") as entry:
         if not reusable(session, "timeline", fingerprint, entry):
-            found = timeline_of(
+            result = timeline_of(
                 session.source,
                 selector,
                 session.pass_options.but(account=lambda stats: session.account(entry, stats)),
@@ -71,10 +66,10 @@ def timeline(session: Session) -> TimelineRecord | None:
                 points=settings.points,
             )
             session.require_unchanged()
-            record = record_of(found, window, getattr(selector, "half_life", None))
-            entry["n_points"] = len(found.rows)
+            record = record_of(result, window, getattr(selector, "half_life", None))
+            entry["n_points"] = len(result.rows)
             entry["record"] = tables.plain_value(asdict(record))
-            folder.write(FILE, timeline_csv(found))
+            folder.write(FILE, timeline_csv(result))
             folder.finish("timeline", fingerprint, [FILE], entry)
         return TimelineRecord(**entry.pop("record"))
 
@@ -85,17 +80,15 @@ def timeline_csv(timeline: Timeline) -> str:
     Where more than `MAX_LISTED` columns were, those are listed whose rank changed most. Names that a spreadsheet would
     run are disarmed.
     """
-    stream = io.StringIO()
-    lines = csv.writer(stream, lineterminator="\n")
-    lines.writerow(["first_row", "end_row", "column", "name", "score", "rank", "selected"])
+    lines: list[list[Any]] = [["first_row", "end_row", "column", "name", "score", "rank", "selected"]]
     names, columns = timeline.feature_names, listed(timeline).tolist()
     for t, (start, stop) in enumerate(zip(timeline.starts.tolist(), timeline.rows.tolist(), strict=True)):
         for j in columns:
             name = "" if names is None else tables.disarmed(names[j])
             score = float(timeline.scores[t, j])
             known = ["", ""] if np.isnan(score) else [repr(score), int(timeline.ranks[t, j])]
-            lines.writerow([start, stop, j, name, *known, int(timeline.selected[t, j])])
-    return stream.getvalue()
+            lines.append([start, stop, j, name, *known, int(timeline.selected[t, j])])
+    return tables.csv_text(lines)
 
 
 def listed(timeline: Timeline) -> NDArray[np.int64]:

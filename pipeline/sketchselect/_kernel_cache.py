@@ -1,0 +1,80 @@
+"""Folder of Numba's compiled kernels: a temporary one where neither the home nor the installation can be written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+VARIABLE = "NUMBA_CACHE_DIR"
+
+
+def ensure_writable() -> None:
+    """Set `VARIABLE`, which processes started from here inherit, where Numba would find no folder to write in.
+
+    Numba raises an error then. Must run before it is imported.
+    """
+    if VARIABLE in os.environ or _can_make(_user_cache()) or _is_writable(Path(__file__).parent):
+        return
+    folder = _private_folder()
+    if folder is not None:
+        os.environ[VARIABLE] = folder
+
+
+def description() -> str:
+    """Return where compiled kernels are, in words."""
+    folder = os.environ.get(VARIABLE)
+    if folder is None:
+        return "compiled kernels are kept beside the package or in the user's cache"
+    if Path(folder).name.startswith(_PREFIX):
+        return (
+            f"compiled kernels are kept in {folder}, because neither the user's cache {_user_cache()} nor the package "
+            f"can be written; set {VARIABLE} to a folder that lasts, and they are compiled once"
+        )
+    return f"compiled kernels are kept in {folder} ({VARIABLE})"
+
+
+_PREFIX = "sketchselect-numba-"
+
+
+def _user_cache() -> Path:
+    """Return the folder that Numba uses where the package cannot be written."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "numba"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/numba").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "numba"
+
+
+def _can_make(folder: Path) -> bool:
+    """Return whether a folder is there, or can be made, and can be written."""
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _is_writable(package: Path) -> bool:
+    """Return whether the cache folders of all modules of a package can be written."""
+    for folder, _, files in os.walk(package):
+        if any(name.endswith(".py") for name in files) and not _can_make(Path(folder) / "__pycache__"):
+            return False
+    return True
+
+
+def _private_folder() -> str | None:
+    """Return a temporary folder that is this user's alone: what is in it is run as code."""
+    try:
+        if not hasattr(os, "getuid"):
+            return tempfile.mkdtemp(prefix=_PREFIX)
+        folder = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{os.getuid()}")
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            known = os.lstat(folder)
+            if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.getuid() or known.st_mode & 0o077:
+                return tempfile.mkdtemp(prefix=_PREFIX)
+    except OSError:
+        return None
+    return folder

@@ -1,0 +1,79 @@
+"""The share of the possible gain that a certificate proves, and the choice between both bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.cluster import Certificate
+from sketchselect.cluster.certificates import closest
+
+from .data import blobs
+
+
+@pytest.fixture(scope="module")
+def noise() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((1500, 120)), rng.integers(0, 5, 1500)
+
+
+@pytest.mark.parametrize("method", [None, "blocks", "spectral"])
+def test_random_labels_on_noise_have_a_small_share_whatever_the_factor(noise, method) -> None:
+    X, labels = noise
+    found = sks.certify_labels(X, labels, 5, method)
+    assert found.scatter == pytest.approx(((X - X.mean(axis=0)) ** 2).sum(), rel=1e-9)
+    assert found.share == pytest.approx((found.scatter - found.objective) / (found.scatter - found.lower_bound))
+    assert found.share < 0.1
+    assert not found.says_much
+    assert "this says little about the clusters" in found.sentence()
+    assert found.to_dict()["share"] == found.share
+    assert Certificate.from_dict(found.to_dict()) == found
+
+
+def test_the_share_is_no_more_than_that_of_the_optimum() -> None:
+    X = blobs(3, 300, 5, separation=8.0)
+    best = sks.KMeans(3, n_init=5, random_state=0).fit(X)
+    found = sks.certify_labels(X, best.labels_, 3)
+    gain = found.scatter - best.inertia_
+    assert 0.9 < found.share <= 1.0
+    worse = sks.certify_labels(X, np.where(np.arange(300) < 60, 0, best.labels_), 3)
+    assert worse.share <= (found.scatter - worse.objective) / gain + 1e-12
+    assert f"at least {np.floor(1000 * worse.share) / 10:g} %" in worse.sentence()
+
+
+def test_one_cluster_has_nothing_to_gain() -> None:
+    X = blobs(3, 60, 4)
+    found = sks.certify_labels(X, np.zeros(60, int), 1)
+    assert found.share is None
+    assert "best possible" in found.sentence()
+
+
+def test_an_objective_alone_has_a_share_too(noise) -> None:
+    X, labels = noise
+    value = sks.kmeans_objective(X, labels, 5)
+    expected = ((X - X.mean(axis=0)) ** 2).sum()
+    for found in (sks.certify(X, value, 5), sks.certify(X, value, 5, "blocks"), sks.certify(X, value, 5, "spectral")):
+        assert found.scatter == pytest.approx(expected, rel=1e-9)
+
+
+def test_blocks_are_not_all_solved_where_a_few_promise_less(noise, monkeypatch) -> None:
+    """In noise of many columns a block of rows is fitted far better than all rows are."""
+    X, labels = noise
+    monkeypatch.setattr(closest, "TRIAL_BLOCKS", 2)
+    found = sks.certify_labels(X, labels, 5, client="serial")
+    assert found.method == "spectral"
+    assert "blocks of rows promise no larger bound" in found.note
+    assert found.rows_read == len(X)
+    assert found.factor <= sks.certify_labels(X, labels, 5, "blocks", client="serial").factor
+
+
+def test_blocks_are_all_solved_where_a_few_promise_more(monkeypatch) -> None:
+    X = blobs(3, 2000, 2, 6, separation=3.0)
+    labels = sks.KMeans(6, n_init=3, random_state=0).fit_predict(X)
+    monkeypatch.setattr(closest, "TRIAL_BLOCKS", 2)
+    found = sks.certify_labels(X, labels, 6, client="serial")
+    alone = [sks.certify_labels(X, labels, 6, method, client="serial") for method in ("spectral", "blocks")]
+    assert found.method == "blocks"
+    assert found.lower_bound == pytest.approx(max(one.lower_bound for one in alone), rel=1e-9)
+    assert found.rows_read == 2 * len(X)

@@ -1,0 +1,85 @@
+"""Which parts of a pass are saved by default, and what an interrupted run says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect._progress import Progress
+from sketchselect.errors import Interrupted
+from sketchselect.execution import Checkpoint
+from sketchselect.execution.graph.tasks import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS, Part, SaveRequest
+
+
+class State:
+    def __init__(self, nbytes: float) -> None:
+        self.nbytes = int(nbytes)
+
+
+def part(seconds: float, *, state: float = 1e3, data: float = 1e8) -> Part[Any]:
+    return Part(State(state), unsaved_seconds=seconds, covered=int(data))
+
+
+@pytest.mark.parametrize(
+    ("one", "is_due"),
+    [
+        (part(0.3), False),
+        (part(0.5), True),  # long before a minute
+        (part(20.0, state=1e8, data=1e10), False),
+        (part(21.0, state=1e8, data=1e10), True),
+        (part(1e6, state=1e8, data=1e8), False),  # as large as the data: they are read again instead
+        (part(0.0, data=2e12), True),
+    ],
+)
+def test_a_part_is_saved_where_its_work_is_twenty_times_the_cost_of_its_file(one: Part[Any], is_due: bool) -> None:
+    assert SaveRequest("folder", 1e12, None).is_due(one) == is_due
+    assert SaveRequest("folder", 1e12, 60.0).is_due(one) == (one.unsaved_seconds >= 60 or one.covered >= 1e12)
+
+
+def test_files_elsewhere_cost_more() -> None:
+    assert SaveRequest("folder", 1e12, None).is_due(part(1.0))
+    assert not SaveRequest("s3://bucket/folder", 1e12, None).is_due(part(1.0))
+    assert SaveRequest("s3://bucket/folder", 1e12, None).is_due(part(5.0))
+    assert WRITE_SECONDS[0] < WRITE_SECONDS[1]
+    assert WRITE_RATE > 0
+    assert LEAST_RATIO > 1
+
+
+class Ctrl(Progress):
+    """Ctrl-C after some partitions."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def advance(self, nbytes: int) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("min_seconds", "saved", "then"),
+    [
+        (0.0, r"[1-9]\d* of 25 partitions are in checkpoints", "goes on from there"),
+        (1e9, "0 of 25 partitions are in checkpoints", "starts from the beginning"),
+    ],
+)
+def test_an_interrupted_pass_says_how_much_of_it_is_saved(
+    tmp_path: Any, min_seconds: float, saved: str, then: str
+) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((5000, 4)))
+    checkpoint = Checkpoint(tmp_path / "nodes", min_seconds=min_seconds, state_ratio=0.0)
+    options: dict[str, Any] = {"partition_bytes": 6400, "checkpoint": checkpoint, "client": "serial"}
+    with pytest.raises(Interrupted, match=rf"interrupted; summarize: {saved}; the same command {then}"):
+        sks.summarize(tmp_path / "rows.npy", sks.ColumnStats(), progress=Ctrl(20), **options)
+
+
+def test_without_a_checkpoint_nothing_is_saved(tmp_path: Any) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((5000, 4)))
+    with pytest.raises(Interrupted, match="0 of 25 partitions are in checkpoints"):
+        sks.summarize(
+            tmp_path / "rows.npy", sks.ColumnStats(), partition_bytes=6400, client="serial", progress=Ctrl(20)
+        )

@@ -1,0 +1,94 @@
+"""A target, weight or label that is a column of the source is no feature."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sketchselect as sks
+
+from .commands import cli
+
+NAMES = [f"x{j}" for j in range(6)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of six columns of which nothing follows, a column that would give the outcome away, and its classes."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.standard_normal(300) for name in NAMES}
+    columns["outcome"] = rng.standard_normal(300)
+    columns["arm"] = rng.integers(0, 2, 300)
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    return tmp_path / "t.parquet"
+
+
+def _job(table: Path, key: str = "") -> Path:
+    path = table.parent / "job.toml"
+    path.write_text(
+        f"""
+[input]
+url = "t.parquet"
+target = "outcome"
+labels = "arm"
+{key}
+
+[select]
+method = "lasso"
+n_features = 3
+
+[execution]
+cluster = "serial"
+
+[output]
+dir = "out"
+report = false
+"""
+    )
+    return path
+
+
+@pytest.mark.parametrize("key", ["", 'key = "-x5"', 'key = "x0,x1,outcome,x2,x3,arm"'])
+def test_a_job_says_which_columns_it_left_out(table: Path, key: str) -> None:
+    done = cli("run", _job(table, key))
+    assert done.exit_code == 0, done.output
+    chosen = json.loads((table.parent / "out" / "selection.json").read_text())
+    assert not {"outcome", "arm"} & set(chosen["feature_names"])
+    assert "column 'outcome' is no feature" in done.stderr
+    assert "column 'arm' is no feature" in done.stderr
+    assert any(
+        "'outcome'" in note for note in json.loads((table.parent / "out" / "manifest.json").read_text())["notes"]
+    )
+
+
+def test_summarize_and_certify_leave_them_out_too(table: Path) -> None:
+    out = table.parent / "t.sks"
+    words = ("--key", "-arm", "--cluster", "serial")
+    done = cli("summarize", table, "-o", out, "--target", "outcome", "--moments", "--no-sketch", *words)
+    assert done.exit_code == 0, done.output
+    assert sks.load(out)["moments"].feature_names == tuple(NAMES)
+    done = cli(
+        "certify", table, "--labels", "arm", "--clusters", 2, "--key", "-outcome", "--cluster", "serial", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["details"]["n_features"] == len(NAMES)
+
+
+def test_estimators_leave_them_out_too(table: Path) -> None:
+    model = sks.LassoPath(n_features_to_select=3).fit(str(table), "outcome")
+    assert model.n_features_in_ == len(NAMES) + 1
+    assert model.score(str(table), "outcome") < 0.5
+
+
+def test_a_file_of_that_name_is_the_target_and_the_column_a_feature(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    np.save("outcome.npy", np.arange(300.0))
+    model = sks.LassoPath(n_features_to_select=3).fit(str(table), "outcome.npy")
+    assert model.n_features_in_ == len(NAMES) + 2

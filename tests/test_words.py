@@ -1,0 +1,72 @@
+"""The words of the code: pronouns as names, and docstrings of modules that are no noun phrases."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.structure import Module, package_modules
+
+PRONOUNS = {"found", "wanted", "kept", "rest", "given", "own", "held", "told", "said"}
+"""Words that stand for a thing instead of naming it."""
+
+CLAUSE = re.compile(r"(What|How|Where|Which|Is|Does|When|Why|Whether)\b")
+"""Beginnings of a docstring that is a clause, and not the name of what the module is."""
+
+
+def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of everything that a module names: variables, parameters, functions, classes, fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.value.lineno, node.arg
+
+
+def pronouns(module: Module) -> list[str]:
+    return [
+        f"{module.name}, line {line}: name the thing instead of {name!r}"
+        for line, name in names(module.tree)
+        if name.strip("_").lower() in PRONOUNS
+    ]
+
+
+def clauses(module: Module) -> list[str]:
+    text = ast.get_docstring(module.tree) or ""
+    return [f"{module.name}: {text.splitlines()[0]}"] if CLAUSE.match(text) else []
+
+
+@pytest.mark.parametrize("rule", [pronouns, clauses])
+def test_package_keeps_the_rule(rule: object) -> None:
+    assert callable(rule)
+    assert [line for module in package_modules() for line in rule(module)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "found = 1",
+        "def f(wanted): pass",
+        "class Held: pass",
+        "self.kept = 2",
+        "for rest in x: pass",
+        "f(own=1)",
+        "def told(): pass",
+    ],
+)
+def test_a_pronoun_is_found(text: str) -> None:
+    assert pronouns(Module("linalg.a", text))
+
+
+@pytest.mark.parametrize("text", ['"""What a reader does."""', '"""How rows are cut."""'])
+def test_a_clause_is_found(text: str) -> None:
+    assert clauses(Module("linalg.a", text))
+    assert clauses(Module("linalg.a", '"""Whole numbers."""')) == []
