@@ -56,7 +56,7 @@ def merged(rng: np.random.Generator, description: Any, X: Any, y: Any = None, we
             start=a,
             sample_weight=None if weights is None else weights[a:b],
         )
-        for a, b in pieces(rng, len(X))
+        for a, b in pieces(rng, X.shape[0])
     ]
     while len(parts) > 1:
         i = int(rng.integers(len(parts) - 1))
