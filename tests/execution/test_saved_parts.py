@@ -11,7 +11,8 @@ import sketchselect as sks
 from sketchselect._progress import Progress
 from sketchselect.errors import Interrupted
 from sketchselect.execution import Checkpoint
-from sketchselect.execution.graph.tasks import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS, Part, SaveRequest
+from sketchselect.execution.checkpoints.checkpoint import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS
+from sketchselect.execution.graph.tasks import Part
 
 
 class State:
@@ -21,6 +22,11 @@ class State:
 
 def part(seconds: float, *, state: float = 1e3, data: float = 1e8) -> Part[Any]:
     return Part(State(state), unsaved_seconds=seconds, covered=int(data))
+
+
+def due(one: Part[Any], directory: str = "folder", min_seconds: float | None = None) -> bool:
+    rules = Checkpoint(directory, min_bytes=10**12, min_seconds=min_seconds)
+    return rules.is_due(one.covered, one.unsaved_seconds, one.value.nbytes)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +41,14 @@ def part(seconds: float, *, state: float = 1e3, data: float = 1e8) -> Part[Any]:
     ],
 )
 def test_a_part_is_saved_where_its_work_is_twenty_times_the_cost_of_its_file(one: Part[Any], is_due: bool) -> None:
-    assert SaveRequest("folder", 1e12, None).is_due(one) == is_due
-    assert SaveRequest("folder", 1e12, 60.0).is_due(one) == (one.unsaved_seconds >= 60 or one.covered >= 1e12)
+    assert due(one) == is_due
+    assert due(one, min_seconds=60.0) == (one.unsaved_seconds >= 60 or one.covered >= 1e12)
 
 
 def test_files_elsewhere_cost_more() -> None:
-    assert SaveRequest("folder", 1e12, None).is_due(part(1.0))
-    assert not SaveRequest("s3://bucket/folder", 1e12, None).is_due(part(1.0))
-    assert SaveRequest("s3://bucket/folder", 1e12, None).is_due(part(5.0))
+    assert due(part(1.0))
+    assert not due(part(1.0), "s3://bucket/folder")
+    assert due(part(5.0), "s3://bucket/folder")
     assert WRITE_SECONDS[0] < WRITE_SECONDS[1]
     assert WRITE_RATE > 0
     assert LEAST_RATIO > 1

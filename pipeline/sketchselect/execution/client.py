@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import dask_rows, futures_client
+from sketchselect.execution.graph.inputs import futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 
@@ -61,8 +61,7 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
     else:
         from sketchselect.execution.dask.engine import DaskEngine
 
-        with contextlib.closing(DaskEngine(client)) as engine:
-            yield engine
+        yield DaskEngine(client)
 
 
 def _client_for(sources: list[Matrix | Vector]) -> Any | None:
@@ -70,7 +69,7 @@ def _client_for(sources: list[Matrix | Vector]) -> Any | None:
     if "distributed" not in sys.modules:
         return None
     for source in sources:
-        client = futures_client(dask_rows(source))
+        client = futures_client(source.dask_rows())
         if client is not None:
             return client
     if all(source.in_memory for source in sources):

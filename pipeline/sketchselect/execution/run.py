@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.errors import EmptyInput, Interrupted, SourceChanged, Terminated
-from sketchselect.execution.checkpoints.files import list_nodes
 from sketchselect.execution.checkpoints.index import NodeIndex
 from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.passes import Pass, Reduction
@@ -72,7 +71,7 @@ def reduce_blocks(
         # Only processes that can write there can be expected to read there.
         work = index.saving(index.resume(by_tasks=saves and options.engine.kind == "dask"), reduction.state_nbytes)
         work = work if saves else replace(work, name=None)
-    ran = run_pass(work, options)
+    ran = run_pass(work, options, index)
     require_unchanged(before, source)
     root = work.tree.root
     if index is not None and not saves and root not in work.ready:
@@ -139,8 +138,8 @@ def saves_on_workers(options: PassOptions) -> bool:
     return False
 
 
-def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
-    """Run a pass, with its beginning and end reported."""
+def run_pass(work: Pass[T], options: PassOptions, index: NodeIndex | None) -> Ran[T]:
+    """Run a pass, with its beginning and end reported; `index` is its checkpoint, where it has one."""
     tree, progress = work.tree, work.progress
     axis = work.spec.source.matrix.axes[0]
     missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
@@ -153,7 +152,13 @@ def run_pass(work: Pass[T], options: PassOptions) -> Ran[T]:
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:
-        raise _interrupted(error, work) from None
+        n_saved = 0 if index is None or work.name is None else index.n_saved()
+        saved = f"{work.stage}: {n_saved} of {len(work.partitions)} partitions are in checkpoints"
+        then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
+        interrupted = Interrupted(f"interrupted; {saved}; {then}", saved)
+        if isinstance(error, Terminated):
+            interrupted.exit_code = 143
+        raise interrupted from None
     finally:
         progress.finish(work.stage)
 
@@ -200,31 +205,3 @@ def require_unchanged(before: list[tuple[str, str | None]], source: Source) -> N
     for (address, old), (_, new) in zip(before, source_identities(source), strict=True):
         if old != new:
             raise SourceChanged(f"{address}: it was rewritten while it was read; run again when nobody writes to it")
-
-
-def _interrupted(error: KeyboardInterrupt, work: Pass[Any]) -> Interrupted:
-    n_saved = _n_saved(work)
-    saved = f"{work.stage}: {n_saved} of {len(work.partitions)} partitions are in checkpoints"
-    then = "the same command goes on from there" if n_saved else "the same command starts from the beginning"
-    stopped = Interrupted(f"interrupted; {saved}; {then}", saved)
-    if isinstance(error, Terminated):
-        stopped.exit_code = 143
-    return stopped
-
-
-def _n_saved(work: Pass[Any]) -> int:
-    """Return the number of partitions below the nodes that have files now."""
-    if work.spec.saving is None or work.name is None:
-        return 0
-    try:
-        listing = list_nodes(work.spec.saving.directory)
-    except (OSError, ImportError, ValueError):
-        return 0
-    n_saved, stack = 0, [work.tree.root] if listing else []
-    while stack:
-        node = stack.pop()
-        if work.name(node).name in listing:
-            n_saved += len(work.tree.partitions(node))
-        else:
-            stack.extend(work.tree.children(node))
-    return n_saved

@@ -43,6 +43,6 @@ class Vector(ABC):
     def identity(self) -> str | None:
         """Return a fingerprint of the whole content; None where there is none."""
 
-    def dask_entries(self) -> Any | None:
+    def dask_rows(self) -> Any | None:
         """Return all entries as a Dask array where they come from a Dask graph."""
         return None

@@ -8,6 +8,18 @@ from dataclasses import KW_ONLY, dataclass
 from sketchselect.errors import BadParameter
 from sketchselect.location import location_of
 
+WRITE_SECONDS = (0.02, 0.2)
+"""Seconds that a small file takes, on a local disk and elsewhere."""
+
+WRITE_RATE = 100e6
+"""Bytes written a second."""
+
+WORK_PER_COST = 20.0
+"""Work that a file saves, over what it costs: a run spends at most a twentieth of its time on checkpoints."""
+
+LEAST_RATIO = 8.0
+"""Bytes of data below a node over those of its file, so that checkpoints stay far smaller than the data."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -42,6 +54,15 @@ class Checkpoint:
             raise BadParameter("min_bytes, state_ratio and min_seconds of a checkpoint must not be negative")
         # Workers may stand in another folder than we do.
         object.__setattr__(self, "directory", location_of(os.fspath(self.directory).rstrip("/")).url)
+
+    def is_due(self, covered: int, unsaved_seconds: float, state_nbytes: int) -> bool:
+        """Return whether a node is worth its file: by the bytes and the work below it, and those of its state."""
+        if covered >= self.min_bytes:
+            return True
+        if self.min_seconds is not None:
+            return unsaved_seconds >= self.min_seconds
+        cost = WRITE_SECONDS["://" in os.fspath(self.directory)] + state_nbytes / WRITE_RATE
+        return unsaved_seconds >= WORK_PER_COST * cost and covered >= LEAST_RATIO * state_nbytes
 
 
 def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Checkpoint | None:

@@ -12,7 +12,7 @@ from sketchselect.summaries import codec
 SUFFIX = ".sks"
 
 
-def write_node(value: Any, directory: str, name: str) -> str | None:
+def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str | None:
     """Write a node atomically as ``<directory>/<2 hex>/<name>.<digest>.sks``; return what went wrong, or None.
 
     The digest in the name tells a file that another node's file was copied over from the node's own.

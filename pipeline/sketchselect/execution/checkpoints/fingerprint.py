@@ -37,11 +37,8 @@ def digest(*parts: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        content = (
-            value.tolist()
-            if value.dtype.kind in "OUST"
-            else hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
-        )
+        is_text = value.dtype.kind in "OUST"
+        content = value.tolist() if is_text else hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
         return ["array", str(value.dtype), list(value.shape), content]
     if isinstance(value, np.generic):
         return value.item()

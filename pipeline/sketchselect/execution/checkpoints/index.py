@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import functools
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.checkpoints.files import list_nodes, read_node
 from sketchselect.execution.checkpoints.fingerprint import digest, entries_identity
 from sketchselect.execution.graph.passes import Pass, Ready
-from sketchselect.execution.graph.tasks import Part, SavedName, SaveRequest, load_part
+from sketchselect.execution.graph.tasks import Part, SavedName, load_part
 from sketchselect.execution.graph.tree import Node
 
 
@@ -44,8 +45,8 @@ class NodeIndex:
     def saving(self, ready: Ready, state_nbytes: int) -> Pass[Any]:
         """Return the pass with some nodes ready, and others saved as the rules say for states of these bytes."""
         rules = self._checkpoint
-        least = max(rules.min_bytes, rules.state_ratio * state_nbytes)
-        spec = replace(self._pass.spec, saving=SaveRequest(os.fspath(rules.directory), least, rules.min_seconds))
+        least = math.ceil(max(rules.min_bytes, rules.state_ratio * state_nbytes))
+        spec = replace(self._pass.spec, saving=replace(rules, min_bytes=least))
         return replace(self._pass, ready=ready, name=self.name, spec=spec)
 
     def name(self, node: Node) -> SavedName:
@@ -70,21 +71,13 @@ class NodeIndex:
         With `by_tasks` the files are verified here and loaded again by the tasks that need them, the root excepted.
         """
         listing = self._listing()
-        ready: dict[Node, Any] = {}
-        stack = [self._tree.root] if listing else []
-        while stack:
-            node = stack.pop()
-            path = listing.get(self.name(node).name)
-            value = None if path is None else self._load(path)
-            if value is None:
-                stack.extend(self._tree.children(node))
-                continue
-            covered, dropped = self._covered(node), self._dropped(node, value)
-            if by_tasks and node != self._tree.root:
-                ready[node] = Task(None, load_part, path, covered, dropped)
-            else:
-                ready[node] = Part(value, dropped=dropped, covered=covered)
-        return ready
+        return self._tree.topmost(functools.partial(self._sound, listing, by_tasks)) if listing else {}
+
+    def n_saved(self) -> int:
+        """Return the number of partitions below the nodes that have files now."""
+        listing = self._listing()
+        saved = self._tree.topmost(lambda node: listing.get(self.name(node).name)) if listing else {}
+        return sum(len(self._tree.partitions(node)) for node in saved)
 
     def unread(self, nodes: Iterable[Node]) -> dict[Node, Any]:
         """Return tasks that load those of some nodes whose files are there."""
@@ -106,15 +99,20 @@ class NodeIndex:
     def _covered(self, node: Node) -> int:
         return self._source.matrix.stored_nbytes(*self._pass.rows(node))
 
-    def _dropped(self, node: Node, value: Any) -> int:
-        if self._source.matrix.nonfinite != "drop_rows":
-            return 0
-        start, stop = self._pass.rows(node)
-        return stop - start - int(getattr(value, "n_rows", stop - start))
-
-    def _load(self, path: str) -> Any | None:
+    def _sound(self, listing: dict[str, str], by_tasks: bool, node: Node) -> Any | None:
+        """Return a node whose file is there and sound, or the task that loads it."""
+        path = listing.get(self.name(node).name)
+        if path is None:
+            return None
         try:
-            return read_node(path)
+            value = read_node(path)
         except (OSError, SketchSelectError) as error:
             self._pass.progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
             return None
+        covered, dropped = self._covered(node), 0
+        if self._source.matrix.nonfinite == "drop_rows":
+            start, stop = self._pass.rows(node)
+            dropped = stop - start - int(getattr(value, "n_rows", stop - start))
+        if by_tasks and node != self._tree.root:
+            return Task(None, load_part, path, covered, dropped)
+        return Part(value, dropped=dropped, covered=covered)

@@ -103,7 +103,7 @@ def local_cluster(
         try:
             client = Client(cluster, set_as_default=False)
             closing.callback(_close, client)
-            engine = closing.enter_context(contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)))
+            engine = DaskEngine(client, worker_timeout=worker_timeout)
             client.register_plugin(IgnoreInterrupts())
             yield engine
         except BaseException:
@@ -149,9 +149,10 @@ def connect(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
-        with contextlib.ExitStack() as closing:
-            closing.callback(_close, client)
-            yield closing.enter_context(contextlib.closing(DaskEngine(client, worker_timeout=worker_timeout)))
+        try:
+            yield DaskEngine(client, worker_timeout=worker_timeout)
+        finally:
+            _close(client)
 
 
 def _address_in(scheduler_file: str) -> str:

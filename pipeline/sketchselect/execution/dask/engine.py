@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, TypeVar
 
@@ -46,7 +47,6 @@ class DaskEngine(Engine):
         self.client = client
         self.worker_timeout = worker_timeout
         self._address = str(client.scheduler.address)
-        self._watch: ClusterWatch | None = None
         self._await_workers()
         builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
@@ -60,12 +60,6 @@ class DaskEngine(Engine):
                 f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
                 "in their last bits from run to run"
             )
-
-    def close(self) -> None:
-        """Stop following the cluster; the client stays open."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
 
     def _await_workers(self) -> None:
         """Wait for a worker, and take note of all that are there."""
@@ -103,19 +97,20 @@ class DaskEngine(Engine):
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
-        return ClusterPass(self.client, work, self._prepared(work), self.n_slots).run()
+        self._prepare(work)
+        with contextlib.closing(
+            ClusterWatch(self.client, self.worker_timeout, work.stage, work.stall_timeout)
+        ) as watch:
+            return ClusterPass(self.client, work, watch, self.n_slots).run()
 
     def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
-        self._prepared(work)
+        self._prepare(work)
         return persist_blocks(self.client, work)
 
-    def _prepared(self, work: Pass[Any]) -> ClusterWatch:
+    def _prepare(self, work: Pass[Any]) -> None:
         if self.client.status != "running":
             raise BadCluster(f"{self._address}: the client is {self.client.status}; make a new one")
         self._await_workers()
         while self._notes:
             work.progress.note(self._notes.pop(0))
-        if self._watch is None:
-            self._watch = ClusterWatch(self.client, self.worker_timeout)
-        return self._watch

@@ -70,8 +70,6 @@ def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) ->
             f"{address}: the scheduler's certificate is not one of execution.tls_ca ({error.verify_message}); use the "
             "ca.pem of its cluster"
         ) from error
-    except TimeoutError:
-        return
     except ssl.SSLError as error:
         reason = (error.reason or type(error).__name__).replace("_", " ").lower()
         if "alert" in reason:

@@ -72,7 +72,6 @@ class ClusterPass(Generic[T]):
         output = self.work.tree.root
         # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
         quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
-        self.watch.begin(self.work.stage, self.work.stall_timeout)
         try:
             with quiet:
                 while not isinstance(self.ready.get(output), Part):

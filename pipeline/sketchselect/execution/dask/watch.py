@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
@@ -42,14 +42,18 @@ class ClusterWatch:
         Whose cluster is watched.
     worker_timeout : float
         Seconds without any worker that are too many.
+    stage : str
+        The pass, in messages.
+    stall_timeout : float
+        Seconds without any partition done that are too many.
     """
 
-    def __init__(self, client: Any, worker_timeout: float) -> None:
+    def __init__(self, client: Any, worker_timeout: float, stage: str, stall_timeout: float) -> None:
         self.client = client
         self.worker_timeout = worker_timeout
         self.events: Events = SimpleQueue()
         self.deaths = self.memory_kills = 0
-        self._stage, self._stall_timeout = "", 0.0
+        self._stage, self._stall_timeout = stage, stall_timeout
         self._last_progress = self._last_answer = time.monotonic()
         self._without_workers: float | None = None
         self._workers: dict[str, dict[str, Any]] = {}
@@ -65,15 +69,6 @@ class ClusterWatch:
         self._over.set()
         self._thread.join(timeout=1)
         _unlisten(self.client, self.events)
-
-    def begin(self, stage: str, stall_timeout: float) -> None:
-        """Begin with a pass: its name for messages, and the seconds without any partition done that are too many."""
-        self._stage, self._stall_timeout = stage, stall_timeout
-        self.deaths = self.memory_kills = 0
-        with contextlib.suppress(Empty):
-            while True:  # what happened since the last pass
-                self.events.get_nowait()
-        self.progressed()
 
     def progressed(self) -> None:
         """A partition, or a merge, is done."""
@@ -156,10 +151,7 @@ def _memory_of(info: dict[str, Any]) -> int:
 
 def _listen(client: Any, events: Events) -> None:
     with _lock:
-        listeners = _listeners.setdefault(client.id, [])
-        listeners.append(events)
-        if len(listeners) > 1:
-            return
+        _listeners.setdefault(client.id, []).append(events)
 
     def hand_on(event: tuple[str, Any, Any]) -> None:
         for queue in list(_listeners.get(client.id, ())):
@@ -177,12 +169,10 @@ def _listen(client: Any, events: Events) -> None:
 
 def _unlisten(client: Any, events: Events) -> None:
     with _lock:
-        listeners = _listeners.get(client.id, [])
-        if events in listeners:
-            listeners.remove(events)
-        if listeners:
+        _listeners[client.id].remove(events)
+        if _listeners[client.id]:
             return
-        _listeners.pop(client.id, None)
+        del _listeners[client.id]
     for topic in (TOPIC, MEMORY_TOPIC, "all"):
         with contextlib.suppress(Exception):  # the scheduler may be gone, or going away
             client.unsubscribe_topic(topic)

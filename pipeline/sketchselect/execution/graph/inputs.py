@@ -47,10 +47,7 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
     """
     if isinstance(source, CachedSource):
         blocks = source.blocks
-        stripped = Source(
-            MatrixMetadata(source.matrix), None, None, source.prepare, source.columns, takes_sparse=source.takes_sparse
-        )
-        return Inputs(stripped, lambda span: blocks[span.start, span.stop])
+        return Inputs(Source(MatrixMetadata(source.matrix)), lambda span: blocks[span.start, span.stop])
     graph: Graph = {}
     parts = (source.matrix, source.target, source.weight)
     columns = [None if part is None else _column(part, partitions, graph, remote) for part in parts]
@@ -72,17 +69,12 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
 
 def _column(part: Matrix | Vector, partitions: Partitions, graph: Graph, remote: bool) -> Callable[[Span], Any] | None:
     """Return what gives the rows of a partition, of one of matrix, target and weight; None where tasks read it."""
-    dask, read = dask_rows(part), part.read if isinstance(part, Vector) else part.read_rows
+    dask, read = part.dask_rows(), part.read if isinstance(part, Vector) else part.read_rows
     if dask is not None:
         tasks, keys = partition_graph(dask, partitions.edges)
         graph.update(tasks)
         return lambda span: TaskRef(keys[span.partition])
     return (lambda span: read(span.start, span.stop)) if remote and part.in_memory else None
-
-
-def dask_rows(part: Matrix | Vector) -> Any | None:
-    """Return all rows of a matrix, target or weight as a Dask array, where they come from a Dask graph."""
-    return part.dask_entries() if isinstance(part, Vector) else part.dask_rows()
 
 
 def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]:

@@ -66,17 +66,11 @@ class ScanPass(Pass[Any]):
         for loaded in ready:
             tasks[self.key(loaded)] = Task(self.key(loaded), copy, ready[loaded])
         values = self._values(tasks)
-        topmost = List(*(TaskRef(self.key(node)) for node in self._topmost()))
-        tasks[self.key(node)] = Task(self.key(node), join_parts, topmost, List(*values))
-
-    def _topmost(self) -> list[Node]:
-        """Return the needed nodes that stand below no other needed node: together they cover every row once."""
-        topmost, covered = [], 0
-        for node in sorted(self.tree.needed, key=lambda node: (self.tree.partitions(node).start, -node.level)):
-            if self.tree.partitions(node).stop > covered:
-                topmost.append(node)
-                covered = self.tree.partitions(node).stop
-        return topmost
+        # Together they cover every row of the points once.
+        topmost = self.tree.topmost(
+            {needed: self.key(needed) for needed in self.tree.needed}.get, Node(node.level - 1, 0)
+        )
+        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*map(TaskRef, topmost.values())), List(*values))
 
     def _values(self, tasks: Graph) -> list[TaskRef]:
         """Add a task for the state, and one for the value, of every point."""

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.cached import CachedBlock
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.checkpoints.files import read_node, write_node
 from sketchselect.execution.source import Block, Rows, Source
 from sketchselect.linalg.threads import one_blas_thread
@@ -21,18 +22,6 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.2
 """Seconds before a read is tried again; four times longer each time."""
-
-WRITE_SECONDS = (0.02, 0.2)
-"""Seconds that a small file takes, on a local disk and elsewhere."""
-
-WRITE_RATE = 100e6
-"""Bytes written a second."""
-
-WORK_PER_COST = 20.0
-"""Work that a file saves, over what it costs: a run spends at most a twentieth of its time on checkpoints."""
-
-LEAST_RATIO = 8.0
-"""Bytes of data below a node over those of its file, so that checkpoints stay far smaller than the data."""
 
 Report = Callable[["Span | None"], object]
 """Called after every partition, and with None after every merge; may raise to stop the task."""
@@ -48,28 +37,6 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SaveRequest:
-    """Where finished nodes are saved: those over this many bytes of data, or this much work not saved yet.
-
-    Without a number of seconds, those whose work is worth `WORK_PER_COST` times the cost of the file.
-    """
-
-    directory: str
-    min_nbytes: float
-    min_seconds: float | None
-
-    def is_due(self, part: Part[Any]) -> bool:
-        """Return whether a node is worth its file."""
-        if part.covered >= self.min_nbytes:
-            return True
-        if self.min_seconds is not None:
-            return part.unsaved_seconds >= self.min_seconds
-        nbytes = int(getattr(part.value, "nbytes", 0))
-        cost = WRITE_SECONDS["://" in self.directory] + nbytes / WRITE_RATE
-        return part.unsaved_seconds >= WORK_PER_COST * cost and part.covered >= LEAST_RATIO * nbytes
-
-
-@dataclass(frozen=True)
 class PassSpec(Generic[T]):
     """What all tasks of a pass share; `leaf` makes a state of a block, `merge` one of two, and neither changes any."""
 
@@ -77,7 +44,7 @@ class PassSpec(Generic[T]):
     leaf: Callable[[Block], T]
     merge: Callable[[T, T], T]
     retries: int = 2
-    saving: SaveRequest | None = None
+    saving: Checkpoint | None = None
     report: Report | None = None
 
 
@@ -197,11 +164,11 @@ def read_block(source: Source, start: int, stop: int, retries: int, rows: Rows |
     return source.block(start, stop, rows)
 
 
-def save_if_due(part: Part[T], saving: SaveRequest | None, name: SavedName | None) -> Part[T]:
+def save_if_due(part: Part[T], saving: Checkpoint | None, name: SavedName | None) -> Part[T]:
     """Save a node where it is worth it. A run never fails because a checkpoint could not be written."""
     if saving is None or name is None or not part.unchanged:
         return part
-    if not saving.is_due(part):
+    if not saving.is_due(part.covered, part.unsaved_seconds, int(getattr(part.value, "nbytes", 0))):
         return part
     note = write_node(part.value, saving.directory, name.name)
     if note is not None:

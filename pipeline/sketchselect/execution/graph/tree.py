@@ -6,9 +6,11 @@ engine, any number of workers and any resumed run give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+V = TypeVar("V")
 
 FAN_IN = 8
 """Children of a node."""
@@ -108,6 +110,18 @@ class MergeTree:
             else:
                 stack.append((node, True))
                 stack.extend((child, False) for child in reversed(below))
+
+    def topmost(self, find: Callable[[Node], V | None], top: Node | None = None) -> dict[Node, V]:
+        """Return what `find` gives for nodes of a subtree, from the top: it goes on below those where that is None."""
+        values, stack = {}, [self.root if top is None else top]
+        while stack:
+            node = stack.pop()
+            value = find(node)
+            if value is None:
+                stack.extend(self.children(node))
+            else:
+                values[node] = value
+        return values
 
     def subtrees(self, most_leaves: int) -> list[Node]:
         """Return the roots of the largest full subtrees of at most so many leaves, from left to right.

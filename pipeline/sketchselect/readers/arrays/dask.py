@@ -118,7 +118,7 @@ class DaskVector(Vector):
         """Return None: a graph does not say what it computes."""
         return None
 
-    def dask_entries(self) -> Any | None:
+    def dask_rows(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
 

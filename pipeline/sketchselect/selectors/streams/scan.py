@@ -96,12 +96,12 @@ def scan_source(
             )
         work = index.saving(index.unread(scan.tree.needed), state_nbytes=0)
     try:
-        ran = run_pass(work, options)
+        ran = run_pass(work, options, index)
     except DamagedFile as error:
         # A file of an earlier scan, which was not read until now.
         work.progress.note(f"{error}; everything is computed again")
         work = replace(work, ready={})
-        ran = run_pass(work, options)
+        ran = run_pass(work, options, index)
     require_unchanged(before, source)
     edges = work.partitions.edges
     stats = pass_stats(work, ran, began)
