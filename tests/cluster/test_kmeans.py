@@ -237,7 +237,7 @@ def test_partitions_change_nothing_but_rounding(monkeypatch):
 
 def test_selected_columns_and_preparation_are_what_is_clustered():
     X = blobs(14, 400, 6)
-    source = Source(open_matrix(X), prepare=("l2",)).select([1, 4])
+    source = Source(open_matrix(X), prepare=("l2",), columns=(1, 4))
     result = fit_kmeans(source, KMeansParameters(3), serial())
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert_consistent(result, unit[:, [1, 4]])

@@ -49,7 +49,7 @@ def test_every_pass_on_workers(engine, store, monkeypatch, init):
     monkeypatch.setattr(passes, "LEAST_PARTITION_NBYTES", 1 << 15)
     path, X = store
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
-    source = Source(open_matrix(path), weight=weight, prepare=("l2",)).select([0, 3, 4, 8])
+    source = Source(open_matrix(path), weight=weight, prepare=("l2",), columns=(0, 3, 4, 8))
     parameters = {"n_clusters": 7, "init": init, "max_iter": 4, "tol": 0.0}
     held = fit_kmeans(source, parameters, serial())
     small = fit_kmeans(source, parameters, PassOptions(engine))

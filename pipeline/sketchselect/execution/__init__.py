@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._progress import Progress, make_progress
@@ -49,12 +50,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # distributed takes most of a second to import; only those who use a cluster pay for it.
-    if name == "DaskEngine":
-        from sketchselect.execution.dask.engine import DaskEngine
-
-        return DaskEngine
-    if name == "local_cluster":
-        from sketchselect.execution.dask.clusters import local_cluster
-
-        return local_cluster
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = {"DaskEngine": "engine", "local_cluster": "clusters"}
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"sketchselect.execution.dask.{modules[name]}"), name)

@@ -16,11 +16,8 @@ from sketchselect.readers.base import MatrixView
 class CachedBlock(Block):
     """A block in memory, and what a computation remembers of its rows from one pass to the next.
 
-    Parameters
-    ----------
-    memory : dict
-        Whatever a leaf puts there. It may be empty again in the next pass (it is never sent, nor written), so results
-        must not depend on it; only one task at a time works on a block.
+    The memory is whatever a leaf puts there. It may be empty again in the next pass (it is never sent, nor written), so
+    results must not depend on it; only one task at a time works on a block.
     """
 
     memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -68,10 +65,7 @@ class CachedMatrix(MatrixView):
 class CachedSource(Source):
     """A source whose blocks have been read, screened and prepared.
 
-    Parameters
-    ----------
-    blocks : mapping of (start, stop) to CachedBlock or Future
-        The block of every partition: in this process, or on the workers of a Dask cluster.
+    They are in this process, or futures of blocks on the workers of a Dask cluster; by their partition, (start, stop).
     """
 
     blocks: Mapping[tuple[int, int], Any] = field(default_factory=dict)

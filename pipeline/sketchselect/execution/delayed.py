@@ -54,10 +54,10 @@ def delayed_summary(
     for step in source.prepare:
         if not step.is_fitted:
             view, needed = step_view(source, step, tuple(before), options)
-            passes = SummaryPasses.of(view, needed, options, 0)
+            passes = SummaryPasses.of(view, needed, options)
             statistics.append(_add_summary(graph, passes, statistics))
         before.append(step)
-    passes = SummaryPasses.of(source, description, options, first_row, start=start)
+    passes = SummaryPasses.of(source, description, options, first_row, start)
     key = _add_summary(graph, passes, statistics).key
     return Delayed(key, graph)
 

@@ -18,6 +18,7 @@ from sketchselect.execution.checkpoints.fingerprint import local_build
 from sketchselect.execution.graph.inputs import pass_inputs
 from sketchselect.execution.graph.passes import Pass
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
+from sketchselect.execution.projection import Slots
 from sketchselect.linalg.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -35,14 +36,9 @@ class Ran(Generic[T]):
     worker_deaths: int = 0
 
 
-class Engine(ABC):
+class Engine(Slots, ABC):
     """Computes the graphs of passes; all engines give the same bits. The defaults are those of this process."""
 
-    kind: str
-    n_slots: int = 1
-    """Tasks at a time."""
-    slots_per_process: int = 1
-    """Tasks at a time in one process, which share its memory."""
     n_workers: int = 1
     """Processes."""
     memory_limit: int | None = None

@@ -67,15 +67,16 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
         name = f"{place} {step.description}"
         if earlier is None:
             view, description = step_view(source, step, tuple(fitted), options)
-            options.progress.note(_announcement(step, view))
+            rows = f"{'the first ' if view.n_rows < source.n_rows else ''}{view.n_rows} rows"
+            what = f"{step.description} needs {description.kind.replace('-', ' ')} of {rows}"
+            options.progress.note(f"prepare: {what}: a pass before the others")
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
             collected[name] = reduced.value
         else:
             collected[name] = _earlier(earlier, name, step, tuple(fitted))
         fitted.append(step.fitted(collected[name]))
-    if not collected:
-        return FittedSteps(tuple(fitted))
-    return FittedSteps(tuple(fitted), StepStatistics.of(collected).with_context(prepare=(), feature_names=names))
+    combined = StepStatistics.of(collected).with_context(prepare=(), feature_names=names) if collected else None
+    return FittedSteps(tuple(fitted), combined)
 
 
 def fitted_source(source: Source, options: PassOptions) -> Source:
@@ -132,10 +133,3 @@ def step_view(
     n_rows = source_partitions(sparse, options.partition_bytes).edges[1]
     first = None if weight is None else readers.open_vector(weight.read(0, n_rows), n_rows, name="sample_weight")
     return replace(view, matrix=FirstRows(source.matrix, n_rows), weight=first), description
-
-
-def _announcement(step: Step, view: Source) -> str:
-    need = step.needs
-    assert need is not None
-    rows = f"the first {view.n_rows} rows" if need.first_partition else f"{view.n_rows} rows"
-    return f"prepare: {step.description} needs {need.kind.replace('-', ' ')} of {rows}: a pass before the others"

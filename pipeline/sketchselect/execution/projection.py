@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -29,12 +28,14 @@ SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
 
 
-class Slots(Protocol):
+class Slots:
     """What the projection has to know of an engine."""
 
     kind: str
-    n_slots: int
-    slots_per_process: int
+    n_slots: int = 1
+    """Tasks at a time."""
+    slots_per_process: int = 1
+    """Tasks at a time in one process, which share its memory."""
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,16 @@ def reduce_blocks(
     require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
     before = source_identities(source)
     index = node_index(work, options, reduction.key)
-    saves = index is not None and saves_on_workers(options)
+    saves = index is not None and options.engine.can_write(index.directory)
     if index is not None:
         # Only processes that can write there can be expected to read there.
         work = index.saving(index.resume(by_tasks=saves and options.engine.kind == "dask"), reduction.state_nbytes)
-        work = work if saves else replace(work, name=None)
+        if not saves:
+            work = replace(work, name=None)
+            work.progress.note(
+                f"{index.directory}: the workers cannot write there, so only the finished pass is saved; give a folder "
+                "or URL that every worker can write"
+            )
     ran = run_pass(work, options, index)
     require_unchanged(before, source)
     root = work.tree.root
@@ -123,19 +128,6 @@ def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIn
         work.progress.note(f"{source.matrix.address}: no checkpoints, the content of this source has no identity")
         return None
     return NodeIndex(options.checkpoint, work, leaf_key=key, build=options.engine.build())
-
-
-def saves_on_workers(options: PassOptions) -> bool:
-    """Return whether tasks save their nodes; a note says so where only the finished pass can be saved."""
-    assert options.checkpoint is not None
-    directory = options.checkpoint.directory
-    if options.engine.can_write(directory):
-        return True
-    options.progress.note(
-        f"{directory}: the workers cannot write there, so only the finished pass is saved; "
-        "give a folder or URL that every worker can write"
-    )
-    return False
 
 
 def run_pass(work: Pass[T], options: PassOptions, index: NodeIndex | None) -> Ran[T]:

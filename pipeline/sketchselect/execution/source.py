@@ -132,10 +132,6 @@ class Source:
             return names
         return tuple(names[j] for j in self.columns)
 
-    def select(self, columns: Any) -> Source:
-        """Return the same source restricted to these columns."""
-        return replace(self, columns=tuple(int(j) for j in columns))
-
     def block(self, start: int, stop: int, rows: Rows | None = None) -> Block:
         """Read rows `start` to `stop`, apply the policy for non-finite values, prepare, and choose columns.
 

@@ -100,20 +100,13 @@ class SummaryPasses:
     description: Summary[Any]
     options: PassOptions
     partitions: Partitions
-    stage: str
     panels: Panels | None
     start: int = 0
     """Global index of the first row of the source."""
 
     @classmethod
     def of(
-        cls,
-        source: Source,
-        description: Summary[Any],
-        options: PassOptions,
-        first_row: int,
-        stage: str = "summarize",
-        start: int = 0,
+        cls, source: Source, description: Summary[Any], options: PassOptions, first_row: int = 0, start: int = 0
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
@@ -123,7 +116,7 @@ class SummaryPasses:
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
             partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))
-        return cls(source, description, options, partitions, stage, panels, start)
+        return cls(source, description, options, partitions, panels, start)
 
     @property
     def rows(self) -> Ranges:
@@ -135,9 +128,10 @@ class SummaryPasses:
         """The description of each pass."""
         return [self.description] if self.panels is None else self.panels.descriptions()
 
-    def reduction(self, description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Reduction[Summary[Any]]:
+    def reduction(
+        self, description: Summary[Any], stage: str = "summarize", caller_nbytes: int = 0
+    ) -> Reduction[Summary[Any]]:
         """Return what one of the passes computes."""
-        stage = f"{self.stage}, {part}" if part else self.stage
         whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
         key = summary_key(description)
         return replace(whole, caller_nbytes=caller_nbytes, key=digest(key, self.start) if self.start else key)
@@ -168,12 +162,12 @@ def summarize_source(
     Rows before `first_row` are not read; the first row of the source has the global index `start`. See `reduce_blocks`
     for errors.
     """
-    passes = SummaryPasses.of(source, description, options, first_row, stage, start)
+    passes = SummaryPasses.of(source, description, options, first_row, start)
     before = source_identities(passes.source)
     accounts: list[PassStats] = []
 
     def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
-        reduction = passes.reduction(description, part, caller_nbytes)
+        reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
         reduced = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions)
         accounts.append(reduced.stats)
         return reduced.value
@@ -204,7 +198,7 @@ def summary_projection(
     source: Source, description: Summary[Any], options: PassOptions
 ) -> tuple[Projection, int, float]:
     """Return what a process will need at most for this summary, the number of passes, and the read amplification."""
-    passes = SummaryPasses.of(source, description, options, 0)
+    passes = SummaryPasses.of(source, description, options)
     panels, descriptions = passes.panels, passes.descriptions
     caller_nbytes = 0 if panels is None else 8 * panels.edges[-1] ** 2 * len(panels.wide)
     largest = max(descriptions, key=lambda one: one.projected_nbytes(source.n_columns, source.n_targets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,8 @@ class NodeIndex:
     """
 
     def __init__(self, checkpoint: Checkpoint, work: Pass[Any], *, leaf_key: str, build: tuple[str, ...]) -> None:
-        self._checkpoint, self._pass, self._tree = checkpoint, work, work.tree
+        self.directory, self._checkpoint = os.fspath(checkpoint.directory), checkpoint
+        self._pass, self._tree = work, work.tree
         self._source = source = work.spec.source
         self._common = digest(
             leaf_key,
@@ -87,12 +89,11 @@ class NodeIndex:
 
     def _listing(self) -> dict[str, str]:
         """Return name -> path of every file in the folder; empty, with a note, where it cannot be listed."""
-        directory = self._checkpoint.directory
         try:
-            return list_nodes(directory)
+            return list_nodes(self.directory)
         except (OSError, ImportError, ValueError) as error:
             self._pass.progress.note(
-                f"{directory}: checkpoints cannot be read ({type(error).__name__}); starting from scratch"
+                f"{self.directory}: checkpoints cannot be read ({type(error).__name__}); starting from scratch"
             )
             return {}
 

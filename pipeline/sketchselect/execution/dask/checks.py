@@ -70,15 +70,9 @@ def is_exposed(address: str) -> bool:
 
 def scheduler_settings(client: Any) -> dict[str, Any]:
     """Return settings as they are in effect on the scheduler; ours have no effect there if it runs elsewhere."""
+    names = ("allowed_failures", "worker_ttl")
     with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
-        return dict(
-            client.run_on_scheduler(
-                lambda dask_scheduler: {
-                    "allowed_failures": dask_scheduler.allowed_failures,
-                    "worker_ttl": dask_scheduler.worker_ttl,
-                }
-            )
-        )
+        return dict(client.run_on_scheduler(lambda dask_scheduler: {n: getattr(dask_scheduler, n) for n in names}))
     return {}
 
 

@@ -227,10 +227,8 @@ def _require_guard() -> None:
     """End quietly, leaving word for the parent, where this is a worker process that is importing the user's script."""
     if not getattr(multiprocessing.current_process(), "_inheriting", False):
         return
-    marker = os.environ.get(_MARKER)
-    if marker:
-        with contextlib.suppress(OSError):
-            Path(marker).touch()
+    with contextlib.suppress(OSError, KeyError):
+        Path(os.environ[_MARKER]).touch()
     sys.exit(1)
 
 

@@ -17,14 +17,8 @@ def require_understood(address: str, security: Any = None) -> None:
     """Raise `BadCluster` at once where what listens at an address can never be spoken to in this way.
 
     That is: TLS on one side only, a certificate that the other side's authority has not signed, certificate files
-    that cannot be used. An address where nothing listens, yet, is none of this function's business.
-
-    Parameters
-    ----------
-    address : str
-        ``tcp://host:port`` or ``tls://host:port``; others are not looked at.
-    security : distributed.Security, optional
-        What the client will use; what Dask's configuration says by default.
+    that cannot be used. Other schemes than tcp and tls, and addresses where nothing listens yet, are left alone.
+    `security` is what the client will use; what Dask's configuration says by default.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
@@ -85,10 +79,8 @@ def _is_silent(plain: socket.socket) -> bool:
     """Return whether nothing was said in time: a scheduler without TLS speaks first."""
     try:
         return not plain.recv(1)
-    except TimeoutError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, TimeoutError)
 
 
 def _speaks_tls(host: str, port: int) -> bool:

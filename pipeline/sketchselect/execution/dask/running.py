@@ -63,8 +63,6 @@ class ClusterPass(Generic[T]):
         self.cuts = work.cuts(most)
         self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
 
-    # --- the loop ----------------------------------------------------------------------------------------------
-
     def run(self) -> Ran[T]:
         """Run it to the end."""
         import dask
@@ -140,8 +138,6 @@ class ClusterPass(Generic[T]):
             self.counted.add(partition)
             self.work.progress.advance(self.work.span(partition).nbytes)
 
-    # --- failures ----------------------------------------------------------------------------------------------
-
     def _failed(self, node: Node, future: Any, alone: Node | None) -> None:
         from distributed import CancelledError, KilledWorker
 
@@ -182,8 +178,6 @@ class ClusterPass(Generic[T]):
                 del self.ready[done]
                 if done in self.work.ready:
                     self.ready[done] = self.work.ready[done]
-
-    # --- graphs and futures ------------------------------------------------------------------------------------
 
     def _start(self, node: Node) -> None:
         graph = self.work.graph(node, self.inputs, self.ready)

@@ -34,18 +34,10 @@ _lock = threading.Lock()
 
 
 class ClusterWatch:
-    """Follows the workers of a client, and what tasks report, for one pass at a time.
+    """Follows the workers of a client, and what tasks report, during one pass.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Whose cluster is watched.
-    worker_timeout : float
-        Seconds without any worker that are too many.
-    stage : str
-        The pass, in messages.
-    stall_timeout : float
-        Seconds without any partition done that are too many.
+    `worker_timeout` seconds without any worker are too many, as are `stall_timeout` without any partition done; `stage`
+    is the pass in messages.
     """
 
     def __init__(self, client: Any, worker_timeout: float, stage: str, stall_timeout: float) -> None:

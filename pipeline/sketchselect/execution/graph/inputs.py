@@ -94,10 +94,6 @@ def futures_client(array: Any) -> Any | None:
     """Return the client of the futures in the graph of a Dask array; None where there is none."""
     if array is None or "distributed" not in sys.modules:
         return None
-    from distributed import Future
+    from distributed import futures_of
 
-    for value in dict(array.__dask_graph__()).values():
-        future = getattr(value, "value", value)
-        if isinstance(future, Future):
-            return future.client
-    return None
+    return next((future.client for future in futures_of(array)), None)

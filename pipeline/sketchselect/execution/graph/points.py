@@ -47,12 +47,11 @@ class ScanTree(MergeTree):
 class ScanPass(Pass[Any]):
     """A pass whose output are the values that `finish` gives of the summaries of the points' rows.
 
-    With `onward` points are prefixes, which go on from earlier ones.
+    Points whose rows begin with the same nodes go on from the same state.
     """
 
     tree: ScanTree
     finish: Callable[[Any], Any] = repr
-    onward: bool = True
 
     def cuts(self, most_leaves: int) -> list[Node]:
         """Return the output alone: points refer to nodes in all of the tree."""
@@ -77,18 +76,15 @@ class ScanPass(Pass[Any]):
         values = []
         prefixes: dict[tuple[Node, ...], TaskRef] = {}
         for place, (first, stop) in enumerate(self.tree.points):
-            nodes = tuple(cover(self.tree, first, stop))
-            shared = len(nodes) if self.onward else 0
-            while shared and nodes[:shared] not in prefixes:
-                shared -= 1
-            state = prefixes.get(nodes[:shared])
-            for n in range(shared, len(nodes)):
-                part = TaskRef(self.key(nodes[n]))
-                key = (f"prefix-{self.token}", place, n)
-                tasks[key] = Task(key, _merged, self.spec.merge, part, state)
-                state = TaskRef(key)
-                if self.onward:
-                    prefixes[nodes[: n + 1]] = state
+            state: TaskRef | None = None
+            prefix: tuple[Node, ...] = ()
+            for node in cover(self.tree, first, stop):
+                prefix = (*prefix, node)
+                if prefix not in prefixes:
+                    key = (f"prefix-{self.token}", place, len(prefix))
+                    tasks[key] = Task(key, _merged, self.spec.merge, TaskRef(self.key(node)), state)
+                    prefixes[prefix] = TaskRef(key)
+                state = prefixes[prefix]
             key = (f"point-{self.token}", place, 0)
             tasks[key] = Task(key, _point, self.finish, state)
             values.append(TaskRef(key))

@@ -90,12 +90,10 @@ class MergeTree:
         return [self._shortened(Node(node.level - 1, i)) for i in range(first, min(first + self.fan_in, count))]
 
     def _shortened(self, node: Node) -> Node:
-        while node.level:
-            below = self.children(node)
-            if len(below) > 1:
-                break
-            node = below[0]
-        return node
+        level, place = node
+        while level and place * self.fan_in + 1 >= -(-self.n_leaves // self.fan_in ** (level - 1)):
+            level, place = level - 1, place * self.fan_in
+        return Node(level, place)
 
     def post_order(self, root: Node | None = None, skip: Container[Node] = frozenset()) -> Iterator[Node]:
         """Yield the nodes of a subtree, children before parents and left before right; none in or below `skip`."""

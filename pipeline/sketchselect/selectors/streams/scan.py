@@ -88,10 +88,10 @@ def scan_source(
         # Whatever its size, a node that is not saved would have to be read again.
         everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
         index = node_index(work, options.but(checkpoint=everything), summary_key(description))
-    if index is not None and options.checkpoint is not None:
-        if not options.engine.can_write(options.checkpoint.directory):
+    if index is not None:
+        if not options.engine.can_write(index.directory):
             raise BadParameter(
-                f"{options.checkpoint.directory}: the workers cannot write there; give as checkpoint a folder or URL "
+                f"{index.directory}: the workers cannot write there; give as checkpoint a folder or URL "
                 "that this process and every worker can write in"
             )
         work = index.saving(index.unread(scan.tree.needed), state_nbytes=0)
@@ -151,7 +151,6 @@ def scan_pass(
         stage=stage,
         stall_timeout=options.stall_timeout,
         finish=finish,
-        onward=window is None,
     )
 
 
