@@ -19,6 +19,7 @@ COMES_WITH = {
     "pendulum": "apache-airflow",
     "click": "typer",
     "markupsafe": "jinja2",
+    "pandas": "anndata",
 }
 """Packages that are used only where another one is, which depends on them."""
 

@@ -61,13 +61,13 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Sizes, dict[str, 
     "Algorithm 1, O(r k^2 n)": (
         lambda n, k, r: (orthonormal(n, k), np.ones(n)),
         lambda data, n, k, r: sample_frobenius(*data, r),
-        {"n": 4000, "k": 10, "r": 60},
+        {"n": 4000, "k": 10, "r": 100},
         {"n": 1, "k": 2, "r": 1},
     ),
     "Algorithm 2, O(r k^2 n)": (
         lambda n, k, r: orthonormal(n, k),
         lambda data, n, k, r: sample_spectral(data, r),
-        {"n": 4000, "k": 10, "r": 60},
+        {"n": 4000, "k": 10, "r": 100},
         {"n": 1, "k": 2, "r": 1},
     ),
     "exact directions, O(m n min{m, n})": (
@@ -112,7 +112,7 @@ def main() -> None:
                 values = [seconds(make, work, sizes | {name: f * sizes[name]}) for f in factors]
                 measured = np.polyfit(np.log(factors), np.log(values), 1)[0]
                 last = np.log(values[-1] / values[-2]) / np.log(factors[-1] / factors[-2])
-                shown = " ".join(f"{v:.4f}" for v in values) + " s"
+                shown = " ".join(f"{v:.4f}" for v in values)
                 print(
                     f"  {name}: stated {exponent}, measured {measured:.2f} (last step {last:.2f}): {shown} s",
                     flush=True,

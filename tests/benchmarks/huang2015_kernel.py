@@ -8,12 +8,14 @@ features as targets and the pixels as predictors.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from gfw import gfw_ridge
-from huang2015_methods import PAPER, best, nmi_of
+from huang2015_methods import BATCH, best, nmi_of
 from real_data import DataSet
+from stream_feature_weight import stream_feature_weights
 
 import sketchselect as sks
 from sketchselect.prepare.fourier import Fourier
@@ -55,23 +57,43 @@ def columns_by_kernel(data: DataSet, mapped: DataSet, counts: tuple[int, ...], s
 
 
 def made_rows(start: int, n: int) -> Any:
-    """Return rows of Tiny's width: smooth images from 40 components and noise, float32, in blocks of 1,000."""
+    """Return rows of Tiny's width: smooth images from 40 components and noise, float32."""
     basis = np.random.default_rng(0).standard_normal((40, TINY_COLUMNS)).astype(np.float32)
     rng = np.random.default_rng([1, start])
     weights = rng.standard_normal((n, 40), dtype=np.float32) * np.float32(0.9) ** np.arange(40, dtype=np.float32)
     return weights @ basis + rng.standard_normal((n, TINY_COLUMNS), dtype=np.float32)
 
 
-def streamed_seconds(n: int, **settings: Any) -> float:
-    """Return the processor seconds of FSDS on n rows, without those of making the rows; one block is in memory."""
-    selector = sks.SketchedRidgeSelector(200, TINY_CLUSTERS, **settings)
-    seconds, block = 0.0, 4000
-    for start in range(0, n, block):
-        rows = made_rows(start, min(block, n - start))
-        began = time.process_time()
-        selector.partial_fit(rows)
-        seconds += time.process_time() - began
-    return seconds
+class Blocks:
+    """Made rows, a thousand at a time, and the processor seconds that making them took."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.seconds = n, 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, self.n, BATCH):
+            began = time.process_time()
+            rows = made_rows(start, min(BATCH, self.n - start))
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            self.seconds += time.process_time() - began
+            yield rows
+
+
+def streamed(rows: Blocks) -> Any:
+    """Return the scores of the package's selector after one pass."""
+    selector = sks.SketchedRidgeSelector(200, TINY_CLUSTERS, normalize=None)
+    sketch = selector.summary_description(TINY_COLUMNS)
+    for block in rows:
+        sketch = sketch.update(block)
+    return selector.fit_summary(sketch).scores_
+
+
+def seconds_of(work: Callable[[Blocks], Any], n: int) -> float:
+    """Return the processor seconds of a pass over n rows, without those of making them."""
+    rows = Blocks(n)
+    began = time.process_time()
+    work(rows)
+    return time.process_time() - began - rows.seconds
 
 
 def tiny_scaling(most: int, most_offline: int) -> None:
@@ -82,12 +104,13 @@ def tiny_scaling(most: int, most_offline: int) -> None:
     n = 1000
     while n <= most:
         work: dict[str, Any] = {
-            "FSDS": lambda n=n: streamed_seconds(n),
-            "FSDS, as printed": lambda n=n: streamed_seconds(n, sketch_size=int(TINY_COLUMNS**0.5), **PAPER),
+            "FSDS": lambda n=n: seconds_of(streamed, n),
+            "FSDS, as printed": lambda n=n: seconds_of(
+                lambda rows: stream_feature_weights(rows, int(TINY_COLUMNS**0.5), TINY_CLUSTERS), n
+            ),
         }
         if n <= most_offline:
-            X = np.concatenate([made_rows(start, min(1000, n - start)) for start in range(0, n, 1000)])
-            X /= np.linalg.norm(X, axis=1, keepdims=True)
+            X = np.concatenate(list(Blocks(n)))
             work["GFW"] = lambda X=X: gfw_ridge(X, TINY_CLUSTERS)
             graph = {"n_rows": n, "normalize": None}
             work["Laplacian score"] = lambda X=X, g=graph: sks.selectors.LaplacianScoreSelector(200, **g).fit(X)

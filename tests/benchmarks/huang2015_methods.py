@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from gfw import top_directions
 from real_data import DATA, DataSet, dense_columns, load
 from sklearn.cluster import KMeans
+from stream_feature_weight import stream_feature_weights
 
 import sketchselect as sks
 from sketchselect.selectors import rank
@@ -19,7 +20,6 @@ from sketchselect.selectors.sketched.ridge import ridge_weights
 TEXT_COUNTS = tuple(range(200, 2401, 200))
 IMAGE_COUNTS = tuple(range(25, 201, 25))
 BATCH = 1000
-PAPER = {"alpha": "paper", "compensate": False}
 
 
 def counts_of(data: DataSet, quick: bool) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def scorers(data: DataSet, *, with_mcfs: bool = True) -> dict[str, Callable[[], 
     found: dict[str, Callable[[], Any]] = {
         "FSDS": lambda: fsds(data).fit(data.select).scores_,
         "GFW": lambda: ridge_weights(*top_directions(data.select, k), k, "auto")[0],
-        "FSDS, as printed": lambda: fsds(data, sketch_size=root, **PAPER).fit(data.select).scores_,
+        "FSDS, as printed": lambda: stream_feature_weights(batches(data.select), root, k)[0],
         "GFW, as printed": lambda: ridge_weights(*top_directions(data.select, k), k, "paper")[0],
     }
     if with_mcfs:

@@ -1,7 +1,7 @@
 """Sun, Guo and Barbu (2019), "A novel framework for online supervised learning with feature selection", anew.
 
 Run: ``python tests/benchmarks/sun2019.py`` (about half an hour on two cores); ``--quick`` for a smoke run;
-``--table 2 --table 4`` for some parts (2, 3, 4, 5, 6, "regret"); ``--json FILE`` writes all figures as records.
+``--table 2 --table 4`` for some parts (2, 3, 4, 5, 6, "paths", "regret"); ``--json FILE`` writes figures as records.
 
 Tables 2, 3 and 6 print detection rate, RMSE or AUC, and seconds beside the paper's. Moments of Gaussian rows are drawn
 from their exact distribution, so that a repetition costs the same for any n; seconds of accumulating are of real rows
@@ -24,7 +24,7 @@ import sun2019_real as real
 import sun2019_streams as streams
 import sun2019_tables as tables
 
-PARTS = ("2", "3", "4", "5", "6", "regret")
+PARTS = ("paths", "2", "3", "4", "5", "6", "regret")
 Records = list[dict[str, Any]]
 
 
@@ -166,6 +166,14 @@ def table_5(options: argparse.Namespace) -> Records:
     return found
 
 
+def paths(options: argparse.Namespace) -> Records:
+    """Print the paths of Figure 1."""
+    print("\nFigure 1: paths of OLS-th and the lasso on 1,176 rows of Year Prediction MSD")
+    for line in real.paths(options.data) if options.data is not None else ["  no folder with data (--data)"]:
+        print(line)
+    return []
+
+
 def regret(options: argparse.Namespace) -> Records:
     """Print and return the curves of Figures 3 and 4, and their exponents."""
     p, k, last = (100, 10, 20_000) if options.quick else (1000, 100, 100_000)
@@ -205,10 +213,9 @@ def main() -> None:
         began = time.perf_counter()
         if part in "26":
             found += table_2_or_6(part, options)
-        elif part == "regret":
-            found += regret(options)
         else:
-            found += {"3": table_3, "4": table_4, "5": table_5}[part](options)
+            works = {"3": table_3, "4": table_4, "5": table_5, "paths": paths, "regret": regret}
+            found += works[part](options)
         print(f"[part {part}: {time.perf_counter() - began:.0f} s]", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1))

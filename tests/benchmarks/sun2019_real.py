@@ -115,6 +115,27 @@ def study(
     return out
 
 
+def paths(folder: Path, name: str = "YearPredictionMSD_1176", n_shown: int = 6) -> Iterator[str]:
+    """Yield lines of Figure 1: standardised coefficients of the strongest columns along the paths of both methods."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        return
+    with np.load(path) as data:
+        problem = moments_problem(Moments().from_block(data["X"].astype(float), data["y"].astype(float)))
+    sizes = [1, 2, 5, 10, 20, 40, 60, problem.n_features]
+    lasso = solve_path(problem, Lasso(), tol=1e-8)
+    models = {
+        "OLS-th": [threshold(problem, k).coef[:, 0] for k in sizes],
+        "Lasso": [lasso.coef(int(np.flatnonzero(lasso.n_nonzero <= k)[-1])) for k in sizes],
+    }
+    strongest = np.argsort(-np.abs(models["OLS-th"][-1]), kind="stable")[:n_shown]
+    yield f"  columns {', '.join(map(str, strongest))} in standard deviations, and R2 on the rows themselves"
+    for method, coefs in models.items():
+        for k, coef in zip(sizes, coefs, strict=True):
+            shown = " ".join(f"{value:>7.3f}" for value in coef[strongest])
+            yield f"  {method:<8} at most {k:>3} columns  {shown}   {1 - problem.rss(coef) / problem.yy[0, 0]:.3f}"
+
+
 def studies(folder: Path, n_splits: int, *, small: bool = False) -> Iterator[list[dict[str, Any]]]:
     """Yield the records of every data set that is in `folder`; `small` leaves out those of more than 1000 columns."""
     plans = [

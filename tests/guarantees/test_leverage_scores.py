@@ -11,6 +11,7 @@ import pytest
 import sketchselect as sks
 
 from .exact import leverage
+from .instances import each_instance
 
 
 def instance(seed):
@@ -25,7 +26,7 @@ def instance(seed):
 
 
 @pytest.mark.parametrize("read", ["columns", "rows"])
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 300), marks=pytest.mark.slow)], ids=["25", "300"])
+@each_instance
 def test_bounds_contain_the_exact_scores(read, seeds):
     rounded = 0
     for seed in seeds:
@@ -40,7 +41,7 @@ def test_bounds_contain_the_exact_scores(read, seeds):
     assert rounded  # There is rounding for the bounds to cover.
 
 
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 300), marks=pytest.mark.slow)], ids=["25", "300"])
+@each_instance
 def test_scores_are_within_their_relative_error_and_that_is_small_where_the_ridge_is_large(seeds):
     for seed in seeds:
         X, ridge = instance(seed)

@@ -11,7 +11,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.cluster import reassign
 
-FAST, ALL = range(60), range(60, 400)
+from .instances import each_instance
 
 
 def instance(seed):
@@ -24,7 +24,7 @@ def instance(seed):
     return X, labels, k
 
 
-@pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=pytest.mark.slow)], ids=["fast", "all"])
+@each_instance
 def test_the_objective_never_rises(seeds):
     moved = 0
     for seed in seeds:

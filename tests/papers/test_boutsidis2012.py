@@ -93,6 +93,25 @@ def test_theorem_2(index):
         assert ratio <= chosen.selection_.diagnostics["proven_factor"]
 
 
+@pytest.mark.statement("Boutsidis 2012, Theorem 2, asymptotically", "Boutsidis 2012, Theorem 4, asymptotically")
+def test_the_proven_factors_have_the_orders_of_the_paper():
+    """As r grows: 5 + O(sqrt(k / r)) of a partition; O(n / r) without one, while n / r is large."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2500))
+    k, labels = 2, np.arange(30) % 2
+    for r in (20, 80, 320):
+        given, none = (
+            sks.DeterministicSelector(r, n_clusters=k).fit(X, partition=partition).selection_.diagnostics
+            for partition in (labels, None)
+        )
+        # The steps, not the columns, are the r of the theorem, and there are at least as many.
+        steps = given["n_iterations"]
+        assert steps >= r
+        assert 5 <= given["proven_factor"] <= 5 + 16 * np.sqrt(k / steps)
+        steps = none["n_iterations"]
+        assert 4 <= none["proven_factor"] / (2500 / steps) <= 36
+
+
 @pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
 @pytest.mark.statement("Boutsidis 2012, Theorem 5", "Boutsidis 2012, Algorithm 6")
 def test_theorem_5(spread):

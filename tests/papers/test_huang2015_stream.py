@@ -174,6 +174,17 @@ def test_proposition_3_4_depends_on_the_units_and_so_is_false_for_any_constant()
     assert others[-1][1] > others[-1][2]
 
 
+@pytest.mark.statement("Huang 2015, Algorithm 2, storage")
+def test_storage_is_that_of_the_sketch_whatever_the_number_of_rows(script):
+    size, p = 8, 300
+    for n in (200, 1000):
+        A = np.random.default_rng(0).standard_normal((n, p))
+        _, literal, _ = script.stream_feature_weights(batches(A, 50), size, 3)
+        assert literal.shape == (size - 1, p)
+        sketch = sks.FrequentDirections(size).from_block(A)
+        assert len(sks.summaries.encode(sketch)) <= 8 * (2 * size * p + 2 * p) + 8192
+
+
 # --- section 3.5 -------------------------------------------------------------------------------------------------
 
 

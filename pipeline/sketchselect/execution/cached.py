@@ -59,6 +59,10 @@ class CachedMatrix(MatrixView):
         """Return None: what is cached is not saved."""
         return None
 
+    def dask_rows(self) -> Any | None:
+        """Return None: rows from a graph are cached too."""
+        return None
+
 
 @dataclass(frozen=True)
 class CachedSource(Source):

@@ -112,6 +112,8 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
         reading += rows * len(source.columns) * prepared_itemsize
     if matrix.nonfinite == "drop_rows":
         reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+    if source.in_double and prepared_itemsize < 8:
+        reading += 8 * rows * source.n_columns
     return reading
 
 

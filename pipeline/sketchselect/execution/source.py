@@ -79,6 +79,8 @@ class Source:
         Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing".
     takes_sparse : bool
         Whether what works on the blocks takes CSR; otherwise a sparse matrix's blocks are made dense, and cut as such.
+    in_double : bool
+        Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are.
     """
 
     matrix: Matrix
@@ -88,6 +90,7 @@ class Source:
     columns: tuple[int, ...] | None = None
     takes_missing: bool = False
     takes_sparse: bool = False
+    in_double: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prepare", prepare.resolve(self.prepare))
@@ -174,6 +177,8 @@ class Source:
                 values = np.ascontiguousarray(values[:, list(self.columns)])
         if sparse and not self.takes_sparse:
             values = densify(values)
+        if self.in_double and values.dtype == np.float32:
+            values = _doubled(values)
         return replace(block, values=values)
 
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
@@ -216,6 +221,15 @@ def aligned(values: Any) -> Any:
     if all(a is b for a, b in zip(better, parts, strict=True)):
         return values
     out = csr_array(better, shape=values.shape)
+    out.has_canonical_format = True
+    return out
+
+
+def _doubled(values: Any) -> Any:
+    """Return a block in float64."""
+    if not is_csr(values):
+        return values.astype(np.float64)
+    out = csr_array((values.data.astype(np.float64), values.indices, values.indptr), shape=values.shape)
     out.has_canonical_format = True
     return out
 

@@ -15,6 +15,7 @@ from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
 from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
 from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.files.text_vector import open_text_vector
 from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.vector import Vector
@@ -122,6 +123,5 @@ def format_of(location: Location) -> FileFormat | None:
     """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
     name = location.url.lower().rstrip("/")
     if location.is_local and Path(location.url).is_dir():
-        inside = (path for path in Path(location.url).iterdir() if path.name.lower().endswith(PARQUET.endings))
-        return PARQUET if name.endswith(PARQUET.endings) or any(path.is_file() for path in inside) else None
+        return PARQUET if name.endswith(PARQUET.endings) or holds_parquet(location) else None
     return next((known for known in FORMATS if name.endswith(known.endings)), None)

@@ -73,6 +73,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Whether the selector learns from y; others ignore it."""
     needs_counts: ClassVar[bool] = False
     """Whether the rows must be counts."""
+    needs_double: ClassVar[bool] = False
+    """Whether rows of float32 are summarised as float64, because results multiply the rounding of products."""
     has_weights: ClassVar[bool] = False
     """Whether a selection can have weights, by which its theory multiplies the columns."""
     limits_components: ClassVar[bool] = False
@@ -194,7 +196,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> import numpy as np, sketchselect as sks
         >>> X = np.diag([5.0, 1.0, 4.0, 2.0])
-        >>> selector = sks.SketchedFeatureRanker(2)
+        >>> selector = sks.selectors.VarianceSelector(2)
         >>> summary = selector.collect(X, compute=False)
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
@@ -206,7 +208,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         weight = None
         if sample_weight is not None:
             weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
-        source = Source(matrix, target, weight, prepare.resolve(self.prepare_steps()))
+        steps = prepare.resolve(self.prepare_steps())
+        source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
             return self._delayed(source, client)
         with as_engine(client, matrix, target, weight) as engine:
@@ -256,7 +259,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse and summary.accepts_sparse)
         batches = (
             (
-                prepare.apply(steps, matrix.read_rows(a, b)),
+                self._in_precision(prepare.apply(steps, matrix.read_rows(a, b))),
                 None if target is None else target.read(a, b),
                 None if weights is None else weights[a:b],
             )
@@ -273,6 +276,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self.summary_ = before
             raise
+
+    def _in_precision(self, rows: Any) -> Any:
+        """Return prepared rows in the precision in which they are summarised."""
+        return rows.astype(np.float64) if self.needs_double and rows.dtype == np.float32 else rows
 
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
         """Return the summary of a stream after more batches (rows, targets, weights)."""

@@ -32,7 +32,7 @@ class NodeIndex:
         self._common = digest(
             leaf_key,
             source.prepare_labels,
-            source.columns,
+            (source.columns, "float64") if source.in_double else source.columns,
             source.matrix.nonfinite,
             source.matrix.shape[1],
             build,

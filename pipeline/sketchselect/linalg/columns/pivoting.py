@@ -182,15 +182,15 @@ def _without_copies(
     while len(order) < n_select and waiting.any():
         alive = waiting.copy()
         while len(order) < n_select and alive.any():
-            taken = choose(alive & (squares > 0), n_select - len(order)) if (alive & (squares > 0)).any() else []
-            for j in taken:
-                waiting[j] = alive[j] = alive[copies(j)] = False
-            order += taken
-            last = len(order)
+            before = len(order)
+            for j in choose(alive & (squares > 0), n_select - before) if (alive & (squares > 0)).any() else []:
+                if alive[j]:  # Rounding may leave a residual to a copy of a column chosen in the same round.
+                    waiting[j] = alive[j] = alive[copies(j)] = False
+                    order.append(j)
             for j in _descending(unseen, alive, copies, n_select - len(order)):
                 waiting[j] = alive[j] = False
                 order.append(j)
-            if not taken and len(order) == last:  # All columns that are left are below rounding.
+            if len(order) == before:  # All columns that are left are below rounding.
                 for j in _descending(squares, alive, copies, n_select - len(order)):
                     waiting[j] = alive[j] = False
                     order.append(j)

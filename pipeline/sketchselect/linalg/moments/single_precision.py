@@ -62,13 +62,19 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
             total[i, j] *= back[i] * back[j]
 
 
-def suits_single(block: Array) -> bool:
+_WEIGHT_SPAN = 2.0**60
+"""Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32."""
+
+
+def suits_single(block: Array, weights: Floats | None = None) -> bool:
     """Return whether products of a block may be computed in float32.
 
     Not if a column consists of whole numbers (indicators, counts): their linear dependences are exact and have to stay
-    so. Nor if rows are few, where it saves no time.
+    so. Nor if rows are few, where it saves no time, or their weights so unequal that products vanish.
     """
     if block.dtype != np.float32 or block.shape[0] < _FEW:
+        return False
+    if weights is not None and weights.max() > _WEIGHT_SPAN * weights.min(where=weights > 0, initial=np.inf):
         return False
     first = block[:_FEW]
     return not bool((first == np.rint(first)).all(axis=0).any())

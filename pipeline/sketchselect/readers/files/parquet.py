@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
+from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import ALLOWED, Nonfinite, as_entries, check_range, finish
+from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish
+from sketchselect.readers.files.parquet_columns import Column, column_of, numpy_type
 from sketchselect.readers.files.parquet_files import Footers, RowGroups, read_footers
 from sketchselect.readers.vector import Vector
 
@@ -26,11 +27,13 @@ class ParquetMatrix(Matrix):
 
     groups: RowGroups  # Where the rows are
     dtype: np.dtype[Any]  # The type that holds all of the columns; float64 where some entry may be null
-    feature_names: tuple[str, ...]
+    columns: tuple[Column, ...]  # One of lists gives a feature for each entry
     nonfinite: Nonfinite  # Policy for NaN (nulls are) and infinity
+    uniform: bool = False  # Whether all columns are scalars of this type, floats
 
     def __post_init__(self) -> None:
         heights = self.groups.heights
+        self.feature_names = tuple(itertools.chain.from_iterable(column.feature_names for column in self.columns))
         self.shape = (sum(heights), len(self.feature_names))
         self.address = self.groups.location.address
         self.chunk_rows = max(heights, default=0)
@@ -40,17 +43,22 @@ class ParquetMatrix(Matrix):
         """Return rows `start` to `stop`; nulls are NaN."""
         check_range(start, stop, self.shape[0], self.address)
         out = np.empty((stop - start, self.shape[1]), self.dtype)
-        for file, group, first, rows in self.groups.below(start, stop):
-            table = file.read(group, self.feature_names)
-            low, high = max(start, first), min(stop, first + rows)
-            for j, column in enumerate(table.columns):
-                values = column.slice(low - first, high - low)
-                if values.null_count and self.dtype.kind != "f":
-                    raise ChunkReadError(
-                        f"{file.location.address}: column {self.feature_names[j]!r:.80} has nulls in row group "
-                        f"{group}, but none by the footer; write the file again"
-                    )
-                out[low - start : high - start, j] = values.to_numpy()
+        names = tuple(column.name for column in self.columns)
+        for address, low, table in self.groups.tables(start, stop, names):
+            rows = out[low - start : low - start + table.num_rows]
+            if self.uniform:
+                # Without an object for each of perhaps thousands of columns.
+                tensors = (batch.to_tensor(null_to_nan=True).to_numpy() for batch in table.to_batches())
+                np.concatenate(list(tensors), out=rows)
+            else:
+                parts = [
+                    column.numbers(values, self.dtype, low, address)
+                    for column, values in zip(self.columns, table.columns, strict=True)
+                ]
+                np.concatenate([part.reshape(len(rows), -1) for part in parts], axis=1, out=rows)
+                del parts
+            # Its memory is used for the next row group.
+            del table
         return finish(out, self.address)
 
     def identity(self, start: int, stop: int) -> str | None:
@@ -83,9 +91,8 @@ class ParquetVector(Vector):
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
         parts = [np.empty(0, self.dtype)] if start == stop else []
-        for file, group, first, rows in self.groups.below(start, stop):
-            column = file.read(group, (self.column,)).column(0)
-            entries = column.slice(max(start, first) - first, min(stop, first + rows) - max(start, first))
+        for _, _, table in self.groups.tables(start, stop, (self.column,)):
+            entries = table.column(0)
             numbers = self.dtype.kind in "fiub" and not entries.null_count
             parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
         return np.concatenate(parts)
@@ -99,8 +106,9 @@ class ParquetVector(Vector):
 def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:
     """Open the file or folder at `location`.
 
-    A row index that pandas stored is no feature, unless `key` names it; where it is one column of text or whole numbers
-    it gives the rows their names.
+    A row index that pandas stored, and the keys of folders ``name=value``, are no features unless `key` names them; an
+    index of one column of text or whole numbers gives the rows their names. A column of lists of one length (an
+    embedding) gives the features ``name[0]``, ``name[1]``, ...
 
     `location`: A ``.parquet`` file, or a folder of such files with the same columns.
     `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
@@ -111,22 +119,21 @@ def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinit
     """
     footers = read_footers(location)
     names = _chosen(footers, key, location)
-    types = []
-    for name in names:
-        kind = _numpy_type(footers.schema.field(name).type)
-        if kind is None or kind.kind not in "fiub":
-            raise SourceError(
-                f"{location.address}: column {name!r:.80} is of type {footers.schema.field(name).type}; allowed are "
-                f'{ALLOWED}: leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
-            )
-        types.append(np.dtype(np.float64) if name in footers.nullable and kind.kind != "f" else kind)
-    matrix = ParquetMatrix(footers.groups, np.result_type(*types), tuple(names), nonfinite)
+    columns, kinds = zip(*(column_of(footers, name) for name in names), strict=True)
+    dtype = np.result_type(
+        *(
+            np.float64 if name in footers.nullable and kind.kind != "f" else kind
+            for name, kind in zip(names, kinds, strict=True)
+        )
+    )
+    uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64) and {c.width for c in columns} == {None}
+    matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
     if not matrix.shape[0]:
         raise EmptyInput(f"{location.address}: there are no rows")
     if len(footers.index) == 1:
-        kind = _entry_type(footers, footers.index[0])
-        if kind is not None and kind.kind in "iuU":
-            matrix.row_names = ParquetVector(footers.groups, footers.index[0], kind)
+        entry = _entry_type(footers, footers.index[0])
+        if entry is not None and entry.kind in "iuU":
+            matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
     return matrix
 
 
@@ -160,7 +167,7 @@ def _entry_type(footers: Footers, column: str) -> np.dtype[Any] | None:
     import pyarrow.types as types
 
     kind = footers.schema.field(column).type
-    return _numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
+    return numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
 
 
 def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
@@ -175,7 +182,7 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
     unknown = [word for word in words if word not in columns]
     if unknown:
         raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
-    names = [name for name in columns if name not in (*words, *footers.index)] if without else words
+    names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
     if not names or len(set(names)) != len(names):
         raise BadParameter(f"{location.address}: key must name at least one column, and none twice")
     return names
@@ -183,15 +190,3 @@ def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + (f", ... ({len(names)})" if len(names) > _SHOWN else "")
-
-
-def _numpy_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the NumPy type of a column of numbers or text; None for all else."""
-    import pyarrow.types as types
-
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        numeric: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-        return numeric
-    if types.is_string(kind) or types.is_large_string(kind):
-        return np.dtype("U")
-    return None

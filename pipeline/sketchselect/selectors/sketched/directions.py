@@ -36,8 +36,10 @@ class Factor:
     @property
     def unexplained(self) -> Floats:
         """Squared norm of each column that C leaves out; exactly 0 where that is rounding."""
-        remainder = self.squared_norms - np.einsum("ij,ij->j", self.columns, self.columns)
-        return np.where(remainder > ROUNDING * self.squared_norms.max(initial=0.0), remainder, 0.0)
+        squares = np.einsum("ij,ij->j", self.columns, self.columns)
+        remainder = self.squared_norms - squares
+        rounding = ROUNDING * self.squared_norms.max(initial=0.0)
+        return np.where((remainder > rounding) | (squares == 0), remainder, 0.0)
 
 
 def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Factor:
@@ -49,14 +51,15 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     directions: Directions
     if isinstance(summary, FrequentDirections):
         directions, shrinkage, squared_norms = summary.directions, summary.shrinkage, summary.column_squared_norms
-        matrix = summary.gram() if summary.is_exact else summary.sketch
-        copies = ColumnCopies(matrix, summary.is_exact, squared_norms)
+        matrix = summary.record.gram if summary.is_exact else summary.centered_sketch
+        copies = ColumnCopies(matrix, summary.is_exact, *_column_moments(summary))
     else:
         gram = summary.gram()
         with one_blas_thread():
             directions = symmetric_directions(gram)
         shrinkage, squared_norms = 0.0, gram.diagonal().copy()
-        copies = ColumnCopies(gram, True, squared_norms, SINGLE_COPY if summary.single_rounding > 0 else COPY)
+        tolerance = SINGLE_COPY if summary.single_rounding > 0 else COPY
+        copies = ColumnCopies(summary.covariance(), True, *_column_moments(summary), tolerance)
     top = float(directions.squares[0]) if directions.squares.size else 0.0
     m = min(n_components, int(np.count_nonzero(directions.squares > ROUNDING * top)))
     s = np.sqrt(directions.squares[:m] + shrinkage)
@@ -65,6 +68,11 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     columns[:, squared_norms == 0] = 0.0
     angle = subspace_angle(directions.squares, m, shrinkage, summary.n_features) if m else None
     return Factor(columns, squared_norms, shrinkage, copies, angle)
+
+
+def _column_moments(summary: FrequentDirections | Moments) -> tuple[Floats, Floats, float]:
+    """Return scatter and mean of every column, and the weight of all rows."""
+    return summary.centered_column_squared_norms, summary.mean, float(np.max(summary.weight))
 
 
 def rank_scores(pivots: Pivots, squared_norms: Floats, n_select: int) -> Floats:

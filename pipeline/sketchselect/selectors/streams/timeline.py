@@ -187,7 +187,8 @@ def timeline(
     reporting = make_progress(progress)
     with as_engine(client, matrix, target, weight) as engine:
         options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
-        rows = fitted_source(Source(matrix, target, weight, (*resolved, *added)), options)
+        source_rows = Source(matrix, target, weight, (*resolved, *added), in_double=chosen.needs_double)
+        rows = fitted_source(source_rows, options)
         return timeline_of(rows, chosen, options, window=window, points=points)
 
 

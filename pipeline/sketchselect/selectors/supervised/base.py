@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,12 +21,16 @@ from sketchselect.selectors.supervised.fit import (
     Interpolation,
     ModelFitter,
 )
-from sketchselect.selectors.supervised.moments import design_of
+from sketchselect.selectors.supervised.moments import coefficient_error, design_of, warn_of
 from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
 
 
 class SupervisedSelector(ModelFitter):
     """Base of the selectors that fit a sparse linear model from moments.
+
+    Rows of float32 are summarised as float64, because coefficients multiply the rounding of products by the condition
+    number of the columns. Of moments with products in float32 (`Moments` of float32 rows) the error to expect is in
+    ``selection_.diagnostics["coefficient_error"]``, and above 1e-4 a warning says so.
 
     A subclass implements `_models`: the models of a standardised problem, from the sparsest on. Choice of the model,
     classification, several targets, polynomial terms, streams and original units are derived here, once.
@@ -45,6 +50,7 @@ class SupervisedSelector(ModelFitter):
     """
 
     needs_target: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
 
     def check_parameters(self) -> None:
@@ -151,7 +157,11 @@ class SupervisedSelector(ModelFitter):
             self.classes_ = np.array(design.classes)
         elif hasattr(self, "classes_"):
             del self.classes_  # of an earlier fit with another task
-        return fitted.selection
+        error = coefficient_error(design, self._terms)
+        if error is None:
+            return fitted.selection
+        warn_of(error)
+        return replace(fitted.selection, diagnostics={**fitted.selection.diagnostics, "coefficient_error": error})
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpocon, dpotrf
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.arrays import Floats
@@ -16,6 +18,13 @@ from sketchselect.solvers import Problem, standardize
 from sketchselect.solvers.psd import nearest_psd
 from sketchselect.summaries import Folds, Moments
 from sketchselect.summaries.moments.polynomial import pair_indices, polynomial_names
+
+_UNIT = 2.0**-24
+_FEW_DIGITS = 1e-4
+
+
+class SinglePrecision(UserWarning):
+    """Warning that products in float32 leave few digits in the coefficients of correlated columns."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +162,30 @@ def problem_of(moments: Any) -> Problem:
         n=float(moments.n_effective),
         reuse_memory=True,
     )
+
+
+def coefficient_error(design: Design, support: NDArray[np.int64]) -> float | None:
+    """Return the relative error of coefficients to expect from products in float32; None for products in float64.
+
+    ``2^-24 cond(S)``, with S the correlations of the selected columns, estimated from their Cholesky factor; 1 where no
+    digit is known.
+    """
+    record: Any = design.moments.record
+    if not getattr(record, "single_scatter", 0.0) > 0 or not support.size:
+        return None
+    correlation = np.asfortranarray(design.problem.correlation[np.ix_(support, support)])
+    norm = float(np.abs(correlation).sum(axis=0).max())
+    factor, failed = dpotrf(correlation)
+    reciprocal = 0.0 if failed else float(dpocon(factor, norm)[0])
+    return min(_UNIT / reciprocal, 1.0) if reciprocal > 0 else 1.0
+
+
+def warn_of(error: float | None) -> None:
+    """Warn where so few digits are left that a fit from float64 products would show others."""
+    if error is not None and error > _FEW_DIGITS:
+        warnings.warn(
+            f"the selected columns correlate so closely that products in float32 leave an error of about {error:.1g} "
+            "in the coefficients; fit from the rows, or summarize them as float64",
+            SinglePrecision,
+            stacklevel=2,
+        )

@@ -73,6 +73,7 @@ class StabilitySelector(BaseSelector):
     method: ClassVar[str] = "stability"
     requires: ClassVar[tuple[str, ...]] = ("folds",)
     needs_target: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True
 
     def __init__(
         self,

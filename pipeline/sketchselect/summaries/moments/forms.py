@@ -95,7 +95,7 @@ class Comoment(Form):
 
     def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
         """Return the record of a block, dense or CSR; products of dense float32 columns are computed in float32."""
-        single = not is_csr(block) and suits_single(block)
+        single = not is_csr(block) and suits_single(block, weights)
         gram = sparse_gram if is_csr(block) else single_gram if single else centered_gram
         weight, mean, comoment, squares = gram(block, weights, start, targets)
         return MomentsRecord(

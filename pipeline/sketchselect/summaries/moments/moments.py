@@ -29,8 +29,9 @@ class Moments(JointMoments[MomentsRecord]):
     The state is ``C = sum w (z - mean)(z - mean)'`` for z = [x, y]; merged with
     ``C = C_a + C_b + (W_a W_b / W) (mean_b - mean_a)(mean_b - mean_a)'``. Relative error of variances about
     1e-11 at mean/sd = 1e8, where raw sums of squares have no correct digit. Covariances of two float32 columns that are
-    not whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``; their means, variances and covariances with a target
-    are summed in float64, like those of other data.
+    not whole numbers are exact to some ``6e-8 sqrt(C_ii C_jj)``, in blocks of at least 128 rows; their means, variances
+    and covariances with a target are summed in float64, like those of other data. Coefficients multiply that error by
+    the condition number: supervised selectors read float32 rows as float64.
 
     Parameters
     ----------

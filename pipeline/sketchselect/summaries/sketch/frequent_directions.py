@@ -179,11 +179,6 @@ class FrequentDirections(Summary[DirectionsRecord]):
             rows, lost = shrink(record.rows, self.size)
             return rows, record.shrinkage + lost
 
-    def gram(self) -> Floats:
-        """Return ``A'A``, about zero, of an exact sketch; shape (n_features, n_features)."""
-        assert self.is_exact
-        return self.record.gram + np.outer(self.weight * self.mean, self.mean)
-
     @property
     def weight(self) -> float:
         """Total weight of the rows; their number by default."""
@@ -244,5 +239,5 @@ class FrequentDirections(Summary[DirectionsRecord]):
         """Squared singular values and right singular vectors of B, descending."""
         with one_blas_thread():
             if self.is_exact:
-                return symmetric_directions(self.gram())
+                return symmetric_directions(self.record.gram + np.outer(self.weight * self.mean, self.mean))
             return row_directions(self.sketch)

@@ -150,7 +150,9 @@ def summarize_to_file(
     with library_logs(None), engine_for(config.execution) as engine:
         place = None if checkpoint is None else Checkpoint(checkpoint)
         passes = PassOptions(engine, config.execution.partition_bytes, place, progress)
-        rows = Source(matrix, vector, None, resolve(config.prepare.entries))
+        # Models are fitted to moments with a target, and multiply the rounding of products in float32.
+        in_double = chosen.target is not None
+        rows = Source(matrix, vector, None, resolve(config.prepare.entries), in_double=in_double)
         fit = fit_steps(rows, passes, statistics=statistics)
         for text in (text for step in fit.steps for text in step.notes()):
             progress.note(f"note: {text}")

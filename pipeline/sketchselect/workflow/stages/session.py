@@ -179,7 +179,7 @@ class Session:
         from sketchselect.execution import Source
 
         target = self.vector("target") if self.selector.uses_target else None
-        return Source(self.matrix, target, None, self.steps)
+        return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
 
     @property
     def rows(self) -> Source:

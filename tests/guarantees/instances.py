@@ -1,0 +1,98 @@
+"""Seeded adversarial matrices, and summaries of them from random pieces in random trees of merges."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+FAST, ALL = range(24), range(24, 264)
+
+each_instance = pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=pytest.mark.slow)], ids=["fast", "all"])
+"""A share of the instances in every run of the tests, the others where slow tests run."""
+
+
+def matrix(rng: np.random.Generator, n: int, p: int) -> Any:
+    """Return rows of a kind that has broken something: scales, copies, ranks, offsets, huge and late rows."""
+    X = rng.standard_normal((n, p))
+    kind = int(rng.integers(10))
+    if kind == 1:
+        X = X * 10.0 ** rng.uniform(-6, 6, p)
+    elif kind == 2:
+        X = X[:, rng.integers(p, size=p)] * rng.choice([-2.0, 1.0, 3.0], p)
+    elif kind == 3:
+        rank = int(rng.integers(1, 4))
+        X = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, p))
+    elif kind == 4:
+        X = X + 10.0 ** rng.uniform(0, 6)
+    elif kind == 5:
+        X[int(rng.integers(n))] *= 1e6
+    elif kind == 6:
+        X *= np.where(np.arange(n) < 0.8 * n, 1e-6, 1.0)[:, None]
+    elif kind == 7:
+        X[:, rng.random(p) < 0.5] = rng.choice([0.0, 7.0])
+    elif kind == 8:
+        X = X[rng.integers(max(n // 4, 1), size=n)]
+    elif kind == 9:
+        X = rng.poisson(0.5, (n, p)).astype(float)
+    return X
+
+
+def pieces(rng: np.random.Generator, n: int) -> list[tuple[int, int]]:
+    """Return the rows of neighbouring pieces: one, some, or every row by itself."""
+    cuts = np.flatnonzero(rng.random(max(n - 1, 0)) < rng.choice([0.0, 0.1, 0.5, 1.0])) + 1
+    edges = [0, *cuts.tolist(), n]
+    return list(itertools.pairwise(edges))
+
+
+def merged(rng: np.random.Generator, description: Any, X: Any, y: Any = None, weights: Any = None) -> Any:
+    """Return the summary of the rows, in random pieces, merged with neighbours in random order."""
+    parts = [
+        description.from_block(
+            X[a:b],
+            None if y is None else y[a:b],
+            start=a,
+            sample_weight=None if weights is None else weights[a:b],
+        )
+        for a, b in pieces(rng, X.shape[0])
+    ]
+    while len(parts) > 1:
+        i = int(rng.integers(len(parts) - 1))
+        parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
+    return parts[0]
+
+
+def objective(X: Any, labels: Any) -> float:
+    """Return the k-means objective of a partition of rows, negative labels apart."""
+    return float(
+        sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels[labels >= 0]))
+    )
+
+
+def partitions(n: int, k: int) -> Any:
+    """Yield every partition of n rows into at most k clusters, once."""
+
+    def grow(labels: list[int]) -> Any:
+        if len(labels) == n:
+            yield np.array(labels)
+            return
+        for label in range(min(max(labels) + 2, k)):
+            yield from grow([*labels, label])
+
+    yield from grow([0])
+
+
+def best_partition(X: Any, k: int) -> tuple[float, Any]:
+    """Return the least objective of all partitions into at most k clusters, and its labels, by trying all."""
+    C = X - X.mean(axis=0)
+    products, total = C @ C.T, float((C * C).sum())
+    best, best_labels = np.inf, None
+    for labels in partitions(len(X), k):
+        Z = (labels[:, None] == np.arange(k)).astype(float)
+        sizes = np.maximum(Z.sum(axis=0), 1)
+        value = total - float((np.einsum("ic,ij,jc->c", Z, products, Z) / sizes).sum())
+        if value < best:
+            best, best_labels = value, labels
+    return objective(X, best_labels), best_labels

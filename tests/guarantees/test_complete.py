@@ -1,0 +1,99 @@
+"""Every guarantee of the README's tables has an entry here, with a formula, a reference, and at least 200 instances."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from . import instances
+
+HERE = Path(__file__).resolve().parent
+README = (HERE.parent.parent / "README.md").read_text(encoding="utf-8")
+
+ENTRIES = {
+    "FrequentDirections": "sketch",
+    "Moments": "unequal_weights",
+    "DecayedMoments": "fading",
+    "DecayedDirections": "sketch",
+    "RowSample": "row_identity",
+    "TopValues": "values",
+    "Groups": "values",
+    "Folds": "values",
+    "ColumnStats": "unequal_weights",
+    "CentroidSums": "unequal_weights",
+    "LeverageSample": "leverage_sample",
+    "LeverageScores": "leverage_scores",
+    "BlockBound": "block_bound",
+    "Bundle": "values",
+    "StepStatistics": "values",
+    "sketched-ridge": "sketch",
+    "greedy": "copies",
+    "pivoted-qr": "copies",
+    "deterministic": "weighted_columns",
+    "randomized": "weighted_columns",
+    "hybrid": "weighted_columns",
+    "leverage": "leverage_scores",
+    "online-leverage": "leverage_sample",
+    "sketched-lasso": "sketch",
+    "hvg": "hvg",
+    "variance": "variance",
+    "thresholded-ols": "least_squares",
+    "annealing": "least_squares",
+    "lasso": "penalised_paths",
+    "elastic-net": "penalised_paths",
+    "mcp": "penalised_paths",
+    "scad": "penalised_paths",
+    "StabilitySelector": "stability",
+    "KMeans": "kmeans",
+    "certify": "certificate",
+    "certify_labels": "certificate",
+    "certify_selection": "certificate",
+    "reassign": "reassign",
+    "cluster_range": "cluster_range",
+    "cv": "cross_validation",
+}
+"""The file of each name in the first column of the tables under "What is guaranteed"."""
+
+BASELINES = {"mcfs", "laplacian-score"}
+"""Methods of which the README promises nothing."""
+
+
+def rows() -> list[tuple[set[str], str]]:
+    """Return the names in the first cell of each row, and its last cell."""
+    section = README.split("## What is guaranteed", 1)[1].split("\n## ", 1)[0]
+    out = []
+    for line in section.splitlines():
+        if not line.startswith("|") or set(line) <= set("|- "):
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        names = {re.split(r"[({]", name)[0].split(".")[-1] for name in re.findall(r"`([^`]+)`", cells[0])}
+        # A method is named with its class.
+        methods = {name for name in names if name[0].islower()}
+        out.append((methods or names, cells[-1]))
+    return [row for row in out if row[0]]
+
+
+def test_every_guarantee_of_the_readme_has_an_entry() -> None:
+    named = {name for names, _ in rows() for name in names}
+    assert named == set(ENTRIES) | BASELINES
+
+
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_nothing_is_promised_of_baselines(name: str) -> None:
+    assert all(cell.startswith("baselines") for names, cell in rows() if name in names)
+
+
+def test_every_entry_is_a_file_and_every_file_an_entry() -> None:
+    files = {path.stem.removeprefix("test_") for path in HERE.glob("test_*.py")} - {"complete"}
+    assert files == set(ENTRIES.values())
+
+
+@pytest.mark.parametrize("entry", sorted(set(ENTRIES.values())))
+def test_an_entry_states_a_formula_and_runs_at_least_200_instances(entry: str) -> None:
+    text = (HERE / f"test_{entry}.py").read_text(encoding="utf-8")
+    statement = text.split('"""')[1]
+    assert re.search(r"``|[<>=]", statement), "the docstring states no formula"
+    assert "each_instance" in text or re.search(r"^FAST, ALL = ", text, re.MULTILINE) or "range(200)" in text
+    assert len(instances.FAST) + len(instances.ALL) >= 200

@@ -1,0 +1,97 @@
+"""Frequent Directions, also of fading rows: ``0 <= A'A - B'B <= Delta I`` and the same about the mean, for any tree.
+
+    0 <= A_c'A_c - B_c'B_c <= shrinkage,    shrinkage <= ||A_c - (A_c)_k||_F^2 / (l - k)    for every k < l
+    sigma_i^2 - shrinkage <= s_i^2 <= sigma_i^2,    norms of columns exact,    Delta = 0 if columns <= min(15 l, 2048)
+
+Eigenvalues of the differences from the rows themselves; rounding: 1e-13 of ||A||_2^2 a row, which the docstring states.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.summaries import DecayedDirections
+
+from .instances import each_instance, matrix, merged
+
+
+def instance(seed):
+    rng = np.random.default_rng(seed)
+    n, size = int(rng.integers(1, 120)), int(rng.integers(2, 5))
+    wide = seed % 4 > 0
+    p = int(rng.integers(15 * size + 1, 90)) if wide else int(rng.integers(1, 15 * size))
+    return rng, matrix(rng, n, p), size, wide
+
+
+def require_bounds(sketch, A, center):
+    n = len(A)
+    weights = (A**2).sum()
+    for B, D in ((sketch.sketch, A), (sketch.centered_sketch, center)):
+        rounding = 1e-13 * (n + 8) * max(np.linalg.norm(D, 2) ** 2, 1e-3 * weights)
+        difference = np.linalg.eigvalsh(D.T @ D - B.T @ B)
+        assert difference[0] >= -rounding
+        assert difference[-1] <= sketch.shrinkage + rounding
+    assert np.allclose(sketch.column_squared_norms, (A**2).sum(axis=0), rtol=1e-12 * (n + 8), atol=0)
+
+
+@each_instance
+def test_the_sketch_loses_at_most_its_shrinkage(seeds):
+    lossy = 0
+    for seed in seeds:
+        rng, X, size, wide = instance(seed)
+        sketch = merged(rng, sks.FrequentDirections(size), X)
+        centered = X - X.mean(axis=0)
+        require_bounds(sketch, X, centered)
+        assert sketch.is_exact == (not wide)
+        assert wide or sketch.shrinkage == 0
+        squares = np.linalg.svd(centered, compute_uv=False) ** 2
+        for k in range(size):
+            rounding = 1e-12 * len(X) * (squares[:1].sum() + X.shape[1] * 1e-12 * (X**2).sum())
+            assert sketch.shrinkage * (size - k) <= squares[k:].sum() + size * rounding
+        lossy += sketch.shrinkage > 1e-6 * (X**2).sum()
+    assert lossy
+
+
+@each_instance
+@pytest.mark.parametrize("half_life", [3.0, 50.0])
+def test_rows_that_fade_take_their_shrinkage_with_them(seeds, half_life):
+    for seed in seeds:
+        rng, X, size, _ = instance(seed)
+        sketch = merged(rng, DecayedDirections(size, half_life=half_life), X)
+        w = 0.5 ** ((len(X) - 1 - np.arange(len(X))) / half_life)
+        root = np.sqrt(w)[:, None]
+        require_bounds(sketch, root * X, root * (X - w @ X / w.sum()))
+
+
+@each_instance
+@pytest.mark.parametrize("cls", [sks.SketchedRidgeSelector, sks.selectors.SketchedLassoSelector])
+def test_the_spectrum_behind_the_scores_is_within_its_bounds(seeds, cls):
+    """``s_i^2 <= sigma_i^2 <= s_i^2 + Delta``, and the angle of the top subspaces by the theorem of Davis and Kahan."""
+    measured = 0
+    for seed in seeds:
+        rng, X, _, _ = instance(seed)
+        k = int(rng.integers(1, 4))
+        if X.shape[1] <= k + 2 or not X.any():
+            continue
+        chosen = cls(2, n_components=k, sketch_size=k + 2, normalize=None).fit_summary(
+            merged(rng, sks.FrequentDirections(k + 2), X)
+        )
+        summary = chosen.summary_
+        sigma, vectors = np.linalg.svd(X, full_matrices=False)[1:]
+        squares = np.zeros(X.shape[1])
+        squares[: sigma.size] = sigma**2
+        found = np.zeros(X.shape[1])
+        found[: summary.directions.squares.size] = summary.directions.squares[: X.shape[1]]
+        rounding = 1e-13 * (len(X) + 8) * squares[0]
+        assert (found <= squares + rounding).all()
+        assert (squares <= found + summary.shrinkage + rounding).all()
+        bound = subspace_angle(summary.directions.squares, k, summary.shrinkage, X.shape[1])
+        if bound is not None and bound < 1:
+            # Of directions to which the rows have nothing, any is as good.
+            outside = summary.directions.vectors[:k] - summary.directions.vectors[:k] @ vectors[:k].T @ vectors[:k]
+            assert np.linalg.norm(outside, 2) <= bound + 1e-9
+            measured += 1
+    assert measured

@@ -1,0 +1,83 @@
+"""`TopValues`, `Groups`, `Folds`, `Bundle`, `StepStatistics`: exact values, and members as by themselves, to the bit.
+
+    top[:, j] = the n largest values of column j, descending,    Groups[g] = summary of {i : y_i = g}
+    Folds[f] = summary of the rows whose hash is f,    complement(f) = that of all other rows,    Bundle[m] = m alone
+
+References: NumPy's sort, and the inner summary of the rows of each part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+import sketchselect as sks
+from sketchselect.summaries import Groups, StepStatistics, TopValues
+
+from .instances import each_instance, matrix, merged
+
+
+def instance(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(1, 60)), int(rng.integers(1, 10))
+    X = matrix(rng, n, p)
+    if seed % 3 == 0:
+        X = np.where(rng.random(X.shape) < 0.7, 0.0, X)
+    return rng, X
+
+
+@each_instance
+def test_the_largest_values_are_exact(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        size = int(rng.integers(1, 70))
+        for rows in (X, csr_array(X)):
+            found = merged(rng, TopValues(size), rows)
+            assert np.array_equal(found.top, -np.sort(-X, axis=0)[:size])
+
+
+@each_instance
+def test_one_summary_for_each_group(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        labels = np.array(["a", "b", "c"])[rng.integers(3, size=len(X))]
+        groups = merged(rng, Groups(TopValues(5), ["a", "b", "c"]), X, y=labels)
+        for name, group in zip("abc", groups, strict=True):
+            own = X[labels == name]
+            assert group.n_rows == len(own)
+            if len(own):
+                assert np.array_equal(group.top, -np.sort(-own, axis=0)[:5])
+
+
+@each_instance
+def test_folds_are_the_rows_of_their_hash(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        n_folds = int(rng.integers(2, 5))
+        description = sks.Folds(sks.Moments(), n_folds, seed=seed)
+        folds = merged(rng, description, X)
+        which = description.fold_of(np.arange(len(X), dtype=np.uint64))
+        for fold in range(n_folds):
+            for part, rows in ((folds[fold], X[which == fold]), (folds.complement(fold), X[which != fold])):
+                assert part.n_rows == len(rows)
+                if len(rows):
+                    scale = np.abs(rows).max(axis=0)
+                    assert np.allclose(part.mean, rows.mean(axis=0), rtol=0, atol=1e-12 * scale.max() + 1e-300)
+                    centered = rows - rows.mean(axis=0)
+                    room = 1e-11 * len(X) * np.outer(scale, scale)
+                    assert (np.abs(part.covariance() * len(rows) - centered.T @ centered) <= room).all()
+
+
+@each_instance
+def test_members_of_a_bundle_are_those_of_passes_by_themselves(seeds):
+    for seed in seeds:
+        rng, X = instance(seed)
+        parts = {"moments": sks.Moments(), "columns": sks.ColumnStats(), "top": TopValues(3)}
+        state = rng.bit_generator.state
+        together = merged(rng, sks.Bundle(parts), X)
+        for name, description in parts.items():
+            rng.bit_generator.state = state
+            assert together[name] == merged(rng, description, X)
+        steps = [StepStatistics.of({"0 scale": sks.ColumnStats().from_block(rows)}) for rows in (X, X[::-1])]
+        both = sks.ColumnStats().from_block(X).merge(sks.ColumnStats().from_block(X[::-1]))
+        assert np.array_equal(steps[0].merge(steps[1])["0 scale"].sum, both.sum)

@@ -1,0 +1,98 @@
+"""Columns for k-means with a proof: `deterministic`, `randomized`, `hybrid`.
+
+    F(A, X) <= certificate_.bound(F(C, X))                                for every partition X, from any sketch
+    F(A, best X of C) <= 1 + 4 (1 + sqrt(n/R))^2 / (1 - sqrt(k/R))^2 F*   deterministic, exact sketch
+    P(sigma_k^2 >= 1 - sqrt(4 k log(20 k) / r)) >= 0.9                    randomized, one draw, r > 4 k log(20 k)
+    P(F(A, best X of C) <= proven_factor F*) >= 0.4                       hybrid, one draw
+
+Every partition of at most eight rows is tried; probabilities are frequencies over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter
+
+from .instances import best_partition, each_instance, matrix, merged, objective
+
+SELECTORS = [sks.DeterministicSelector, sks.RandomizedSelector, sks.HybridSelector]
+
+
+@each_instance
+@pytest.mark.parametrize("cls", SELECTORS)
+def test_the_bound_of_the_columns_holds_for_every_partition(seeds, cls):
+    refused = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        n, p = int(rng.integers(2, 40)), int(rng.integers(3, 60))
+        X, k = matrix(rng, n, p), int(rng.integers(1, 3))
+        selector = cls(int(rng.integers(k + 1, p + 1)), n_clusters=k, sketch_size=int(rng.integers(k + 1, k + 4)))
+        summary = merged(rng, selector.summary_description(p), X)
+        if (X.std(axis=0) <= 1e-15 * np.abs(X).max(axis=0)).all():
+            with pytest.raises(BadParameter, match="constant"):
+                selector.fit_summary(summary)
+            refused += 1
+            continue
+        chosen = selector.fit_summary(summary)
+        C = X[:, chosen.support_] * chosen.weights_
+        # Objectives far from the origin are computed about the mean.
+        A, C = X - X.mean(axis=0), C - C.mean(axis=0)
+        for _ in range(4):
+            labels = rng.integers(int(rng.integers(1, 5)), size=n)
+            room = 1e-9 * objective(A, np.zeros(n, int))
+            assert objective(A, labels) <= chosen.certificate_.bound(objective(C, labels)) + room
+    assert refused < len(seeds) / 2
+
+
+def ratio(selector, X, k):
+    """Return the objective, in all columns, of the best clustering of the weighted ones, over the best; the factor."""
+    chosen = selector.fit(X)
+    A = X - X.mean(axis=0)
+    _, labels = best_partition(A[:, chosen.support_] * chosen.weights_, k)
+    return objective(A, labels) / best_partition(A, k)[0], chosen.selection_.diagnostics["proven_factor"]
+
+
+@each_instance
+def test_the_factor_of_the_deterministic_choice(seeds):
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        n, k, p = int(rng.integers(4, 9)), 2, int(rng.integers(4, 30))
+        X = rng.standard_normal((n, p)) * 10.0 ** rng.uniform(-2, 2, p)
+        X[: n // 2, rng.random(p) < 0.3] += 5
+        found, factor = ratio(sks.DeterministicSelector(int(rng.integers(k + 1, p)), n_clusters=k), X, k)
+        assert found <= factor
+
+
+def test_randomized_conditioning_has_its_probability():
+    rng = np.random.default_rng(0)
+    k, r = 2, 60
+    assert r > 4 * k * math.log(20 * k)
+    X = rng.standard_normal((80, 300)) * 10.0 ** rng.uniform(-1, 1, 300)
+    moments = sks.Moments().from_block(X)
+    least = 1 - math.sqrt(4 * k * math.log(20 * k) / r)
+    for top_up in (False, True):
+        kept = [
+            sks.RandomizedSelector(r, n_clusters=k, random_state=seed, top_up=top_up)
+            .fit_summary(moments)
+            .certificate_.sigma_min
+            ** 2
+            >= least
+            for seed in range(200)
+        ]
+        assert np.mean(kept) >= 0.9
+
+
+def test_the_factor_of_one_hybrid_draw_has_its_probability():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((7, 200)) * 10.0 ** rng.uniform(-1, 1, 200)
+    X[:3, ::7] += 4
+    kept = []
+    for seed in range(60):
+        found, factor = ratio(sks.HybridSelector(6, n_clusters=2, n_draws=1, random_state=seed), X, 2)
+        kept.append(found <= factor)
+    assert np.mean(kept) >= 0.4
