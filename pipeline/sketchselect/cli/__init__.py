@@ -11,7 +11,7 @@ from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
 from sketchselect.cli.jobs import demo, doctor, report, run
 from sketchselect.cli.plan import plan
-from sketchselect.cli.streams import open_closed_streams
+from sketchselect.cli.shell import open_closed_streams
 
 __all__ = ["app", "main"]
 

@@ -1,9 +1,10 @@
-"""Context of every command: errors and warnings as one readable line, orderly ends on signals."""
+"""Context of every command: errors and warnings as one readable line, orderly ends on signals, standard streams."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -13,7 +14,6 @@ from typing import Any, NoReturn
 
 import typer
 
-from sketchselect.cli.streams import output_is_unread
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
@@ -126,3 +126,21 @@ def _end_soon(code: int) -> None:
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(code)
+
+
+def open_closed_streams() -> None:
+    """Open the null device for standard streams that are closed, so that no other file gets their descriptors."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115 - for the life of the process
+
+
+def output_is_unread() -> bool:
+    """Return whether standard output is a pipe whose other end is closed."""
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -290,12 +290,8 @@ def adjusted_rand(first: Array, second: Array, weights: Floats) -> float:
     For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
     of the labels of one clustering is still 0, up to that of a ratio.
 
-    Parameters
-    ----------
-    first, second : int arrays of shape (n_rows,)
-        Labels, not negative.
-    weights : array of shape (n_rows,)
-        Not negative; their scale does not matter.
+    `first`, `second` of shape (n_rows,): Labels, not negative.
+    `weights` of shape (n_rows,): Not negative; their scale does not matter.
 
     Examples
     --------

@@ -28,17 +28,9 @@ CLUSTERS = ("local", "threads", "serial", "env")
 def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobConfig:
     """Return the checked job of a TOML or YAML file, or of a mapping with the same sections.
 
-    Parameters
-    ----------
-    source : path or mapping
-        The job file. Relative paths in it are relative to its folder (in a mapping: to the working directory).
-    overrides : sequence of str
-        Settings ``section.key=value`` that replace the file's.
-
-    Raises
-    ------
-    ConfigError
-        With one line for every mistake, naming the key, its value, what was expected and the line.
+    `source`: The job file. Relative paths in it are relative to its folder (in a mapping: to the working directory).
+    `overrides`: Settings ``section.key=value`` that replace the file's.
+    Raises `ConfigError` with one line for every mistake, naming the key, its value, what was expected and the line.
     """
     if isinstance(source, Mapping):
         text = JobText("job", {k: dict(v) if isinstance(v, Mapping) else v for k, v in source.items()}, Path.cwd())

@@ -120,21 +120,11 @@ def as_names(values: Any, n_columns: int) -> tuple[str, ...] | None:
 def require_few_dropped(address: str, n_dropped: int, n_rows: int, max_dropped: float, confirm: str) -> str:
     """Return in words how many rows were left out, and how many are used.
 
-    Parameters
-    ----------
-    address : str
-        The source, for the message.
-    n_dropped, n_rows : int
-        Rows left out, and all rows.
-    max_dropped : float
-        Share of the rows that may be left out.
-    confirm : str
-        Option that confirms a larger share, without its value.
-
-    Raises
-    ------
-    NotFinite
-        If more are.
+    `address`: The source, for the message.
+    `n_dropped`, `n_rows`: Rows left out, and all rows.
+    `max_dropped`: Share of the rows that may be left out.
+    `confirm`: Option that confirms a larger share, without its value.
+    Raises `NotFinite` if more are.
     """
     share = f"{100 * n_dropped / n_rows:.2g} %" if n_dropped < n_rows else "100 %"
     used = f"{n_rows - n_dropped:,} are used"

@@ -30,20 +30,12 @@ def open_features(
     Arrays, sequences, SciPy sparse matrices and pandas data frames get scikit-learn's checks and messages; everything
     else goes to `open_matrix`.
 
-    Parameters
-    ----------
-    estimator : scikit-learn estimator
-        Gets ``n_features_in_`` and ``feature_names_in_`` with `reset`.
-    X : anything `open_matrix` takes
-        The rows.
-    reset : bool
-        Whether this is the first X; otherwise it must have the width of that, and its names where both have some.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    vectors : sequence
-        Targets and weights of the same rows, as in `open_matrix`.
-    **checks
-        For `sklearn.utils.validation.validate_data`.
+    `estimator`: Gets ``n_features_in_`` and ``feature_names_in_`` with `reset`.
+    `X`: The rows.
+    `reset`: Whether this is the first X; otherwise it must have the width of that, and its names where both have some.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    `vectors`: Targets and weights of the same rows, as in `open_matrix`.
+    `**checks`: For `sklearn.utils.validation.validate_data`.
 
     Raises
     ------

@@ -142,10 +142,7 @@ def bound_from_rows(
 ) -> Certificate:
     """Return the certificate of an objective, or of the labels that are the target of the rows; see `certify`.
 
-    Parameters
-    ----------
-    spectrum : summary or mapping, optional
-        Has the spectrum of the rows, so that no sketch is made.
+    `spectrum`: Has the spectrum of the rows, so that no sketch is made.
     """
     began = time.perf_counter()
     if method is not None:

@@ -46,20 +46,11 @@ def closest_certificate(
 ) -> Certificate:
     """Return the certificate of the larger of both bounds; one pass, or two where blocks promise more.
 
-    Parameters
-    ----------
-    rows : Source
-        Without an `objective`, with the labels as its target.
-    objective : float or None
-        Of the clustering; None measures that of the labels.
-    n_clusters : int
-        Number of clusters.
-    blocks : BlockOptions
-        How rows are dealt into blocks.
-    options : PassOptions
-        Of the passes.
-    spectrum : summary or mapping, optional
-        Has the spectrum of the rows; without it the first pass makes a sketch.
+    `rows`: Without an `objective`, with the labels as its target.
+    `objective`: Of the clustering; None measures that of the labels.
+    `blocks`: How rows are dealt into blocks.
+    `options`: Of the passes.
+    `spectrum`: Has the spectrum of the rows; without it the first pass makes a sketch.
     """
     began = time.perf_counter()
     share = min(1.0, TRIAL_BLOCKS * blocks.block_rows / max(rows.n_rows, 1))
@@ -101,16 +92,10 @@ def measured_certificate(
 ) -> Certificate:
     """Return the certificate of a measured objective.
 
-    Parameters
-    ----------
-    measured : Measured
-        The objective, and the pass that measured it.
-    bound : BlockBound, or what `certify` takes for the spectral bound
-        Of the same rows.
-    n_clusters, confidence
-        As in `certify`.
-    began : float
-        When `time.perf_counter` was asked.
+    `measured`: The objective, and the pass that measured it.
+    `bound`: Of the same rows.
+    `n_clusters`, `confidence`: As in `certify`.
+    `began`: When `time.perf_counter` was asked.
     """
     if isinstance(bound, BlockBound):
         certificate = blocks_certificate(bound, measured.objective, confidence, began)

@@ -19,11 +19,7 @@ def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:
     """Return labels as numbers from 0: text by its sorted values, and numbers from 1 to `n_clusters` less one.
 
     Reads the labels once; others are returned as they are, for the pass to name what is wrong with them.
-
-    Raises
-    ------
-    BadParameter
-        If text labels have more than `n_clusters` different values.
+    Raises `BadParameter` if text labels have more than `n_clusters` different values.
     """
     if len(labels.shape) != 1 or labels.dtype.kind not in "fiuU":
         return labels

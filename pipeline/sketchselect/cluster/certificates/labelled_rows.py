@@ -35,25 +35,10 @@ def measure(
 ) -> Measured:
     """Return the objective of the labels that are the target of `source`, and summaries of the same rows; one pass.
 
-    Parameters
-    ----------
-    source : Source
-        With labels, and weights where rows have them.
-    n_clusters : int
-        Number of clusters.
-    bounds : mapping of str to Summary
-        Descriptions of what else is summarised.
-    options : PassOptions
-        Of the pass; a `BlockBound` sets the size of partitions.
-    stage : str
-        Name of the pass.
-
-    Raises
-    ------
-    BadParameter
-        If a row that counts has a negative label.
-    BadBlock
-        If a label is not below `n_clusters`.
+    `source`: With labels, and weights where rows have them.
+    `bounds`: Descriptions of what else is summarised.
+    `options`: Of the pass; a `BlockBound` sets the size of partitions.
+    Raises `BadParameter` if a row that counts has a negative label; `BadBlock` if a label is not below `n_clusters`.
     """
     assert source.target is not None
     # Rows that were left out get a cluster of their own, beyond the others: whatever they weigh, they are seen.

@@ -96,14 +96,9 @@ def xarray_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | 
 def like_rows(source: Any, values: Any, dimension: str | None = None) -> Any:
     """Return entries that belong to the rows of a source: of xarray as a DataArray with the coordinates of the rows.
 
-    Parameters
-    ----------
-    source : object
-        What the user gave; for anything but xarray `values` come back as they are.
-    values : array of shape (n_rows,) or (n_rows, n)
-        NumPy or Dask.
-    dimension : str or None
-        Name of the second dimension.
+    `source`: What the user gave; for anything but xarray `values` come back as they are.
+    `values` of shape (n_rows,) or (n_rows, n): NumPy or Dask.
+    `dimension`: Name of the second dimension.
     """
     if not is_xarray(source):
         return values

@@ -82,22 +82,15 @@ def plan_job(
     rows of every pass are really read, summarised and merged. Nothing is written beside a temporary folder, and no
     cluster is started or connected to.
 
-    Parameters
-    ----------
-    job : path, mapping or JobConfig
-        A TOML or YAML file, or its content.
-    overrides : sequence of str
-        Settings ``section.key=value`` that win over the job's.
-    n_workers : int, optional
-        Workers to plan for (threads, where the job runs on threads); what the job says, or one per core, by default.
-    calibrate : bool
-        Whether to time about one partition of every pass on one thread, for at most about `CALIBRATION_SECONDS`, and to
-        measure memory; without, there are no estimates of either.
+    `job`: A TOML or YAML file, or its content.
+    `overrides`: Settings ``section.key=value`` that win over the job's.
+    `n_workers`: Workers to plan for (threads, where the job runs on threads); what the job says, or one per core, by
+        default.
+    `calibrate`: Whether to time about one partition of every pass on one thread, for at most about
+        `CALIBRATION_SECONDS`, and to measure memory; without, there are no estimates of either.
 
-    Raises
-    ------
-    ConfigError, SourceError, NotFinite
-        As `run` does, for the same mistakes; those that a run finds behind the first rows are not found here.
+    Raises `ConfigError` or `SourceError` or `NotFinite` as `run` does, for the same mistakes; those that a run finds
+    behind the first rows are not found here.
     """
     config = job if isinstance(job, JobConfig) else load_job(job, overrides)
     require_weights(config)
