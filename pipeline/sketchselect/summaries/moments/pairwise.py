@@ -53,7 +53,7 @@ class Pairwise(Form):
     def working_nbytes(self, p: int, q: int) -> int:
         """Return an upper bound of the bytes for creating or merging records, beside these."""
         d = p + q
-        return 8 * (6 * d * d + 6 * PIECE_ROWS * d)
+        return 8 * (8 * d * d + 6 * PIECE_ROWS * d)
 
 
 def pairs_of(record: MomentsRecord) -> PairMoments:
