@@ -48,7 +48,7 @@ EXPECTED_FAILURES["online-leverage"] = {
 
 
 @parametrize_with_checks(
-    [*(cls(**SMALL.get(name, {})) for name, cls in METHODS.items()), sks.StabilitySelector()],
+    [*(cls(**SMALL.get(name, {})) for name, cls in METHODS.items()), sks.StabilitySelector(max_false=3.0)],
     expected_failed_checks=lambda e: EXPECTED_FAILURES.get(e.method, {}),
 )
 def test_scikit_learn_contract(estimator, check):
