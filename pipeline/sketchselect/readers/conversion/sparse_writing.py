@@ -12,7 +12,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.conversion.writing import aligned, create_array
-from sketchselect.readers.zarr.names import ATTRIBUTE
+from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.scan import MARKER
 
 CHUNK_ENTRIES = 1 << 20
