@@ -110,7 +110,7 @@ class SummaryPasses:
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
-        panels = make_panels(description, source.n_columns, source.n_targets)
+        panels = make_panels(description, source.n_columns, source.n_targets) if description.has_panels else None
         if panels is not None and options.partition_bytes is None:
             options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
         partitions = source_partitions(source, options.partition_bytes)
