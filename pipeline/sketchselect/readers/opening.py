@@ -54,8 +54,8 @@ def open_matrix(
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file, or a folder or Hive partitions of them;
         a local ``.npy``, ``.npz``, ``.h5ad``, HDF5 or Matrix Market file; a NumPy array, anything with its array
         protocol or a sequence of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData
-        object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a Dask
-        array where that is not a local disk). A `Matrix` is returned as it is.
+        object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a
+        Dask array where that is not a local disk). A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
@@ -135,10 +135,10 @@ def open_matrix(
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
     if kind.__module__.partition(".")[0] == "zarr":
-        location = _zarr_location(source)
-        if location is None:
+        folder = _zarr_location(source)
+        if folder is None:
             return DaskMatrix(zarr_as_dask(source, missing), None, policy)
-        return open_zarr_matrix(location, None, missing, policy)
+        return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
     frame = frame_matrix(source, policy)
