@@ -87,22 +87,12 @@ def test_a_job_reads_the_rows_again_where_too_few_values_were_kept(
 def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     X, batch = cells
     for name, part in (("a", slice(0, 140)), ("b", slice(140, 300))):
-        after = ("--after", part.start) if part.start else ()
         np.save(tmp_path / f"{name}.npy", X[part])
         np.save(tmp_path / f"{name}-batch.npy", batch[part])
         done = cli(
             *("summarize", tmp_path / f"{name}.npy", "-o", tmp_path / f"{name}.sks", "--no-sketch"),
-            *(
-                "--top-values",
-                16,
-                "--batches",
-                tmp_path / f"{name}-batch.npy",
-                "--sample",
-                50,
-                "--cluster",
-                "serial",
-                *after,
-            ),
+            *("--top-values", 16, "--batches", tmp_path / f"{name}-batch.npy", "--sample", 50, "--cluster", "serial"),
+            *("--after", part.start),
         )
         assert done.exit_code == 0, done.output
     files = [tmp_path / f"{name}.sks" for name in "ab"]
