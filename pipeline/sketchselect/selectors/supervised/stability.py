@@ -146,7 +146,8 @@ class StabilitySelector(BaseSelector):
     @property
     def _share(self) -> float:
         """Return ``2 threshold - 1``."""
-        return 2.0 * float(self.threshold) - 1.0
+        # 2 * 0.7 - 1 is below 0.4 by rounding, and the bound would be above what was asked for.
+        return round(2.0 * float(self.threshold) - 1.0, 12)
 
     def _n_per_half(self, n_varying: int) -> int:
         """Return q, the largest number of columns that keeps the bound, among those that vary."""
