@@ -17,9 +17,9 @@ LAYERS = {"selectors", "cluster", "report", "job", "workflow", "cli", "integrati
 EXAMPLES = {
     "workflow.commands.demo": "the job file of the demo",
     "cli.files": "the help of options",
-    "integrations.scanpy": "a key of scanpy's",
+    "integrations.scanpy": "scanpy's key of the results of its own function",
 }
-"""Modules that may name a method in a text for people, or for another package."""
+"""Modules that may have the name of a method in a text."""
 
 HYPHENATED = re.compile(rf"(?<![\w-])({'|'.join(name for name in METHODS if '-' in name)})(?![\w-])")
 """Method names that are no words of English, so that they mean the method wherever they stand in a text."""

@@ -146,8 +146,7 @@ class StabilitySelector(BaseSelector):
     @property
     def _share(self) -> float:
         """Return ``2 threshold - 1``."""
-        # 2 * 0.7 - 1 is below 0.4 by rounding, and the bound would be above what was asked for.
-        return round(2.0 * float(self.threshold) - 1.0, 12)
+        return 2.0 * float(self.threshold) - 1.0
 
     def _n_per_half(self, n_varying: int) -> int:
         """Return q, the largest number of columns that keeps the bound, among those that vary."""
@@ -194,7 +193,8 @@ class StabilitySelector(BaseSelector):
                     frequency[support] += 1.0
                     sizes.append(support.size)
         frequency /= len(sizes)
-        self.error_bound_ = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
+        bound = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
+        self.error_bound_ = min(bound, float(self.max_false))  # above it by rounding alone
         return Selection(
             method=self.method,
             support=np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),
