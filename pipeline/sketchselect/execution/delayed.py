@@ -36,12 +36,8 @@ def delayed_summary(
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 
     The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
-    are not read, and the first row of the source has the global index `start`.
-
-    Raises
-    ------
-    BadParameter
-        For a checkpoint where prepare steps have to be fitted first: its names depend on their statistics.
+    are not read, and the first row of the source has the global index `start`. Raises `BadParameter` for a checkpoint
+    where prepare steps have to be fitted first: its names depend on their statistics.
     """
     from dask.delayed import Delayed
 

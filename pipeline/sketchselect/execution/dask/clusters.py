@@ -274,17 +274,9 @@ def quiet_logs() -> Iterator[None]:
 
 
 def tls_security(ca: str, cert: str, key: str) -> Any:
-    """Return what `connect` takes as its `security`: only encrypted connections, to whoever the CA vouches for.
+    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
 
-    Parameters
-    ----------
-    ca, cert, key : path
-        PEM files: the certificate authority, our certificate, and its key.
-
-    Raises
-    ------
-    BadParameter
-        If a file is not there.
+    `ca`, `cert`, `key`: PEM files: the authority, our certificate, and its key. Raises `BadParameter` for a missing one.
     """
     from distributed.security import Security
 
