@@ -276,7 +276,7 @@ def quiet_logs() -> Iterator[None]:
 def tls_security(ca: str, cert: str, key: str) -> Any:
     """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
 
-    `ca`, `cert`, `key`: PEM files: the authority, our certificate, and its key. Raises `BadParameter` if one is missing.
+    `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """
     from distributed.security import Security
 
