@@ -129,8 +129,8 @@ def reassign(
     --------
     >>> import numpy as np
     >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0], [1.0, 9.0]])
-    >>> found = reassign(X, np.array([0, 1, 1, 1]), 2)
-    >>> found.labels.tolist(), round(found.objective_before, 2), round(found.objective, 2)
+    >>> result = reassign(X, np.array([0, 1, 1, 1]), 2)
+    >>> result.labels.tolist(), round(result.objective_before, 2), round(result.objective, 2)
     ([0, 0, 1, 1], 96.67, 32.5)
     """
     source = _labelled(X, labels, prepare)
