@@ -36,30 +36,17 @@ Ready = Mapping[Node, Any]
 
 @dataclass(frozen=True)
 class Reduction(Generic[T]):
-    """What a pass computes of a source: the states of its blocks, merged.
+    """What a pass computes of a source: the states of its blocks, merged."""
 
-    Parameters
-    ----------
-    leaf : callable, Block -> state
-        Pure and picklable; also of no rows.
-    merge : callable, (state, state) -> state
-        The state of the rows of both, left ones first; pure and picklable.
-    stage : str
-        The name in progress, messages and keys.
-    state_nbytes, working_nbytes : int
-        Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the tree and the projection.
-    caller_nbytes : int
-        What the caller has in this process meanwhile.
-    key : str or None
-        What tells leaf and merge, with their parameters, from all others; a pass without it is not saved.
-    """
-
-    leaf: Callable[[Block], T]
-    merge: Callable[[T, T], T]
-    stage: str = "pass"
+    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
+    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable
+    stage: str = "pass"  # The name in progress, messages and keys
+    # state_nbytes, working_nbytes: Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the
+    # tree and the projection
     state_nbytes: int = 0
     working_nbytes: int = 0
-    caller_nbytes: int = 0
+    caller_nbytes: int = 0  # What the caller has in this process meanwhile
+    # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
     key: str | None = None
 
 

@@ -49,10 +49,7 @@ ASSUMED_SHARE = 10
 class CyclicLabels(Vector):
     """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for those that k-means will find.
 
-    Parameters
-    ----------
-    n_rows, n_clusters : int
-        Entries, and different ones.
+    `n_rows`, `n_clusters`: Entries, and different ones.
     """
 
     address = "labels to be found"
