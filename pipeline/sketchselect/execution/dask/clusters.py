@@ -144,7 +144,7 @@ def connect(
             require_understood(place, security)
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
             raise BadCluster(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
