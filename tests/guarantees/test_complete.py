@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 README = (HERE.parent.parent / "README.md").read_text(encoding="utf-8")
 
 ENTRIES = {
+    "BatchDirections": "sketch",
     "FrequentDirections": "sketch",
     "Moments": "unequal_weights",
     "DecayedMoments": "fading",
