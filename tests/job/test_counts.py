@@ -92,6 +92,7 @@ def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.n
         done = cli(
             *("summarize", tmp_path / f"{name}.npy", "-o", tmp_path / f"{name}.sks", "--no-sketch"),
             *("--top-values", 16, "--batches", tmp_path / f"{name}-batch.npy", "--sample", 50, "--cluster", "serial"),
+            *("--after", part.start),
         )
         assert done.exit_code == 0, done.output
     files = [tmp_path / f"{name}.sks" for name in "ab"]
