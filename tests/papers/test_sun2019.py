@@ -60,7 +60,7 @@ def test_drawn_samples_have_the_distribution_of_real_ones(script, labels):
     """Means and spreads of what solvers see, over many draws, against as many samples of real rows."""
     data = script("sun2019_data")
     b = data.true_coefficients(6, 2, 0.7)
-    n, count = 40, 1500
+    n, count = 40, 800
 
     def real(seed):
         X, y = rows(np.random.default_rng([1, seed]), n, b)
