@@ -127,6 +127,9 @@ class InputSettings(Section):
         default=None, description="a file, or an array in the store, with one target per row"
     )
     labels: Address | None = Field(default=None, description="a file, or an array in the store, with one label per row")
+    row_names: Address | None = Field(
+        default=None, description="a file, or an array or column of the source, with one name per row"
+    )
     storage_options: dict[str, Any] = Field(default_factory=dict, description="a table of options of the file system")
     missing_chunks: Literal["error", "fill"] = Field(default="error", description='"error" or "fill"')
     nonfinite: Literal["error", "drop_rows", "missing"] = Field(

@@ -76,11 +76,12 @@ def publish(session: Session, chosen: Clustering) -> Clustering:
 
 
 def name_rows(session: Session, clustering: Clustering) -> None:
-    """Publish ``labels.csv`` where the source names its rows."""
-    if session.matrix.row_names is None:
+    """Publish ``labels.csv`` where the job or the source names the rows."""
+    names = session.vector("row_names") or session.matrix.row_names
+    if names is None:
         session.folder.discard(("labels.csv",))
     else:
-        tables.write_labels_csv(session.folder, session.matrix.row_names, clustering.labels)
+        tables.write_labels_csv(session.folder, names, clustering.labels)
 
 
 def _names(variant: str) -> tuple[str, str]:

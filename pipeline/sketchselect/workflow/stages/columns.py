@@ -32,6 +32,9 @@ from sketchselect.workflow.stages.reuse import (
 )
 from sketchselect.workflow.stages.session import Session
 
+LEAST_SHARE = 1e-3
+"""Share of all squares below which half of the columns hardly count in distances."""
+
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
     """Return the bundle of everything the job needs to know of the rows: one pass for all of it.
@@ -39,7 +42,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
     members: dict[str, Summary[Any]] = {}
-    if not selector.has_own_passes:
+    if not (selector.has_own_passes or (selector.needs_counts and config.prepare.entries)):
         described = selector.summary_description(n_features)
         members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
     kinds = {member.kind for member in members.values()}
@@ -70,6 +73,7 @@ def summarize(session: Session) -> Summary[Any]:
         if reusable(session, "summarize", fingerprint, entry):
             summary = codec.load(folder.path / "summary.sks")
             session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
+            _note_units(session, summary)
             return summary
         require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
@@ -78,8 +82,9 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
-        _state_projection(session, described)
-        reduced = summarize_source(session.source, described, session.pass_options)
+        source = session.rows if session.selects_apart else session.source
+        _state_projection(session, source, described)
+        reduced = summarize_source(source, described, session.pass_options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
@@ -87,19 +92,40 @@ def summarize(session: Session) -> Summary[Any]:
         preparing.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
+        _note_units(session, reduced.value)
         return reduced.value
+
+
+def _note_units(session: Session, summary: Summary[Any]) -> None:
+    """Note where half of the columns hardly count in distances, because others have far larger values."""
+    steps = {step.name for step in session.steps}
+    if session.selector.needs_target or session.matrix.is_sparse or steps - {"impute", "l2"}:
+        return
+    stats: Any = pick(summary, ColumnStats.kind)
+    # Rows of unit length leave a column of large values hardly any variance.
+    variance = np.asarray(stats.variance + stats.mean**2 if "l2" in steps else stats.variance)
+    varying, names = np.sort(variance[variance > 0]), session.matrix.feature_names
+    if varying.size > 1 and varying[: varying.size // 2].sum() < LEAST_SHARE * varying.sum():
+        largest = int(variance.argmax())
+        name = f"column {largest}" if names is None else f"{names[largest]!r:.80}"
+        session.note(
+            f"half of the columns make up less than {LEAST_SHARE:.1%} of all squares, {name} alone "
+            f"{variance[largest] / variance.sum():.1%}, so distances hardly depend on the others; if the columns "
+            'differ in unit, put "standardise" into prepare.steps'
+        )
 
 
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     """Return what the method selects from: the summary of the rows, or what its own or further passes find.
 
-    Methods that read columns, some rows, or the source more than once, publish ``columns.sks``.
+    Methods that read columns, some rows, raw counts beside prepared rows, or the source more than once, publish
+    ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
-    further = None
-    if not session.columns_given and not selector.has_own_passes:
+    further, own_passes = None, selector.has_own_passes or session.selects_apart
+    if not session.columns_given and not own_passes:
         further = selector.further_description(summary)
-    if session.columns_given or not (selector.has_own_passes or further is not None):
+    if session.columns_given or not (own_passes or further is not None):
         folder.discard(("columns.sks",))
         return summary
     parameters = selector.get_params()
@@ -123,7 +149,8 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
             options = options.but(partition_bytes=size)
         collected: Summary[Any]
         if further is None:
-            collected = selector.collect_source(session.source, options)
+            source = session.selection_source
+            collected = selector.complete(selector.collect_source(source, options), source, options)
         else:
             collected = selector.complete(summary, session.source, options)
         session.require_unchanged()
@@ -184,7 +211,7 @@ def write_selected(
     fingerprint = source_fingerprint(
         session,
         support=[int(j) for j in selection.support],
-        dtype=str(feature_dtype(session.source)),
+        dtype=str(feature_dtype(session.rows)),
         seed=seed,
         summary=file_digest(folder.path / "summary.sks"),
     )
@@ -232,9 +259,9 @@ def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
     return sketch
 
 
-def _state_projection(session: Session, description: Summary[Any]) -> None:
+def _state_projection(session: Session, source: Source, description: Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
-    projected, n_passes, amplification = summary_projection(session.source, description, session.pass_options)
+    projected, n_passes, amplification = summary_projection(source, description, session.pass_options)
     if amplification > 1:
         session.note(
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "

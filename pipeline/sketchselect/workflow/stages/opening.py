@@ -64,7 +64,7 @@ def check_session(session: Session) -> None:
     if config.prepare.fitted is not None:
         preparing.use_given(session)
     check_against_source(session)
-    for name in ("target", "labels"):
+    for name in ("target", "labels", "row_names"):
         session.vector(name)
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
@@ -86,6 +86,11 @@ def check_against_source(session: Session) -> None:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
     shape = config.output.image_shape
     changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    if changing and session.selector.needs_counts:
+        problems.append(
+            f"select.method: {select.method} selects columns of raw counts, and after {changing[0]!r} there are "
+            "others; leave the step out"
+        )
     if changing and shape is not None:
         problems.append(
             f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"

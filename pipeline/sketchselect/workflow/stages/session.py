@@ -130,7 +130,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
-            vectors=(inputs.target, inputs.labels, self.config.select.parameters.get("partition")),
+            vectors=(inputs.target, inputs.labels, inputs.row_names, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -182,6 +182,16 @@ class Session:
         return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
 
     @property
+    def selects_apart(self) -> bool:
+        """Whether the method needs counts, and the prepare steps make something else of them."""
+        return self.selector.needs_counts and bool(self.steps)
+
+    @property
+    def selection_source(self) -> Source:
+        """The rows that the method selects from: prepared, or raw for a method of counts."""
+        return replace(self.source, prepare=()) if self.selects_apart else self.source
+
+    @property
     def rows(self) -> Source:
         """The prepared rows, all columns, without a target."""
         from sketchselect.execution import Source
@@ -194,7 +204,7 @@ class Session:
         return replace(self.rows, target=labels)
 
     def vector(self, name: str) -> Vector | None:
-        """Open ``[input] target`` or ``labels``."""
+        """Open ``[input] target``, ``labels`` or ``row_names``."""
         address = getattr(self.config.input, name)
         if address is None:
             return None

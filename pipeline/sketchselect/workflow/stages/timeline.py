@@ -59,7 +59,7 @@ def timeline(session: Session) -> TimelineRecord | None:
     with session.stage("timeline") as entry:
         if not reusable(session, "timeline", fingerprint, entry):
             result = timeline_of(
-                session.source,
+                session.selection_source,
                 selector,
                 session.pass_options.but(account=lambda stats: session.account(entry, stats)),
                 window=window,
