@@ -24,6 +24,7 @@ from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
 from sketchselect.execution.engine import available_cores
+from sketchselect.location import is_scheduler_file
 
 IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""
@@ -137,7 +138,7 @@ def connect(
     place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
     if not place:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
-    if isinstance(place, str) and place.endswith(".json"):
+    if isinstance(place, str) and is_scheduler_file(place):
         place = _address_in(place)
     with quiet_logs():
         if isinstance(place, str):
