@@ -258,6 +258,7 @@ class ModelFitter(LinearPredictor):
                 "explained": 1.0 - float(model.rss.sum()) / total if total > 0 else None,
                 "effective_rows": float(problem.n),
                 "model": float(model.value),
+                "converged": bool(path.converged.all()),
                 "cv_error": None if path.cv_errors is None else float(path.cv_errors[path.chosen].mean()),
             },
         )
@@ -278,4 +279,4 @@ def refitted(problem: Problem, model: Candidate) -> Candidate:
     if not model.support.size:
         return model
     coef = least_squares(problem, model.support)
-    return Candidate.of(problem, model.value, coef, model.support)
+    return Candidate.of(problem, model.value, coef, model.support, model.gap, model.converged)
