@@ -14,8 +14,12 @@ from sketchselect.selectors.registry import METHODS
 LAYERS = {"selectors", "cluster", "report", "job", "workflow", "cli", "integrations"}
 """Layers that can know the methods; below them a word is just a word."""
 
-EXAMPLES = {"workflow.commands.demo": "the job file of the demo", "cli.files": "the help of options"}
-"""Modules that may name a method in a text for people."""
+EXAMPLES = {
+    "workflow.commands.demo": "the job file of the demo",
+    "cli.files": "the help of options",
+    "integrations.scanpy": "scanpy's key of the results of its own function",
+}
+"""Modules that may have the name of a method in a text."""
 
 HYPHENATED = re.compile(rf"(?<![\w-])({'|'.join(name for name in METHODS if '-' in name)})(?![\w-])")
 """Method names that are no words of English, so that they mean the method wherever they stand in a text."""

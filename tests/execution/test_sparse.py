@@ -15,7 +15,7 @@ from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.projection import projection
 from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.sparse.csr import as_csr, is_csr
-from sketchselect.readers import open_matrix, row_partitions
+from sketchselect.readers import convert, open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
@@ -233,3 +233,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     )
     # Dense, the rows alone would take 2.8 GB and more.
     assert int(ran.stdout) < 1.5e9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_matrix])
+def test_sparse_blocks_of_a_dask_array_stay_sparse(X, kind, engine, tmp_path):
+    import dask.array as da
+
+    lazy = da.from_array(X.toarray(), chunks=(100, 70)).map_blocks(kind)
+    assert is_csr(Source(open_matrix(lazy), takes_sparse=True).block(250, 350).values)
+    expected = summarize(X, DESCRIPTION, partition_bytes="1 kB")["moments"]
+    results = [summarize(lazy, DESCRIPTION, client=client) for client in (None, engine)]
+    assert results[0] == results[1]
+    np.testing.assert_allclose(results[0]["moments"].covariance(), expected.covariance(), rtol=1e-12, atol=1e-15)
+    assert np.array_equal(open_matrix(lazy).read_columns(3, 9), X.toarray()[:, 3:9])
+    stored = open_matrix(convert(lazy, tmp_path / "rows.zarr"))
+    assert stored.is_sparse
+    assert np.array_equal(stored.read_rows(0, 900).toarray(), X.toarray())

@@ -92,6 +92,7 @@ def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.n
         done = cli(
             *("summarize", tmp_path / f"{name}.npy", "-o", tmp_path / f"{name}.sks", "--no-sketch"),
             *("--top-values", 16, "--batches", tmp_path / f"{name}-batch.npy", "--sample", 50, "--cluster", "serial"),
+            *("--after", part.start),
         )
         assert done.exit_code == 0, done.output
     files = [tmp_path / f"{name}.sks" for name in "ab"]
@@ -131,3 +132,28 @@ def test_inspect_counts_what_a_sparse_source_stores(tmp_path: Path) -> None:
     assert "50 rows x 40 columns, int32" in told
     assert "sparse: 25 entries, 1.25 % of all values; 200 B" in told
     assert "1 partition of 50 rows" in told
+
+
+def test_one_job_selects_on_raw_counts_and_clusters_on_logs(
+    cells: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    X, steps = cells[0], ["library-size", "log1p"]
+    result = sks.run({**job(tmp_path), "prepare": {"steps": steps}})
+    assert np.array_equal(result.selection.scores, sks.HighlyVariableGenes(3, trend="quadratic").fit(X).scores_)
+    assert result.manifest["notes"] == []
+    logs = np.log1p(X * (1e4 / X.sum(axis=1, keepdims=True)))
+    written = sks.open_matrix(result.folder / "features.zarr").read_rows(0, 300)
+    np.testing.assert_allclose(written, logs[:, result.selection.support], rtol=1e-12)
+    assert {s["name"]: s["reused"] for s in result.manifest["stages"]}["collect"] is False
+    with pytest.raises(ConfigError, match=r"select\.method: hvg selects columns of raw counts, and after 'fourier'"):
+        sks.run({**job(tmp_path), "prepare": {"steps": [{"step": "fourier", "n_components": 8}]}})
+
+
+def test_values_that_are_no_counts_are_noted(cells: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    np.save(tmp_path / "cells.npy", np.log1p(cells[0]))
+    result = sks.run(job(tmp_path))
+    [note] = result.manifest["notes"]
+    assert note.startswith("hvg: values are not whole numbers")
+    assert note in (result.folder / "report.html").read_text()
+    with pytest.warns(UserWarning, match="raw counts are needed"):
+        sks.HighlyVariableGenes(3, trend="quadratic").fit(np.log1p(cells[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -18,10 +19,8 @@ from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
 from sketchselect.workflow.output.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder, tree_digest
 
 
-def lock_of(pid: int, started: float, host: str | None = None) -> str:
-    return json.dumps(
-        {"pid": pid, "host": host or socket.gethostname(), "process_started": started, "since": "2026-01-01 00:00:00"}
-    )
+def lock_of(pid: int, host: str | None = None) -> str:
+    return json.dumps({"pid": pid, "host": host or socket.gethostname(), "since": "2026-01-01 00:00:00"})
 
 
 def finished_process() -> int:
@@ -81,14 +80,37 @@ def test_a_live_lock_is_respected(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_holds_whatever_the_clock_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_time = psutil.boot_time()
+    with open_folder(tmp_path / "out"):
+        monkeypatch.setattr(psutil, "boot_time", lambda: boot_time + 40.0)
+        monkeypatch.setattr(time, "time", lambda: boot_time + 1e6)
+        with pytest.raises(RunInProgress), open_folder(tmp_path / "out"):
+            pass
+
+
+def test_a_lock_file_alone_is_no_lock_where_files_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(stream: object, mode: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "out"
+    with open_folder(path), pytest.raises(RunInProgress), open_folder(path):
+        pass
+    (path / LOCK).write_text(lock_of(finished_process()))
+    with open_folder(path):
+        assert json.loads((path / LOCK).read_text())["pid"] == os.getpid()
+
+
 def test_a_dead_lock_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with open_folder(path):
         pass
-    me = psutil.Process().create_time()
     dead = [
-        lock_of(finished_process(), me),
-        lock_of(os.getpid(), me - 1000.0),  # the pid was given to another process since
+        lock_of(finished_process()),
+        lock_of(os.getpid()),  # the pid was given to another process since
         "",
         "not json",
         "[]",
@@ -105,7 +127,7 @@ def test_a_lock_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
     with open_folder(path):
         pass
     lock = path / LOCK
-    lock.write_text(lock_of(1, 0.0, host="elsewhere"))
+    lock.write_text(lock_of(1, host="elsewhere"))
     with pytest.raises(RunInProgress, match="on elsewhere"), open_folder(path):
         pass
     old = time.time() - 2 * STALE_SECONDS
@@ -133,7 +155,7 @@ def test_of_many_newcomers_one_takes_a_dead_lock_over(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with open_folder(path):
         pass
-    (path / LOCK).write_text(lock_of(finished_process(), 1.0))
+    (path / LOCK).write_text(lock_of(finished_process()))
     crowd = [
         subprocess.Popen(
             [sys.executable, "-c", NEWCOMER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import sketchselect as sks
-from sketchselect.errors import ConfigError, Incompatible
+from sketchselect.errors import BadParameter, ConfigError, Incompatible
 from sketchselect.readers.zarr.matrix import ZarrMatrix
 from sketchselect.report import TimelineRecord
 from sketchselect.report.sections.timeline import timeline_section
@@ -274,7 +274,7 @@ def test_days_whose_columns_differ_are_refused_in_one_line(tmp_path: Path) -> No
     assert "column 7 is named 'gene7' and 'other'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     stream = sks.SketchedRidgeSelector(2).partial_fit(str(monday))
-    with pytest.raises(Incompatible, match=r"tuesday\.zarr: column 7 is named 'other', .* 'gene7'") as caught:
+    with pytest.raises(BadParameter, match=r"tuesday\.zarr: column 7 is named 'other', .* 'gene7'") as caught:
         stream.partial_fit(str(tuesday))
     assert "\n" not in str(caught.value)
     assert stream.summary_.n_rows == 140

@@ -310,7 +310,6 @@ def test_sequences_and_objects_with_an_array_protocol_are_read():
     ("name", "part"),
     [
         ("a.mtx", "no vectors are read from Matrix Market files"),
-        ("a.csv", "text files are not read in place; first: sketchselect convert a.csv OUT.zarr"),
         ("a.h5ad", "no vectors are read from HDF5 files; give its name in the file alone"),
     ],
 )

@@ -64,7 +64,7 @@ def test_names_go_in_with_every_object(make, kind, values):
     expected = make().fit(values)
     for name in ("support_", "labels_"):
         if hasattr(expected, name):
-            assert np.array_equal(getattr(fitted, name), getattr(expected, name))
+            assert np.array_equal(np.asarray(getattr(fitted, name)), getattr(expected, name))
 
 
 @pytest.mark.parametrize("kind", ["anndata", "DataArray", "lazy DataArray", "Dataset", "pandas", "pyarrow"])

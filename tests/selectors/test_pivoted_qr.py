@@ -255,8 +255,9 @@ def test_copies_are_chosen_when_nothing_else_is_left(selector, sketch_size, form
 
 
 @pytest.mark.parametrize("selector", METHODS)
-def test_copies_of_float32_columns_are_seen_by_moments(selector):
-    X = np.repeat(np.random.default_rng(11).standard_normal((400, 60)) * 0.9 ** np.arange(60), 2, axis=1)
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_of_float32_columns_are_seen_by_moments(selector, seed):
+    X = np.repeat(np.random.default_rng(seed).standard_normal((400, 60)) * 0.9 ** np.arange(60), 2, axis=1)
     summary = sks.summarize(X.astype(np.float32), sks.Moments())
     assert len(set(selector(50, normalize=None).fit_summary(summary).support_ // 2)) == 50
 

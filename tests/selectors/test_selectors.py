@@ -156,7 +156,7 @@ def test_duplicated_zero_and_constant_columns():
     X = np.repeat(rng.standard_normal((90, 4)), 3, axis=1)
     X[:, 5] = 0
     for method, cls in METHODS.items():
-        rows = np.abs(X) if cls.needs_counts else X
+        rows = np.rint(8 * np.abs(X)) if cls.needs_counts else X
         # The target is ignored by the methods without one.
         chosen = make(method, n_features_to_select=5, **SMALL.get(method, {})).fit(
             rows, X @ np.arange(1.0, 13.0) + rng.standard_normal(90)
@@ -183,7 +183,7 @@ def test_partial_fit_at_any_batch_size(batch, shape):
     X = mixture(*shape)
     y = X @ np.linspace(-1, 1, shape[1])
     for method, cls in ((name, cls) for name, cls in METHODS.items() if cls.axis == "rows"):
-        rows = np.abs(X) if cls.needs_counts else X
+        rows = np.rint(8 * np.abs(X)) if cls.needs_counts else X
         whole = make(method, n_features_to_select=8, **SMALL.get(method, {})).fit(rows, y)
         stream = make(method, n_features_to_select=8, **SMALL.get(method, {}))
         for start in range(0, len(X), batch):

@@ -24,6 +24,9 @@ SPLIT_FACTOR = 3.0
 """What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are hardly sparse become
 dense (a quarter full at least), the others are sorted by column."""
 
+UNKNOWN_ENTRIES = 1 << 21
+"""Entries that the largest block of a sparse Dask array is taken to have: 32 MiB, a partition of the default size."""
+
 SENT_AHEAD = 4
 """Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
 
@@ -121,9 +124,11 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
 def _sparse_reading(source: Source, partitions: Partitions) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     offsets = source.matrix.entry_offsets
-    assert offsets is not None
-    entries = int(np.diff(offsets[list(partitions.edges)]).max())
     rows = int(np.diff(partitions.edges).max())
+    if offsets is None:
+        entries = min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1])
+    else:
+        entries = int(np.diff(offsets[list(partitions.edges)]).max())
     # As read and decoded, prepared, and taken apart by column (`linalg.sparse_columns`).
     nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
     if source.columns is not None:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sketchselect import prepare
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import Array, canonical, first_nonfinite
-from sketchselect.linalg.sparse.csr import densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
+from sketchselect.linalg.sparse.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.prepare import Step
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import finish
@@ -149,7 +149,9 @@ class Source:
             "missing" for infinity, and for NaN where they are not taken as missing values.
         """
         rows = rows or Rows()
-        values = self.matrix.read_rows(start, stop) if rows.values is None else _received(self.matrix, rows.values)
+        values = (
+            self.matrix.read_rows(start, stop) if rows.values is None else _received(self.matrix, rows.values, start)
+        )
         target = _entries(self.target, rows.target, start, stop)
         weight = _entries(self.weight, rows.weight, start, stop)
         surviving = None
@@ -230,10 +232,10 @@ def _doubled(values: Any) -> Any:
     return out
 
 
-def _received(matrix: Matrix, values: Any) -> Any:
+def _received(matrix: Matrix, values: Any, start: int) -> Any:
     """Return rows that came with the task as the matrix itself would have read them."""
     if matrix.is_sparse:
-        return aligned(values)
+        return as_csr(values, matrix.address, start)
     return finish(values.toarray() if hasattr(values, "toarray") else values, matrix.address)
 
 

@@ -234,6 +234,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
                     "url": absolute(inputs.url),
                     "target": file_or_name(inputs.target),
                     "labels": file_or_name(inputs.labels),
+                    "row_names": file_or_name(inputs.row_names),
                 }
             ),
             "prepare": config.prepare.model_copy(update={"fitted": absolute(config.prepare.fitted)}),

@@ -53,7 +53,8 @@ class Matrix(ABC):
     is_sparse : bool
         Whether `read_rows` hands out CSR blocks: canonical `scipy.sparse.csr_array` (see `linalg.csr.as_csr`).
     entry_offsets : array of int64, shape (n_rows + 1,), or None
-        Stored entries before each row, and in all, where `is_sparse`; partitions are cut by them.
+        Stored entries before each row, and in all, where `is_sparse`; partitions are cut by them. None where they are
+        not known before rows are read.
     feature_names : tuple of str or None
         Names of the columns, where the store has them.
     address : str

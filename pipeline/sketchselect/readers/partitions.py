@@ -29,8 +29,9 @@ def row_partitions(
 
     All partitions have the same number of rows except the last; where chunks differ in height (Dask arrays) every
     edge is a chunk edge. With `sparse` a partition is as many rows as fit by their stored entries, taken greedily from
-    the first row, so that rows appended behind never move an earlier edge. A pure function of shape, chunk heights,
-    entries in each row and size: the same for any number of workers.
+    the first row, so that rows appended behind never move an earlier edge; each chunk is one where entries are not
+    known before they are read. A pure function of shape, chunk heights, entries in each row and size: the same for any
+    number of workers.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def row_partitions(
     partition_bytes : int or str, default 32 MiB
         Size, as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
     sparse : bool
-        Whether blocks stay sparse; only for a matrix with `entry_offsets`.
+        Whether blocks stay sparse.
     dense_columns : int
         With `sparse`, dense numbers that come with each row (chosen columns, say): they, too, fit in a partition.
 
@@ -55,7 +56,9 @@ def row_partitions(
     """
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     n_rows, n_columns = matrix.shape
-    if sparse and matrix.entry_offsets is not None:
+    if sparse:
+        if matrix.entry_offsets is None:
+            return Partitions(matrix.chunk_edges or (*range(0, n_rows, matrix.chunk_rows), n_rows))
         runs = entry_runs(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
         return Partitions((0, *(stop for _, stop in runs)))
     fitting = max(1, size // (8 * max(1, n_columns)))
@@ -78,14 +81,17 @@ def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_col
     """Cut the rows of a sparse matrix into partitions of one height, as chunks of a dense array beside it need.
 
     The height is the largest that fits by `dense_columns` numbers a row, halved until the entries of every partition
-    fit too.
+    fit too, as far as they are known.
     """
     size = DEFAULT_PARTITION_BYTES if partition_bytes is None else parse_bytes(partition_bytes)
     offsets = matrix.entry_offsets
-    assert offsets is not None
     n_rows = matrix.shape[0]
     step = min(n_rows, max(1, size // (8 * max(1, dense_columns))))
-    while step > 1 and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES:
+    while (
+        offsets is not None
+        and step > 1
+        and np.diff(offsets[[*range(0, n_rows, step), n_rows]]).max() > size // ENTRY_NBYTES
+    ):
         step = -(-step // 2)
     return Partitions((*range(0, n_rows, step), n_rows))
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import futures_client
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.graph.passes import Reduction, futures_client
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source
@@ -170,10 +169,10 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
 
 def prepared_nbytes(source: Source, n_clusters: int) -> int:
     """Return the bytes that the prepared, chosen rows take in memory, with weights and what is remembered of them."""
-    if source.is_sparse:
+    offsets = source.matrix.entry_offsets
+    if source.is_sparse and offsets is not None:
         # Steps may make float64 of them; indices take 4 or 8 bytes.
-        offsets = source.matrix.entry_offsets
-        return ENTRY_NBYTES * (0 if offsets is None else int(offsets[-1])) + 16 * source.n_rows
+        return ENTRY_NBYTES * int(offsets[-1]) + 16 * source.n_rows
     remembered = 12 + 4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0
     dtype = source.matrix.dtype
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize

@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.draws import gaussians
+from sketchselect.linalg.moments.single_precision import SINGLE_ROUNDING
 
 Indices = NDArray[np.int64]
 
 COPY = 1e-13
 """Largest ``1 - r^2`` of two columns that are copies: products of equal columns differ by rounding."""
 
-SINGLE_COPY = 1e-6
-"""The same where the products were computed in float32."""
+SINGLE_COPY = 2.0 * SINGLE_ROUNDING
+"""The same where the products were computed in float32: the error of a correlation is at most half of it."""
 
 _EPS = float(np.finfo(np.float64).eps)
 

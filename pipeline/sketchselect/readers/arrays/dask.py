@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.sparse.csr import as_csr, densify
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
+from sketchselect.readers.checks import MissingPolicy, Nonfinite, as_entries, check_range, finish, require_matrix
 from sketchselect.readers.vector import Vector
 
 
@@ -31,6 +34,9 @@ def require_known_chunks(array: Any, name: str) -> None:
 class DaskMatrix(Matrix):
     """A two-dimensional Dask array with known chunks. Made by `open_matrix`.
 
+    Blocks of SciPy sparse matrices stay sparse. How many entries their rows have is not known before they are computed,
+    so `entry_offsets` is None.
+
     `array` of shape (n_rows, n_features): Any number of column chunks.
     `source_id`: The user's name for the content; without it the rows have no identity and nothing is checkpointed.
     `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
@@ -46,11 +52,12 @@ class DaskMatrix(Matrix):
         self.dtype = np.dtype(array.dtype)
         self.address = "Dask array" if source_id is None else f"Dask array {source_id!r:.80}"
         self.nonfinite = nonfinite
+        self.is_sparse = issparse(array._meta)
         self.chunk_rows = max(heights)
         if len(set(heights[:-1])) > 1 or heights[-1] > heights[0]:
             self.chunk_edges = (0, *itertools.accumulate(heights))
 
-    def read_rows(self, start: int, stop: int) -> Array:
+    def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
         rows = self.array[start:stop]
@@ -63,19 +70,16 @@ class DaskMatrix(Matrix):
                 f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
                 f"({type(error).__name__}); see the error of your graph above, or call x.persist() first"
             ) from error
-        return finish(_dense(block), self.address)
+        return as_csr(block, self.address, start) if self.is_sparse else finish(block, self.address)
 
     def dask_rows(self) -> Any | None:
-        """Return the array, with sparse blocks made dense; None for a part of it."""
-        if self.array.shape != self.shape:
-            return None
-        if not hasattr(self.array._meta, "toarray"):
-            return self.array
-        return self.array.map_blocks(_dense, dtype=self.dtype, meta=np.empty((0, 0), self.dtype))
+        """Return the array; None for a part of it."""
+        return self.array if self.array.shape == self.shape else None
 
     def read_columns(self, start: int, stop: int) -> Array:
         """Return columns `start` to `stop`."""
-        return finish(self.transposed().read_rows(start, stop).T, self.address)
+        columns = self.transposed().read_rows(start, stop).T
+        return densify(columns.tocsr()) if self.is_sparse else finish(columns, self.address)
 
     def transposed(self) -> Matrix:
         """Return the matrix of the transposed graph."""
@@ -93,10 +97,6 @@ class DaskMatrix(Matrix):
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""
         return super().describe() | {"format": "dask", "source_id": self.source_id}
-
-
-def _dense(block: Any) -> Any:
-    return block.toarray() if hasattr(block, "toarray") else block
 
 
 class DaskVector(Vector):
@@ -121,6 +121,16 @@ class DaskVector(Vector):
     def dask_rows(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
+
+
+def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
+    """Return an open `zarr.Array` as a Dask array of its chunks, or its shards."""
+    import dask.array as da
+
+    if missing_chunks == "error":
+        with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
+            array = array.with_config({"read_missing_chunks": False})
+    return da.from_array(array, chunks=array.shards or array.chunks)
 
 
 def as_dask(values: Any, rows: Any) -> Any:

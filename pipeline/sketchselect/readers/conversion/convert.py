@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ from sketchselect.location import locate
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
-from sketchselect.readers.conversion.writing import aligned, create_array, put_in_place
+from sketchselect.readers.conversion.writing import aligned, create_array, create_columns, put_in_place
 from sketchselect.readers.files.csv import CsvRows
 from sketchselect.readers.formats import TEXT, format_of
 from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
-from sketchselect.readers.zarr.names import ATTRIBUTE
 
 CHUNK_VALUES = 2 << 20
 """Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""
@@ -53,6 +54,10 @@ def convert(
     Chunks are compressed with zstd and carry a checksum; the type stays (in native byte order; text becomes float64).
     The array is written beside its destination and renamed when complete, so an interrupted run leaves nothing under
     the final name. Needs memory for a few chunk rows; archives and Matrix Market files are read whole.
+
+    Text columns of a ``.csv`` file are no features: the store becomes a group with the numbers in ``X`` and each such
+    column in ``obs``, for a job's target or labels; the first column of the file, if it is text, names the rows. Empty
+    fields and NA become NaN. A warning says so.
 
     Parameters
     ----------
@@ -109,16 +114,39 @@ def convert(
         if sparse:
             write_csr(temporary, rows.matrix, names, progress)
             return target
-        array = create_array(temporary, (n_rows, n_columns), shape, dtype, attributes)
+        place, columns = (temporary / "X", create_columns(temporary, rows)) if rows.texts else (temporary, [])
+        array = create_array(place, (n_rows, n_columns), shape, dtype, attributes)
         done = 0
-        for (block,) in aligned(((block,) for block in rows.partitions(step)), step):
-            array[done : done + block.shape[0]] = block.astype(dtype, copy=False)
+        for block, *texts in aligned(rows.partitions(step), step):
+            for column, entries in zip([array, *columns], [block.astype(dtype, copy=False), *texts], strict=True):
+                column[done : done + len(entries)] = entries
             done += block.shape[0]
             if progress is not None:
                 progress(done, n_rows)
         if done < n_rows:
-            array.resize((done, n_columns))
+            for column in (array, *columns):
+                column.resize((done, *column.shape[1:]))
+    if isinstance(rows, CsvRows):
+        _warn_of(rows)
     return target
+
+
+def _warn_of(rows: CsvRows) -> None:
+    """Warn of what a text file holds beside numbers."""
+    if rows.texts:
+        first = f", {next(iter(rows.texts))!r:.80} names the rows" if rows.has_row_names else ""
+        listed = ", ".join(f'"obs/{name:.80}"' for name in list(rows.texts)[:8])
+        warnings.warn(
+            f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text and no features"
+            f"{first}; target or labels of a job may be {listed}",
+            stacklevel=3,
+        )
+    if rows.n_missing:
+        warnings.warn(
+            f"{rows.address}: {rows.n_missing:,} fields are missing; a job takes them with input.nonfinite = "
+            '"missing" and the prepare step "impute"',
+            stacklevel=3,
+        )
 
 
 class MatrixRows:
@@ -131,12 +159,13 @@ class MatrixRows:
         self.chunk_rows = matrix.chunk_rows
         self.folder = folder
         self.matrix = matrix
+        self.texts: dict[str, int] = {}
 
-    def partitions(self, n_rows: int) -> Iterator[Array]:
+    def partitions(self, n_rows: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of `n_rows` rows, in order; the last may be shorter."""
         for start in range(0, self.n_rows, n_rows):
             block = self.matrix.read_rows(start, min(start + n_rows, self.n_rows))
-            yield densify(block) if is_csr(block) else block
+            yield (densify(block) if is_csr(block) else block,)
 
 
 def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | None) -> Any:

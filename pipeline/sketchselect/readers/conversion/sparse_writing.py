@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.sparse.csr import entry_runs
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.conversion.writing import aligned, create_array
-from sketchselect.readers.zarr.names import ATTRIBUTE
+from sketchselect.readers.partitions import ENTRY_NBYTES, row_partitions
+from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.scan import MARKER
 
 CHUNK_ENTRIES = 1 << 20
@@ -30,7 +31,6 @@ def write_csr(
 
     n_rows, n_columns = matrix.shape
     offsets = matrix.entry_offsets
-    assert offsets is not None
     dtype = matrix.dtype.newbyteorder("=")
     attributes: dict[str, Any] = {
         MARKER: {"empty_chunks": "written"},
@@ -42,13 +42,17 @@ def write_csr(
         attributes[ATTRIBUTE] = list(names)
     zarr.create_group(LocalStore(folder), attributes=attributes)
     index = np.dtype(np.int32 if n_columns <= np.iinfo(np.int32).max else np.int64)
-    n_entries = max(int(offsets[-1]), 1)
+    n_entries = CHUNK_ENTRIES if offsets is None else max(int(offsets[-1]), 1)
     chunk = (min(CHUNK_ENTRIES, n_entries),)
     data = create_array(folder / "data", (n_entries,), chunk, dtype)
     indices = create_array(folder / "indices", (n_entries,), chunk, index)
     ends = np.zeros(n_rows + 1, np.int64)
     done = 0
     for values, columns in aligned(_blocks(matrix, ends, progress), max(1, _BLOCK_ENTRIES // chunk[0]) * chunk[0]):
+        if done + values.size > n_entries:
+            n_entries = done + values.size
+            data.resize((n_entries,))
+            indices.resize((n_entries,))
         data[done : done + values.size] = values.astype(dtype, copy=False)
         indices[done : done + values.size] = columns.astype(index, copy=False)
         done += values.size
@@ -60,8 +64,8 @@ def write_csr(
 
 
 def _blocks(matrix: Matrix, ends: Array, progress: Callable[[int, int], None] | None) -> Iterator[tuple[Array, Array]]:
-    assert matrix.entry_offsets is not None
-    for start, stop in entry_runs(matrix.entry_offsets, _BLOCK_ENTRIES):
+    edges = row_partitions(matrix, ENTRY_NBYTES * _BLOCK_ENTRIES, sparse=True).edges
+    for start, stop in pairwise(edges):
         block = matrix.read_rows(start, stop)
         ends[start + 1 : stop + 1] = ends[start] + block.indptr[1:]
         yield block.data, block.indices

@@ -21,6 +21,8 @@ from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.scan import MARKER
 
 ZSTD_LEVEL = 1
+TEXT_ROWS = 1 << 16
+"""Entries in a chunk of a text column."""
 
 
 def create_array(
@@ -52,6 +54,36 @@ def create_array(
         attributes=marker | dict(attributes or {}),
         config={"write_empty_chunks": True},
     )
+
+
+def create_columns(path: Path, rows: Any) -> list[Any]:
+    """Return new arrays for the text columns of a table, in ``obs`` of a group for its matrix in the layout of AnnData.
+
+    `rows`: Has `texts`, the names of the columns, `has_row_names` and `n_rows`.
+    """
+    import zarr
+    from zarr.codecs import ZstdCodec
+    from zarr.storage import LocalStore
+
+    marker = {MARKER: {"empty_chunks": "written"}}
+    kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
+    zarr.create_group(LocalStore(path), attributes=marker | kind)
+    names = list(rows.texts)
+    index = {"_index": names[0]} if rows.has_row_names else {}
+    frame = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "column-order": names[bool(index) :], **index}
+    zarr.create_group(LocalStore(path / "obs"), attributes=frame)
+    return [
+        zarr.create_array(
+            LocalStore(path / "obs" / name),
+            shape=(rows.n_rows,),
+            chunks=(min(rows.n_rows, TEXT_ROWS),),
+            dtype=str,
+            compressors=ZstdCodec(level=ZSTD_LEVEL, checksum=True),
+            attributes=marker | {"encoding-type": "string-array", "encoding-version": "0.2.0"},
+            config={"write_empty_chunks": True},
+        )
+        for name in names
+    ]
 
 
 def aligned(blocks: Iterable[tuple[Array, ...]], step: int) -> Iterator[tuple[Array, ...]]:

@@ -1,7 +1,8 @@
-"""Text files of numbers (``.csv``, ``.tsv``), read in runs of lines."""
+"""Text files of tables (``.csv``, ``.tsv``), read in runs of lines."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import itertools
@@ -17,10 +18,14 @@ from sketchselect.location import Location
 
 _DELIMITERS = ",;\t"
 _COUNTED = 1 << 22
+_MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
 
 
 class CsvRows:
-    """The rows of a text file with one number per field, and perhaps a first line of column names.
+    """The rows of a text file, and perhaps a first line of column names.
+
+    A column is text if its first entry that is not missing is no number, or if it comes first and has no name (an index
+    that pandas wrote); other columns are numbers. Missing are empty fields, NA, N/A, NaN, null and None.
 
     `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
         whichever is most frequent in the first line.
@@ -30,9 +35,15 @@ class CsvRows:
     n_rows : int
         Upper bound: the number of lines. Blank lines are skipped when read.
     n_columns : int
-        Fields of the first line.
+        Columns of numbers.
     names : tuple of str or None
-        The first line, if it is not all numbers.
+        Their names: the first line, if it is not all numbers or missing.
+    texts : dict of str to int
+        Name -> place of each column of text.
+    has_row_names : bool
+        Whether the first column is text: names of the rows.
+    n_missing : int
+        Missing fields of number columns that were read so far.
     """
 
     dtype = np.dtype(np.float64)
@@ -49,22 +60,33 @@ class CsvRows:
         if not first.strip():
             raise EmptyInput(f"{self.address}: the first line is empty; begin the file with column names or numbers")
         self._delimiter = max(_DELIMITERS, key=first.count)
-        fields = next(csv.reader([first], delimiter=self._delimiter))
-        self.n_columns = len(fields)
-        self.names = None if all(map(_is_number, fields)) else tuple(field.strip() for field in fields)
-        self.n_rows = self._count_lines() - (self.names is not None)
+        fields = [field.strip() for field in next(csv.reader([first], delimiter=self._delimiter))]
+        self._width = len(fields)
+        self._header = None if all(_is_number(field) or _is_missing(field) for field in fields) else fields
+        self.n_rows = self._count_lines() - (self._header is not None)
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
+        text = self._text_columns()
+        self._numbers = [j for j in range(self._width) if j not in text]
+        if not self._numbers:
+            raise SourceError(f"{self.address}: no column holds numbers; encode the columns as numbers first")
+        self.n_columns, self.has_row_names, self.n_missing = len(self._numbers), 0 in text, 0
+        self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
+        self.texts: dict[str, int] = {}
+        for j in text:
+            name = "" if self._header is None else self._header[j].replace("/", "_")
+            usable = name.strip(".") and not name.startswith("__") and name not in self.texts
+            self.texts[name if usable else f"column {j + 1}"] = j
 
-    def partitions(self, n_lines: int) -> Iterator[Array]:
-        """Yield blocks of at most `n_lines` rows, in order.
+    def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
+        """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
 
         Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
         another length.
         """
         with self._open() as file:
             line = 1
-            if self.names is not None:
+            if self._header is not None:
                 self._line(file)
                 line = 2
             while lines := self._lines(file, n_lines):
@@ -96,16 +118,39 @@ class CsvRows:
                 last = piece[-1:]
         return count + (last != b"\n")
 
-    def _parse(self, lines: list[str], first_line: int) -> Array:
-        try:
-            block: Array = np.loadtxt(
-                lines, self.dtype, comments=None, delimiter=self._delimiter, quotechar='"', ndmin=2
-            )
-        except ValueError as error:
-            raise self._fault(lines, first_line) from error
-        if block.shape[1] != self.n_columns:
+    def _text_columns(self) -> list[int]:
+        undecided = set(range(self._width))
+        text = {0} if self._header is not None and not self._header[0] else set()
+        with self._open() as file:
+            for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
+                seen = {j for j in undecided if j < len(fields) and not _is_missing(fields[j])}
+                text |= {j for j in seen if not _is_number(fields[j])}
+                undecided -= seen
+                if not undecided:
+                    break
+        return sorted(text)
+
+    def _parse(self, lines: list[str], first_line: int) -> tuple[Array, ...]:
+        if not self.texts:
+            with contextlib.suppress(ValueError):
+                block: Array = np.loadtxt(
+                    lines, self.dtype, comments=None, delimiter=self._delimiter, quotechar='"', ndmin=2
+                )
+                if block.shape[1] == self.n_columns:
+                    return (block,)
+        rows = list(csv.reader(filter(str.strip, lines), delimiter=self._delimiter))
+        if any(len(fields) != self._width for fields in rows):
             raise self._fault(lines, first_line)
-        return block
+        values = np.empty((len(rows), self.n_columns))
+        for place, j in enumerate(self._numbers):
+            missing = [_is_missing(fields[j]) for fields in rows]
+            if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
+                raise self._fault(lines, first_line)
+            values[:, place] = [
+                np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)
+            ]
+            self.n_missing += sum(missing)
+        return values, *(np.array([fields[j].strip() for fields in rows], object) for j in self.texts.values())
 
     def _fault(self, lines: list[str], first_line: int) -> SourceError:
         """Return the error for the first line that is wrong, without its content."""
@@ -113,18 +158,17 @@ class CsvRows:
             if not line.strip():
                 continue
             fields = next(csv.reader([line], delimiter=self._delimiter))
-            if len(fields) != self.n_columns:
+            if len(fields) != self._width:
                 return SourceError(
-                    f"{self.address}: line {number} has {len(fields)} fields, the first line has {self.n_columns}; "
+                    f"{self.address}: line {number} has {len(fields)} fields, the first line has {self._width}; "
                     "correct the line"
                 )
-            for column, field in enumerate(fields):
-                if not _is_number(field):
-                    name = f" ({self.names[column]!r:.80})" if self.names is not None else ""
-                    fault = "is not a number" if field.strip() else "is empty"
+            for column in self._numbers:
+                if not (_is_number(fields[column]) or _is_missing(fields[column])):
+                    name = f" ({self._header[column]!r:.80})" if self._header is not None else ""
                     return SourceError(
-                        f"{self.address}: line {number}, column {column + 1}{name} {fault}; "
-                        "write missing values as nan, and leave text columns out"
+                        f"{self.address}: line {number}, column {column + 1}{name} is not a number, as it is above; "
+                        "correct it, or leave the field empty where the value is missing"
                     )
         last_line = first_line + len(lines) - 1
         return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; correct them")
@@ -136,3 +180,7 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return "_" not in field
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in _MISSING

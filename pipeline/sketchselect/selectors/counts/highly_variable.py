@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -57,8 +58,9 @@ class HighlyVariableGenes(BaseSelector):
 
     Notes
     -----
-    Rows are raw counts: not normalised, no logarithm. `scores_` are the normalised variances; with batches the place in
-    the order of selection, counted from the end.
+    Rows are raw counts: not normalised, no logarithm; a warning says where they are not. A job selects on the source's
+    rows, before its prepare steps, and clusters on the prepared ones. `scores_` are the normalised variances; with
+    batches the place in the order of selection, counted from the end.
 
     Source: Stuart, Butler, Hoffman et al., Cell 177, 2019. One pass: a column has at most var / sigma^2 clipped values.
 
@@ -170,6 +172,12 @@ class HighlyVariableGenes(BaseSelector):
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
         groups = _groups(summary)
+        if not all(np.array_equal(group.top, np.rint(group.top)) for group in groups):
+            warnings.warn(
+                "values are not whole numbers: raw counts are needed, and of normalised or logged ones other columns "
+                "are selected",
+                stacklevel=4,
+            )
         for i, group in enumerate(groups):
             if len(groups) > 1 and float(group.weight.max(initial=0.0)) <= 1:
                 raise BadParameter(

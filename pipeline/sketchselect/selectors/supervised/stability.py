@@ -193,7 +193,8 @@ class StabilitySelector(BaseSelector):
                     frequency[support] += 1.0
                     sizes.append(support.size)
         frequency /= len(sizes)
-        self.error_bound_ = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
+        bound = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
+        self.error_bound_ = min(bound, float(self.max_false))  # above it by rounding alone
         return Selection(
             method=self.method,
             support=np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),

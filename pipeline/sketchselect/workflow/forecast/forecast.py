@@ -203,7 +203,7 @@ class _Walk:
 
         description = session.selector.summary_description(session.n_columns)
         work = scan_pass(
-            session.source,
+            session.selection_source,
             description,
             repr,
             session.pass_options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
 
@@ -94,6 +95,10 @@ class OutputFolder:
         """Delete what earlier runs left here under these names of ours."""
         for name in names:
             _remove(self.path / name)
+
+    def invalidate_results(self) -> None:
+        """Discard what says that the folder is whole, before anything that it speaks of changes."""
+        self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
     # --- finished stages ---------------------------------------------------------------------------------------
 
@@ -184,7 +189,7 @@ def claim(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
     lock = path / LOCK
-    _acquire(lock)
+    handle = _acquire(lock)
     stop = threading.Event()
 
     def beat() -> None:
@@ -199,44 +204,37 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         stop.set()
         heart.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _guard(lock), handle:
             lock.unlink()
 
 
-def _acquire(lock: Path) -> None:
-    import psutil
+def _acquire(lock: Path) -> TextIO:
+    """Return the lock file, open and locked by this process; the operating system lets go of it when the process ends.
 
-    me = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "process_started": psutil.Process().create_time(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
-    # Looking at a dead lock, removing it and making ours must be one step, or two newcomers could both do it.
-    with _guard(lock):
-        while True:
-            try:
-                handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            except FileExistsError:
-                holder = _holder(lock)
-                if holder is not None and _alive(lock, holder):
-                    raise RunInProgress(
-                        f"{lock.parent}: process {holder['pid']} on {holder['host']} has been running here since "
-                        f"{holder['since']}; wait for it, stop it, or choose another output folder"
-                    ) from None
-                lock.unlink(missing_ok=True)
-                continue
-            with os.fdopen(handle, "w") as stream:
-                json.dump(me, stream)
-            return
+    Times of processes are not compared: they move with the clock of the machine.
+    """
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    # Looking at a dead lock and making it ours must be one step, or two newcomers could both do it.
+    with _guard(lock), contextlib.ExitStack() as on_failure:
+        handle = on_failure.enter_context(lock.open("a+"))
+        locked_by_us = _flock(handle)
+        holder = _holder(lock)
+        if holder is not None and _alive(lock, holder, locked_by_us):
+            raise RunInProgress(
+                f"{lock.parent}: process {holder['pid']} on {holder['host']} has been running here since "
+                f"{holder['since']}; wait for it, stop it, or choose another output folder"
+            )
+        handle.truncate(0)
+        json.dump(me, handle)
+        handle.flush()
+        on_failure.pop_all()
+        return handle
 
 
 @contextlib.contextmanager
 def _guard(lock: Path) -> Iterator[None]:
-    import fcntl
-
     with (lock.parent / (LOCK + ".guard")).open("w") as stream:
-        with contextlib.suppress(OSError):  # a file system without flock: O_EXCL alone has to do
+        with contextlib.suppress(OSError):  # a file system without flock: the heartbeat has to do
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
@@ -246,22 +244,31 @@ def _holder(lock: Path) -> dict[str, Any] | None:
         holder = json.loads(lock.read_text())
     except (OSError, ValueError):
         return None
-    needed = {"pid", "host", "process_started", "since"}
-    return holder if isinstance(holder, dict) and needed <= holder.keys() else None
+    return holder if isinstance(holder, dict) and {"pid", "host", "since"} <= holder.keys() else None
 
 
-def _alive(lock: Path, holder: Mapping[str, Any]) -> bool:
+def _flock(handle: TextIO) -> bool | None:
+    """Lock an open file; return False if a process has locked it, None on a file system that locks no files."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> bool:
+    """Return whether the process named in a lock file still runs."""
     import psutil
 
-    if holder["host"] != socket.gethostname():
-        guard = lock.parent / (LOCK + ".guard")
-        os.utime(guard)  # both times are the file server's, so clocks of hosts do not matter
-        return bool(guard.stat().st_mtime - lock.stat().st_mtime < STALE_SECONDS)
-    try:
-        started = psutil.Process(int(holder["pid"])).create_time()
-    except psutil.Error:
+    if locked_by_us is False:
+        return True
+    if holder["host"] == socket.gethostname() and (locked_by_us or not psutil.pid_exists(int(holder["pid"]))):
         return False
-    return bool(abs(started - float(holder["process_started"])) < 1.0)
+    guard = lock.parent / (LOCK + ".guard")
+    os.utime(guard)  # both times are the file server's, so clocks of hosts do not matter
+    return bool(guard.stat().st_mtime - lock.stat().st_mtime < STALE_SECONDS)
 
 
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:

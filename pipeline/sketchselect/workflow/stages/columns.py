@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.cluster.certificates.closest import sketch_rows
-from sketchselect.errors import SketchSelectError
+from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
@@ -22,15 +22,10 @@ from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 from sketchselect.workflow.stages.opening import column_partition_bytes, require_weights
-from sketchselect.workflow.stages.reuse import (
-    invalidate_results,
-    labels_fingerprint,
-    require_same_names,
-    reusable,
-    source_fingerprint,
-    target_fingerprint,
-)
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, names_digest
+
+LEAST_SHARE = 1e-3
+"""Share of all squares below which half of the columns hardly count in distances."""
 
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
@@ -39,7 +34,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
     members: dict[str, Summary[Any]] = {}
-    if not selector.has_own_passes:
+    if not (selector.has_own_passes or (selector.needs_counts and config.prepare.entries)):
         described = selector.summary_description(n_features)
         members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
     kinds = {member.kind for member in members.values()}
@@ -65,57 +60,104 @@ def summarize(session: Session) -> Summary[Any]:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = source_fingerprint(session, summaries=summary_key(described), target=target_fingerprint(session))
+    fingerprint = session.source_fingerprint(summaries=summary_key(described), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
-        if reusable(session, "summarize", fingerprint, entry):
+        if session.reusable("summarize", fingerprint, entry):
             summary = codec.load(folder.path / "summary.sks")
             session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
+            _note_units(session, summary)
             return summary
-        require_same_names(session)
+        _require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:
             session.progress.note(
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
-        _state_projection(session, described)
-        reduced = summarize_source(session.source, described, session.pass_options)
+        source = session.rows if session.selects_apart else session.source
+        _state_projection(session, source, described)
+        reduced = summarize_source(source, described, session.pass_options)
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
-        invalidate_results(session)
+        session.folder.invalidate_results()
         preparing.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
+        _note_units(session, reduced.value)
         return reduced.value
+
+
+def _require_same_names(session: Session) -> None:
+    """Raise `Incompatible` where rows were appended to a source whose columns have other names than before.
+
+    Summaries of an earlier run would be merged with parts whose columns stand for something else.
+    """
+    before = session.folder.fingerprint("summarize")
+    names = session.matrix.feature_names
+    if before is None or names is None or before.get("feature_names") in (None, names_digest(names)):
+        return
+    rows, width = before["shape"]
+    if width != len(names) or rows >= session.matrix.shape[0]:
+        return
+    try:
+        old = codec.load(session.folder.path / "summary.sks").feature_names
+    except SketchSelectError:
+        return
+    for j, (a, b) in enumerate(zip(old or (), names, strict=False)):
+        if a != b:
+            raise Incompatible(
+                f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was "
+                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start anew with --fresh"
+            )
+
+
+def _note_units(session: Session, summary: Summary[Any]) -> None:
+    """Note where half of the columns hardly count in distances, because others have far larger values."""
+    steps = {step.name for step in session.steps}
+    if session.selector.needs_target or session.matrix.is_sparse or steps - {"impute", "l2"}:
+        return
+    stats: Any = pick(summary, ColumnStats.kind)
+    # Rows of unit length leave a column of large values hardly any variance.
+    variance = np.asarray(stats.variance + stats.mean**2 if "l2" in steps else stats.variance)
+    varying, names = np.sort(variance[variance > 0]), session.matrix.feature_names
+    if varying.size > 1 and varying[: varying.size // 2].sum() < LEAST_SHARE * varying.sum():
+        largest = int(variance.argmax())
+        name = f"column {largest}" if names is None else f"{names[largest]!r:.80}"
+        session.note(
+            f"half of the columns make up less than {LEAST_SHARE:.1%} of all squares, {name} alone "
+            f"{variance[largest] / variance.sum():.1%}, so distances hardly depend on the others; if the columns "
+            'differ in unit, put "standardise" into prepare.steps'
+        )
 
 
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     """Return what the method selects from: the summary of the rows, or what its own or further passes find.
 
-    Methods that read columns, some rows, or the source more than once, publish ``columns.sks``.
+    Methods that read columns, some rows, raw counts beside prepared rows, or the source more than once, publish
+    ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
-    further = None
-    if not session.columns_given and not selector.has_own_passes:
+    further, own_passes = None, selector.has_own_passes or session.selects_apart
+    if not session.columns_given and not own_passes:
         further = selector.further_description(summary)
-    if session.columns_given or not (selector.has_own_passes or further is not None):
+    if session.columns_given or not (own_passes or further is not None):
         folder.discard(("columns.sks",))
         return summary
     parameters = selector.get_params()
     if selector.axis == "columns":
         # What a stream of columns leaves does not depend on how many of them are selected in the end.
         del parameters["n_features_to_select"]
-    fingerprint = source_fingerprint(
-        session,
+    labels = session.partition()
+    fingerprint = session.source_fingerprint(
         method=selector.method,
         parameters=tables.plain_value(parameters),
-        target=target_fingerprint(session),
-        partition=labels_fingerprint(session),
+        target=session.target_fingerprint,
+        partition=None if labels is None else labels.identity(),
         further=None if further is None else summary_key(further),
     )
     with session.stage("collect") as entry:
-        if reusable(session, "collect", fingerprint, entry):
+        if session.reusable("collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
         options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
         if selector.reads_columns:
@@ -123,7 +165,8 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
             options = options.but(partition_bytes=size)
         collected: Summary[Any]
         if further is None:
-            collected = selector.collect_source(session.source, options)
+            source = session.selection_source
+            collected = selector.complete(selector.collect_source(source, options), source, options)
         else:
             collected = selector.complete(summary, session.source, options)
         session.require_unchanged()
@@ -181,15 +224,14 @@ def write_selected(
     if not session.config.output.features or selection.support.size == 0:
         folder.discard(("features.zarr",))
         return None, None
-    fingerprint = source_fingerprint(
-        session,
+    fingerprint = session.source_fingerprint(
         support=[int(j) for j in selection.support],
-        dtype=str(feature_dtype(session.source)),
+        dtype=str(feature_dtype(session.rows)),
         seed=seed,
         summary=file_digest(folder.path / "summary.sks"),
     )
     with session.stage("write features") as entry:
-        if not reusable(session, "write features", fingerprint, entry):
+        if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
             if not session.engine.can_write(str(path.parent)):
                 raise SketchSelectError(
@@ -232,9 +274,9 @@ def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
     return sketch
 
 
-def _state_projection(session: Session, description: Summary[Any]) -> None:
+def _state_projection(session: Session, source: Source, description: Summary[Any]) -> None:
     """Say, before the first pass starts, what it will need."""
-    projected, n_passes, amplification = summary_projection(session.source, description, session.pass_options)
+    projected, n_passes, amplification = summary_projection(source, description, session.pass_options)
     if amplification > 1:
         session.note(
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "

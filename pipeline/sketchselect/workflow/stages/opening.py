@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchselect.errors import BadParameter, ConfigError, Interrupted, SketchSelectError, Terminated
+from sketchselect.job.parameters import in_words_of_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.selectors.registry import METHODS
 from sketchselect.workflow.output.folder import OutputFolder, open_folder
 from sketchselect.workflow.stages import preparing, timeline
-from sketchselect.workflow.stages.session import Session, in_words_of_job, library_logs
+from sketchselect.workflow.stages.session import Session
 
 if TYPE_CHECKING:
     from sketchselect.execution import Source
     from sketchselect.selectors import BaseSelector, Selection
+
+
+@contextlib.contextmanager
+def library_logs(path: Path | None) -> Iterator[None]:
+    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
+    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextlib.contextmanager
@@ -64,7 +80,7 @@ def check_session(session: Session) -> None:
     if config.prepare.fitted is not None:
         preparing.use_given(session)
     check_against_source(session)
-    for name in ("target", "labels"):
+    for name in ("target", "labels", "row_names"):
         session.vector(name)
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)
@@ -86,6 +102,11 @@ def check_against_source(session: Session) -> None:
         problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
     shape = config.output.image_shape
     changing = [step.name for step in session.steps if step.n_columns(2) != 2]
+    if changing and session.selector.needs_counts:
+        problems.append(
+            f"select.method: {select.method} selects columns of raw counts, and after {changing[0]!r} there are "
+            "others; leave the step out"
+        )
     if changing and shape is not None:
         problems.append(
             f"output.image_shape: after {changing[0]!r} the columns are random features and no pixels; leave it out"

@@ -1,0 +1,116 @@
+"""A table as people have it: text, empty cells, identifiers and units, from `convert` to the labels of its rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import SourceError
+from sketchselect.readers import convert, open_vector
+
+from .commands import cli
+
+JOB = """
+[input]
+url = "patients.zarr"
+labels = "obs/group"
+nonfinite = "missing"
+[prepare]
+steps = ["impute"]
+[select]
+method = "greedy"
+n_features = 2
+normalize = false
+[cluster]
+n_clusters = 3
+[execution]
+cluster = "serial"
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> np.ndarray:
+    """Three groups of patients that age and crp tell apart and income, in another unit, does not."""
+    rng = np.random.default_rng(5)
+    group = np.arange(300) % 3
+    values = np.column_stack([30 + 20 * group, rng.uniform(2e4, 8e4, 300), 0.1 + 0.4 * group])
+    values += rng.standard_normal((300, 3)) * [3, 0, 0.04]
+    fields = [[f"{value:.17g}" for value in row] for row in values]
+    fields[0][2], fields[7][0], fields[9][1] = "NA", "", "n/a"
+    values[0, 2] = values[7, 0] = values[9, 1] = np.nan
+    with (tmp_path / "patients.csv").open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["patient", "age", "group", "income", "crp"])
+        rows.writerows([f"P{i}", row[0], "abc"[i % 3], *row[1:]] for i, row in enumerate(fields))
+    (tmp_path / "job.toml").write_text(JOB)
+    return values
+
+
+@pytest.mark.filterwarnings("default")
+def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> None:
+    done = cli("convert", tmp_path / "patients.csv", tmp_path / "patients.zarr")
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stderr.split())
+    assert "2 of 5 columns are text and no features, 'patient' names the rows" in told
+    assert '"obs/group"' in told
+    assert "3 fields are missing" in told
+    matrix = sks.open_matrix(tmp_path / "patients.zarr", nonfinite="missing")
+    assert matrix.feature_names == ("age", "income", "crp")
+    assert np.array_equal(matrix.read_rows(0, 300), table, equal_nan=True)
+    assert matrix.row_names.read(0, 2).tolist() == ["P0", "P1"]
+    group = open_vector("obs/group", 300, matrix_address=matrix.address)
+    assert group.read(0, 4).tolist() == ["a", "b", "c", "a"]
+
+
+@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields are missing")
+def test_identifiers_come_back_and_mixed_units_are_noted(table: np.ndarray, tmp_path: Path) -> None:
+    convert(tmp_path / "patients.csv", tmp_path / "patients.zarr")
+    mixed = sks.run(tmp_path / "job.toml")
+    [note] = mixed.manifest["notes"]
+    assert "'income' alone 100.0%" in note
+    assert 'put "standardise" into prepare.steps' in note
+    better = sks.run(tmp_path / "job.toml", overrides=['prepare.steps=["impute", "standardise"]'])
+    assert better.manifest["notes"] == []
+    assert mixed.nmi < 0.5 < better.nmi
+    lines = (better.folder / "labels.csv").read_text().splitlines()
+    assert lines[1:] == [f"P{i},{label}" for i, label in enumerate(better.labels)]
+
+
+def test_a_file_names_the_rows_of_a_source_without_names(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((60, 4))
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"id{i}\n" for i in range(60)))
+    (tmp_path / "job.toml").write_text(
+        JOB.replace("patients.zarr", "rows.npy").replace('labels = "obs/group"', 'row_names = "ids.csv"')
+    )
+    result = sks.run(tmp_path / "job.toml")
+    lines = (result.folder / "labels.csv").read_text().splitlines()
+    assert lines == ["row,cluster", *(f"id{i},{label}" for i, label in enumerate(result.labels))]
+
+
+@pytest.mark.parametrize(
+    ("content", "features", "names"),
+    [
+        (",a,b\n0,1,2\n1,3,\n", [[1, 2], [3, np.nan]], ["0", "1"]),  # the index of pandas
+        ("id;a/b;c\nx;t;1\ny;u;NULL\n", [[1], [np.nan]], ["x", "y"]),
+        ("a,b\n,1\nNA,2\n", [[np.nan, 1], [np.nan, 2]], None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*columns are text", "ignore:.*fields? (is|are) missing")
+def test_columns_of_text_are_told_by_their_first_entry(
+    content: str, features: list[list[float]], names: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    matrix = sks.open_matrix(convert(tmp_path / "t.csv", tmp_path / "t.zarr", chunks="1x9"), nonfinite="missing")
+    assert np.array_equal(matrix.read_rows(0, 2), features, equal_nan=True)
+    assert (None if matrix.row_names is None else matrix.row_names.read(0, 2).tolist()) == names
+
+
+def test_a_table_of_text_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\nx,y\n")
+    with pytest.raises(SourceError, match=r"t\.csv: no column holds numbers"):
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
