@@ -71,7 +71,7 @@ class ModelFitter(LinearPredictor):
         Choose the number of columns, of some fifty from none to all.
     cv : int, optional
         Choose it by cross-validated squared error, with this number of folds. The folds are hashed rows, their moments
-        come from the same one pass.
+        come from the same one pass; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
     cv_rule : "min" or "1se"
         The best model, or the sparsest within one standard error of it.
     ebic_gamma : float
