@@ -12,7 +12,7 @@ import pytest
 
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
 from sketchselect.execution import Checkpoint, LocalEngine, as_engine, fit_prepare, summarize
-from sketchselect.execution.checkpoints.files import list_nodes
+from sketchselect.execution.checkpoints.checkpoint import list_nodes
 from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import MOST_LEAVES
 from sketchselect.readers import open_matrix

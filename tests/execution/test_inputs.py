@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sketchselect.execution import Source
-from sketchselect.execution.graph.inputs import futures_client, pass_inputs
+from sketchselect.execution.graph.passes import futures_client, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span
 from sketchselect.execution.source import Rows
 from sketchselect.linalg.arrays import canonical

@@ -1,37 +1,132 @@
-"""Command line: a thin shell over `sketchselect.workflow`, one file for each group of commands."""
+"""Command line: a thin shell over `sketchselect.workflow`; the commands on whole jobs, heavy imports inside them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
+from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
-from sketchselect.cli.jobs import demo, doctor, report, run
+from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets
 from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import open_closed_streams
+from sketchselect.cli.shell import open_closed_streams, plain_errors
 
 __all__ = ["app", "main"]
 
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("sketchselect-demo"),
+    cluster: Cluster = "local",
+    fresh: Fresh = False,
+    debug: Debug = False,
+) -> None:
+    """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
+    with plain_errors(debug):
+        from sketchselect.job.load import with_cluster
+        from sketchselect.workflow.commands.demo import prepare_demo
+        from sketchselect.workflow.job import run
+
+        job = prepare_demo(out, fresh=fresh)
+        typer.echo(run(job, overrides=with_cluster((), cluster), progress=True).summary())
+        typer.echo(f"run it again, or change it:  sketchselect run {job}")
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
+    cluster: JobCluster = None,
+    fresh: Fresh = False,
+    settings: Sets = None,
+    debug: Debug = False,
+) -> None:
+    """Run a whole job: summarise, select, cluster, certify, report."""
+    with plain_errors(debug):
+        from sketchselect.job.load import with_cluster
+        from sketchselect.workflow.job import run as run_job
+
+        overrides = with_cluster(settings or (), cluster)
+        typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
+    debug: Debug = False,
+) -> None:
+    """Draw report.html of a finished run again."""
+    with plain_errors(debug):
+        from sketchselect.workflow.output.pages import render_folder
+
+        typer.echo(f"report: {render_folder(folder)}")
+
+
+def doctor(debug: Debug = False) -> None:
+    """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
+    with plain_errors(debug):
+        from sketchselect.workflow.commands.doctor import examine
+
+        healthy = examine(typer.echo)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+GROUPS: dict[str, dict[Callable[..., None], str]] = {
+    "Start": {
+        demo: "sketchselect demo",
+        init: "sketchselect init rows.zarr -o job.toml",
+        methods: "sketchselect methods greedy",
+        doctor: "sketchselect doctor",
+    },
+    "Whole jobs": {
+        plan: "sketchselect plan job.toml",
+        run: "sketchselect run job.toml --set select.n_features=50",
+        report: "sketchselect report rows-selected",
+        schema: "sketchselect schema > job.schema.json",
+    },
+    "Steps of a job, one by one": {
+        convert: "sketchselect convert table.csv rows.zarr",
+        inspect: "sketchselect inspect rows.zarr",
+        summarize: "sketchselect summarize rows.zarr -o rows.sks",
+        merge: "sketchselect merge monday.sks tuesday.sks -o week.sks",
+        select: "sketchselect select rows.sks --method greedy --features 50 -o columns.json",
+        cluster: "sketchselect cluster rows.zarr --selection columns.json --clusters 8 -o clusters",
+    },
+    "Proofs and comparisons": {
+        certify: "sketchselect certify rows.zarr --labels labels.npy --clusters 3",
+        evaluate: "sketchselect evaluate clusters --labels truth.npy",
+    },
+}
+"""All commands, by what they are for, each with an example."""
+
+
+class _Grouped(typer.core.TyperGroup):
+    """A list of commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each group under its name."""
+        for group, commands in GROUPS.items():
+            rows = [(f.__name__, self.commands[f.__name__].get_short_help_str(100)) for f in commands]
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="sketchselect",
+    cls=_Grouped,
     help="Select columns of a matrix too big for memory, and cluster its rows with a proven bound.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
-
-COMMANDS = (demo, run, report, doctor, plan, summarize, merge, select, cluster, certify, evaluate, inspect, convert)
-"""All commands."""
-
-for _command in COMMANDS:
-    app.command()(_command)
+for _commands in GROUPS.values():
+    for _command, _example in _commands.items():
+        app.command(epilog=f"Example: {_example}")(_command)
 
 
 def _show_version(is_set: bool) -> None:

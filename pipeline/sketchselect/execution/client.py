@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import futures_client
+from sketchselect.execution.graph.passes import futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 

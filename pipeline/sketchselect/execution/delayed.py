@@ -12,7 +12,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
 from sketchselect.execution.fitting import step_view
-from sketchselect.execution.graph.inputs import Graph, pass_inputs
+from sketchselect.execution.graph.passes import Graph, pass_inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import node_index, require_unchanged, source_identities

@@ -122,6 +122,10 @@ FORMATS = (
 def format_of(location: Location) -> FileFormat | None:
     """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
     name = location.url.lower().rstrip("/")
-    if location.is_local and Path(location.url).is_dir():
-        return PARQUET if name.endswith(PARQUET.endings) or holds_parquet(location) else None
+    if location.is_local and (folder := Path(location.url)).is_dir():
+        if name.endswith(PARQUET.endings):
+            return PARQUET
+        # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
+        is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
+        return PARQUET if not is_zarr and holds_parquet(location) else None
     return next((known for known in FORMATS if name.endswith(known.endings)), None)

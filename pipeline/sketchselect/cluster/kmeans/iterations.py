@@ -9,10 +9,15 @@ from typing import Any
 
 from sketchselect._progress import Progress
 from sketchselect.errors import SketchSelectError
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
-from sketchselect.execution.checkpoints.files import list_nodes, read_node, write_node
-from sketchselect.execution.checkpoints.fingerprint import digest, entries_identity
+from sketchselect.execution.checkpoints.checkpoint import (
+    Checkpoint,
+    entries_identity,
+    list_nodes,
+    read_node,
+    write_node,
+)
 from sketchselect.execution.source import Source
+from sketchselect.linalg.hashing import fingerprint
 from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
 
@@ -45,10 +50,10 @@ class Iterations:
         self._directory = os.fspath(checkpoint.directory)
         weights = entries_identity(source.weight, [(0, source.n_rows)])
         beside = (source.prepare_labels, source.columns, source.matrix.nonfinite, source.matrix.shape[1])
-        self._key = digest("k-means iterations", rows, weights, beside, settings)
+        self._key = fingerprint("k-means iterations", rows, weights, beside, settings)
 
     def _name(self, iteration: int) -> str:
-        return digest(self._key, iteration)
+        return fingerprint(self._key, iteration)
 
     def resume(self, most: int, n_features: int) -> tuple[int, CentroidSums] | None:
         """Return the latest iteration that is there, at most `most`, and its sums; None where there is none.

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.inputs import futures_client
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.graph.passes import Reduction, futures_client
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source

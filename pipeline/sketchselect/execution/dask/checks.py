@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sketchselect.errors import BadCluster
-from sketchselect.execution.checkpoints.fingerprint import local_build
+from sketchselect.execution.engine import local_build
 from sketchselect.location import location_of
 
 CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")

@@ -15,8 +15,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.inputs import Graph, pass_inputs
-from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.passes import Graph, Pass, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span, cached
 from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.projection import SENT_AHEAD

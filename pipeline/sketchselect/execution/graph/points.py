@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from dask.task_spec import List, Task, TaskRef
 
-from sketchselect.execution.graph.inputs import Graph, Inputs
-from sketchselect.execution.graph.passes import Pass, Ready
+from sketchselect.execution.graph.passes import Graph, Inputs, Pass, Ready
 from sketchselect.execution.graph.tasks import Part, join_parts
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.linalg.threads import one_blas_thread

@@ -23,8 +23,8 @@ from sketchselect.readers.conversion.writing import aligned, create_array, creat
 from sketchselect.readers.files.csv import CsvRows
 from sketchselect.readers.formats import TEXT, format_of
 from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
-from sketchselect.readers.zarr.names import ATTRIBUTE
 
 CHUNK_VALUES = 2 << 20
 """Values in a chunk where no size is asked for: 16 MiB of float64, 8 MiB of float32."""
