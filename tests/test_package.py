@@ -122,7 +122,7 @@ def test_readme_commands_are_those_that_the_ci_runs() -> None:
     assert len(commands) == 2
     assert all(line.startswith("python3 -m venv .venv && .venv/bin/pip install ") for line in commands)
     assert commands[0].endswith("&& .venv/bin/sketchselect demo")
-    assert commands[1].endswith("&& .venv/bin/python -m pytest -n 2 --dist loadfile")
+    assert commands[1].endswith("&& .venv/bin/python -m pytest -n 2 --dist worksteal")
     shown = subprocess.run([ROOT / ".ci" / "run", "--show-commands"], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines() == commands
 

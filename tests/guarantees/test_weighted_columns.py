@@ -87,6 +87,7 @@ def test_randomized_conditioning_has_its_probability():
         assert np.mean(kept) >= 0.9
 
 
+@pytest.mark.slow
 def test_the_factor_of_one_hybrid_draw_has_its_probability():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((7, 200)) * 10.0 ** rng.uniform(-1, 1, 200)

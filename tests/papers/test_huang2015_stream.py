@@ -66,6 +66,7 @@ def test_the_kernels_batch_by_batch_are_algorithm_2(script, size, k, n_t):
         assert shrinkage == pytest.approx(lost, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Huang 2015, Algorithm 2")
 @pytest.mark.parametrize(("size", "k"), SIZES)
 def test_the_package_is_within_both_shrinkages_of_algorithm_2_and_equals_it_where_nothing_is_lost(script, size, k):
