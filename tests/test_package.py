@@ -151,6 +151,7 @@ def test_readme_text_job(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "out" / "selection.json").read_text(encoding="utf-8"))["support"]) == 1000
 
 
+@pytest.mark.slow
 def test_readme_supervised_job_and_its_saved_moments(tmp_path: Path) -> None:
     job = job_of_the_readme("patients")
     (tmp_path / "job.toml").write_text(job, encoding="utf-8")
