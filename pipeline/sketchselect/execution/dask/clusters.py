@@ -144,7 +144,7 @@ def connect(
             require_understood(place, security)
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
             raise BadCluster(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
@@ -274,17 +274,9 @@ def quiet_logs() -> Iterator[None]:
 
 
 def tls_security(ca: str, cert: str, key: str) -> Any:
-    """Return what `connect` takes as its `security`: only encrypted connections, to whoever the CA vouches for.
+    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
 
-    Parameters
-    ----------
-    ca, cert, key : path
-        PEM files: the certificate authority, our certificate, and its key.
-
-    Raises
-    ------
-    BadParameter
-        If a file is not there.
+    `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """
     from distributed.security import Security
 
