@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sketchselect.cli.assign import assign
 from sketchselect.cli.certify import certify
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
@@ -27,7 +28,10 @@ app = typer.Typer(
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
 
-COMMANDS = (demo, run, report, doctor, plan, summarize, merge, select, cluster, certify, evaluate, inspect, convert)
+COMMANDS = (
+    *(demo, run, report, doctor, plan, summarize, merge, select),
+    *(cluster, certify, evaluate, assign, inspect, convert),
+)
 """All commands."""
 
 for _command in COMMANDS:

@@ -19,6 +19,7 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
+from sketchselect.workflow.output.assignment import FILE, assignment_json
 from sketchselect.workflow.output.manifest import JobResults, manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
@@ -196,7 +197,9 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # What `certify` had added was of the labels before.
-    session.folder.discard(("certificate.json",))
+    session.folder.discard(("certificate.json", FILE))
+    if (rules := assignment_json(session, results)) is not None:
+        session.folder.write(FILE, rules)
     content = manifest(session, results, peak)
     if session.config.output.report:
         with session.stage("report"):

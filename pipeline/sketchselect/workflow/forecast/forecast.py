@@ -128,6 +128,7 @@ class _Walk:
         self.folder = folder
         self.notes: list[str] = []
         self.client_nbytes = 0
+        self.output_nbytes = 0
         self.select_seconds: float | None = None
         self.base_nbytes = resident_nbytes()
 
@@ -219,7 +220,8 @@ class _Walk:
         source = replace(session.rows, takes_missing=self.config.input.nonfinite == "missing")
         options = session.pass_options
         with self.stage("write features"):
-            feature_pass(source, support, path, plane, 0, options)
+            array, _ = feature_pass(source, support, path, plane, 0, options)
+        self.output_nbytes = array.nbytes + 4 * source.n_rows * (self.config.cluster is not None)
         return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
 
     def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
@@ -290,6 +292,7 @@ class _Walk:
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
+            output_nbytes=self.output_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
             calibration_seconds=seconds if self.calibrate else None,
             notes=tuple(dict.fromkeys((*self.session.matrix.notes, *self.notes))),
