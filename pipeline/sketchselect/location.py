@@ -19,6 +19,7 @@ SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VERSION_FIELDS = ("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created")
 
@@ -35,6 +36,11 @@ class Location:
     def is_local(self) -> bool:
         """Whether it is a path of this machine."""
         return _SCHEME.match(self.url) is None
+
+    @property
+    def has_listing(self) -> bool:
+        """Whether the files below it can be listed: not by web servers."""
+        return not self.url.startswith(("http://", "https://"))
 
     @property
     def address(self) -> str:
@@ -71,8 +77,8 @@ class Location:
         except ImportError as error:
             scheme = self.url.partition(":")[0]
             raise SourceError(
-                f"{self.address}: {scheme}:// needs a package that is not installed ({error.name or error}); "
-                "install it, for s3 with: pip install sketchselect[remote]"
+                f"{self.address}: {scheme}:// needs a package that is not installed; pip install "
+                f"{_PACKAGES.get(scheme, 'sketchselect[remote]')}"
             ) from error
         except Exception as error:
             raise self.failure(error) from error

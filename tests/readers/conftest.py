@@ -206,6 +206,16 @@ def zarr_object(write, values, tmp_path):
     return zarr.open_array(str(write(values)), mode="r")
 
 
+def zarr_zip(write, values, tmp_path):
+    with zarr.storage.ZipStore(tmp_path / "z.zip", mode="w") as store:
+        zarr.create_array(store, data=values, chunks=(20, 5))
+    return zarr.open_array(zarr.storage.ZipStore(tmp_path / "z.zip", mode="r"), mode="r")
+
+
+def zarr_memory(write, values, tmp_path):
+    return zarr.create_array(zarr.storage.MemoryStore(), data=values, chunks=(20, 5), shards=(40, 10))
+
+
 def anndata_csr(write, values, tmp_path):
     return anndata_store(tmp_path, sp.csr_matrix(values))
 
@@ -278,7 +288,7 @@ SOURCES = {
         file_url, memory_url, npy, npy_fortran, npy_big_endian, npz, npz_only, npz_csr, npz_csc, npz_parts, array,
         array_strided, array_fortran, array_read_only, array_unaligned, frame, csr, csc, coo_with_duplicates,
         dask_even, dask_uneven, dask_sparse, dask_sparse_uneven,
-        zarr_object, anndata_csr, anndata_dense, h5ad_csr, h5ad_dense, converted_csr,
+        zarr_object, zarr_zip, zarr_memory, anndata_csr, anndata_dense, h5ad_csr, h5ad_dense, converted_csr,
         parquet, parquet_folder, xarray_dense, xarray_dask,
     )
 }  # fmt: skip

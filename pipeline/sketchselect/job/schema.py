@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
@@ -86,6 +86,15 @@ def _method(value: str) -> str:
     return value
 
 
+def _flattened(schema: dict[str, Any]) -> None:
+    """Make the schema of ``[select]`` that of the file, where the method's parameters stand beside the method."""
+    from sketchselect.selectors import METHODS
+
+    del schema["properties"]["parameters"]
+    schema["properties"]["method"]["enum"] = sorted(METHODS)
+    schema["additionalProperties"] = True
+
+
 def _ascending(values: tuple[int, ...]) -> tuple[int, ...]:
     if len(values) < 2 or list(values) != sorted(set(values)):
         raise ValueError("numbers of clusters must ascend: [from, to], or three or more")
@@ -104,7 +113,7 @@ def _checkpoint(value: Any) -> Any:
 
 Text = Annotated[str, Field(min_length=1), AfterValidator(_plain)]
 Address = Annotated[Text, AfterValidator(_address)]
-Size = Annotated[int, Field(gt=0), BeforeValidator(_bytes)]
+Size = Annotated[int, Field(gt=0), BeforeValidator(_bytes), WithJsonSchema({"type": ["integer", "string"]})]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, description="a whole number of at least 0")]
 
@@ -165,6 +174,8 @@ class PrepareSettings(Section):
 
 class SelectSettings(Section):
     """``[select]``: the method, the number of columns, and the method's parameters."""
+
+    model_config = ConfigDict(json_schema_extra=_flattened)
 
     method: Annotated[str, AfterValidator(_method)] = Field(description="the name of a method")
     n_features: Count | None = Field(default=None, description=_A_COUNT)

@@ -17,7 +17,7 @@ from sketchselect.readers.arrays.anndata_xarray import (
     unwrapped,
     xarray_matrix,
 )
-from sketchselect.readers.arrays.dask import DaskMatrix, DaskVector, is_dask, require_known_chunks
+from sketchselect.readers.arrays.dask import DaskMatrix, DaskVector, is_dask, require_known_chunks, zarr_as_dask
 from sketchselect.readers.arrays.frames import frame_matrix
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
@@ -54,8 +54,8 @@ def open_matrix(
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file, or a folder or Hive partitions of them;
         a local ``.npy``, ``.npz``, ``.h5ad``, HDF5 or Matrix Market file; a NumPy array, anything with its array
         protocol or a sequence of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData
-        object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` on a local disk. A
-        `Matrix` is returned as it is.
+        object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a
+        Dask array where that is not a local disk). A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
@@ -135,7 +135,10 @@ def open_matrix(
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
     if kind.__module__.partition(".")[0] == "zarr":
-        return open_zarr_matrix(_zarr_location(source), None, missing, policy)
+        folder = _zarr_location(source)
+        if folder is None:
+            return DaskMatrix(zarr_as_dask(source, missing), None, policy)
+        return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
     frame = frame_matrix(source, policy)
@@ -260,13 +263,15 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     return ",".join(word for word in key.split(",") if word.strip() not in columns)
 
 
-def _zarr_location(source: Any) -> Location:
-    """Return where an open `zarr.Array` (or group) is, if that is a local disk."""
+def _zarr_location(source: Any) -> Location | None:
+    """Return where an open `zarr.Array` or group is on a local disk; None for an array in another store."""
     from zarr.storage import LocalStore
 
-    store = getattr(source, "store", None)
+    store = source.store
     if not isinstance(store, LocalStore):
-        raise SourceError(f"{type(store).__name__}: give the path or URL of the store instead of the open Zarr object")
+        if hasattr(source, "shape"):
+            return None
+        raise SourceError(f"{type(store).__name__}: give an array of this Zarr group")
     location = locate(str(store.root))
     path = getattr(source, "path", "")
     return location.join(path) if path else location

@@ -87,8 +87,8 @@ def single_gram(
 
     Means, variances and everything with a target are summed in float64. The error of a co-moment of two columns is at
     most ``2048 u sqrt(S_ii S_jj)``, u = 6e-8; measured: 0.4 u for continuous data, about the rounding of the data to
-    float32, and up to 10 u for columns with few distinct values. Columns are scaled by powers of two, so that no
-    magnitude over- or underflows.
+    float32, and up to 16 u for columns that are equal or have few distinct values. Columns are scaled by powers
+    of two, so that no magnitude over- or underflows.
 
     Cost: n p^2 float32 multiply-adds and four sweeps; (p + q)^2 + p^2 / 2 + 2048 (1.5 p + q) numbers of 8 bytes.
     Source: shifted sums, Chan, Golub and LeVeque 1983; blocked summation, Higham 2002, section 4.2.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from typing import Any
@@ -14,7 +15,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import Nonfinite, as_entries, check_range, finish, require_matrix
+from sketchselect.readers.checks import MissingPolicy, Nonfinite, as_entries, check_range, finish, require_matrix
 from sketchselect.readers.vector import Vector
 
 
@@ -120,6 +121,16 @@ class DaskVector(Vector):
     def dask_rows(self) -> Any | None:
         """Return the array; None for a part of it."""
         return self.array if self.array.shape == self.shape else None
+
+
+def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
+    """Return an open `zarr.Array` as a Dask array of its chunks, or its shards."""
+    import dask.array as da
+
+    if missing_chunks == "error":
+        with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
+            array = array.with_config({"read_missing_chunks": False})
+    return da.from_array(array, chunks=array.shards or array.chunks)
 
 
 def as_dask(values: Any, rows: Any) -> Any:

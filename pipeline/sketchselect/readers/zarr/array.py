@@ -145,19 +145,22 @@ class ZarrArray:
 
         Of columns (`axis` 1): metadata without the column count, and the versions of the chunks below them.
 
-        Local chunk files are checked every time. Of a remote store one listing per process is cached; opening it and
-        asking for all rows take a new one. None where the remote store has neither ETag nor time.
+        Local chunk files, and those of a web server, are checked every time. Of another remote store one listing per
+        process is cached; opening it and asking for all rows take a new one. None where the remote store has neither
+        ETag nor time.
         """
         metadata = self.metadata
         cells = (metadata.key(cell) for cell in self.cells(start, stop, axis))
         versions: list[str | None]
         if self.location.is_local:
             versions = [_version(f"{self.location.url}/{key}") for key in cells]
-        else:
+        elif self.location.has_listing:
             listing = self._listing(renew=start == 0 and stop >= metadata.shape[axis])
             versions = [listing.get(key) for key in cells]
-            if any(version is not None and version.endswith(":") for version in versions):
-                return None
+        else:
+            versions = [self.location.version(key) for key in cells]
+        if any(version is not None and version.endswith(":") for version in versions):
+            return None
         layout = metadata.fingerprint if axis == 0 else f"columns {metadata.shape[0]} {metadata.layout}"
         packed = "" if self.packing is None else f" {self.packing}"
         return digest(f"zarr {self.address} {layout}{packed}", *(f"\n{version or 'absent'}" for version in versions))

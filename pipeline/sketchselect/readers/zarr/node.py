@@ -96,12 +96,17 @@ def find_node(root: Node | None, location: Location, key: str | None, groups: Co
 
 
 def list_arrays(group: Node) -> dict[str, str]:
-    """Return the keys of the arrays in a group, each with a description such as ``"100 x 5 float32"``."""
+    """Return the keys of the arrays in a group, each with a description such as ``"100 x 5 float32"``.
+
+    Of a web server's group they are known by consolidated metadata alone.
+    """
     arrays = {}
-    for key, _, _ in sorted(group.location.files()):
-        folder, _, name = key.rpartition("/")
-        if not folder or name not in ("zarr.json", ".zarray"):
-            continue
+    if group.location.has_listing:
+        paths = (key.rpartition("/") for key, _, _ in group.location.files())
+        folders = [folder for folder, _, name in paths if folder and name in ("zarr.json", ".zarray")]
+    else:
+        folders = list((group.document.get("consolidated_metadata") or {}).get("metadata", {}))
+    for folder in sorted(folders):
         node = group.child(folder)
         if node is not None and node.kind == "array":
             metadata = parse_metadata(node.document, folder)

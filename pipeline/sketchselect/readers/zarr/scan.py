@@ -32,6 +32,8 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
     tuple of str
         Notes on chunks read as the fill value, and on chunk files beyond the shape (the array was longer once).
     """
+    if not source.location.has_listing:
+        return (f"{source.address}: a web server lists no files, so missing chunks are noticed when they are read",)
     metadata = source.metadata
     n_cells = metadata.n_cells
     present = np.zeros(n_cells, dtype=bool)

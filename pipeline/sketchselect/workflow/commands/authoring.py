@@ -1,0 +1,126 @@
+"""Help for the author of a job file: the methods, the schema, and a first job for a source."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect._text import did_you_mean
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.selectors import METHODS, GreedySelector, HighlyVariableGenes
+from sketchselect.selectors.base import BaseSelector
+
+JOB = """\
+# {description}
+# Run it:  sketchselect run {name}        Forecast memory and time:  sketchselect plan {name}
+
+[input]
+url = {url}
+{key}# target = "y.npy"               # for a method with a target: a file, or an array or column of the source
+# labels = "labels.csv"          # known classes, never used, only compared with at the end
+{nonfinite}
+[prepare]
+{prepare}
+[select]
+method = {method}              # sketchselect methods lists all
+n_features = {n_features}                  # of {n_columns}
+
+[cluster]                        # leave the section out to select only
+n_clusters = 8                   # or: range = [2, 12]
+certificate = "spectral"         # "blocks" is closer and takes longer
+
+[execution]
+cluster = "local"                # "threads", or the address of a Dask scheduler
+
+[output]
+dir = {folder}
+"""
+
+_SAMPLE_ROWS = 1000
+
+
+def list_methods() -> Iterator[str]:
+    """Yield a line for each method: its name, what it needs, and what it does."""
+    width = max(map(len, METHODS))
+    for name, cls in sorted(METHODS.items()):
+        needs = f" (needs {_needs(cls)})" if _needs(cls) else ""
+        summary = re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip("."))
+        yield f"{name:<{width}}  {summary}{needs}"
+
+
+def describe_method(name: str) -> str:
+    """Return the documentation of a method: what it does and guarantees, its parameters, its cost and its source.
+
+    Raises `BadParameter` for an unknown method, naming the closest one.
+    """
+    if name not in METHODS:
+        hint = did_you_mean(name, METHODS, "; `sketchselect methods` lists all")
+        raise BadParameter(f"unknown selection method {name!r}{hint}")
+    cls = METHODS[name]
+    text = inspect.cleandoc(cls.__doc__ or "").partition("\nExamples\n")[0]
+    text = re.sub("`+", "", text.replace("n_features_to_select", "n_features"))
+    text = text.replace("Parameters\n----------", "Keys of [select]\n----------------")
+    needs = f"needs {_needs(cls)}\n" if _needs(cls) else ""
+    return f"{name} ({cls.__name__})\n{needs}\n{text.strip()}"
+
+
+def _needs(cls: type[BaseSelector]) -> str:
+    needs = [word for word, is_needed in (("a target", cls.needs_target), ("counts", cls.needs_counts)) if is_needed]
+    return " and ".join(needs)
+
+
+def job_schema() -> dict[str, Any]:
+    """Return the JSON schema of a job file, for editors."""
+    from sketchselect.job.schema import JobConfig
+
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobConfig.model_json_schema()}
+
+
+def write_first_job(source: str, job: Path, key: str | None = None) -> str:
+    """Look at a source, write a job file for it with comments, and return what was seen.
+
+    Raises `BadParameter` if the file exists, and what `open_matrix` raises.
+    """
+    if job.exists():
+        raise BadParameter(f"{job}: exists already; choose another name with -o")
+    matrix = open_matrix(source, key=key, nonfinite="missing")
+    start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
+    block = matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
+    values = block.data if is_csr(block) else block
+    description = _description(matrix)
+    n_missing = int(np.count_nonzero(~np.isfinite(values)))
+    counts = n_missing == 0 and bool(values.size and (values >= 0).all() and (values == np.rint(values)).all())
+    sparse_counts = counts and matrix.is_sparse
+    fill = (
+        f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
+    )
+    steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
+    url = source if "://" in source else str(Path(source).resolve())
+    n_columns = matrix.shape[1]
+    text = JOB.format(
+        description=description,
+        name=job,
+        url=json.dumps(url),
+        key=f"key = {json.dumps(key)}\n" if key else "",
+        nonfinite=f"{fill}\n" if n_missing else "",
+        prepare=f"steps = {steps}".ljust(33) + '# such as "standardise" for columns of different units\n',
+        method=json.dumps((HighlyVariableGenes if sparse_counts else GreedySelector).method),
+        n_features=max(1, min(50, n_columns // 2)),
+        n_columns=n_columns,
+        folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
+    )
+    job.write_text(text, encoding="utf-8")
+    return description
+
+
+def _description(matrix: Matrix) -> str:
+    kind = "sparse " if matrix.is_sparse else ""
+    return f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {kind}{matrix.dtype}"

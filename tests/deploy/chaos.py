@@ -1,0 +1,275 @@
+"""Faults planned from a seed, and a job with its processes that they are done to."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+import zarr
+from tests.deploy.cluster_jobs import command
+from tests.deploy.conftest import PlainCluster, wait_until
+
+from sketchselect.execution.checkpoints.files import list_nodes, read_node
+from sketchselect.summaries import load
+
+HANG_SECONDS = 240.0
+"""No run of the job may take so long: a quiet one takes ten seconds, and its stall_timeout is forty."""
+
+END_SECONDS = 90.0
+"""A process that outlives what started it by so long is an orphan; a worker waits a minute for its scheduler."""
+
+MARK = "SKETCHSELECT_CHAOS_RUN"
+
+STAGES = ("start", "summarize:", "write features:", "load rows for k-means:", "k-means:", "objective:")
+
+Pauses = list[tuple[float, psutil.Process]]
+"""Stopped processes, and when they go on."""
+
+ACTIONS = {
+    "worker": ("KILL", "KILL", "TERM", "STOP"),
+    "machine": ("KILL", "TERM"),
+    "scheduler": ("KILL", "TERM", "STOP"),
+    "driver": ("KILL", "KILL", "TERM", "INT", "STOP"),
+}
+"""What is done to whom. A machine is a nanny with its worker; what is stopped goes on after a pause."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One signal: to whom, and when, counted from the first line of a stage or by new nodes in the checkpoint."""
+
+    target: str
+    action: str
+    stage: str
+    delay: float
+    nodes: int | None
+    pause: float
+    which: int
+
+    def __str__(self) -> str:
+        when = f"{self.delay:.2f} s after {self.stage}" if self.nodes is None else f"at node {self.nodes}"
+        pause = f", continued after {self.pause:.1f} s" if self.action == "STOP" else ""
+        return f"SIG{self.action} to {self.target} {self.which} {when}{pause}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The faults of each run of the job; a last run has none."""
+
+    seed: int
+    cluster: str
+    runs: tuple[tuple[Fault, ...], ...]
+
+    def __str__(self) -> str:
+        runs = "; then ".join(" and ".join(map(str, faults)) for faults in self.runs)
+        return f"seed {self.seed} on {self.cluster} workers: {runs}"
+
+
+def plan_of(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    rng = random.Random(seed)
+    cluster = "local" if rng.random() < 0.25 else "plain"
+    targets = ("worker", "driver") if cluster == "local" else tuple(ACTIONS)
+
+    def fault() -> Fault:
+        target = rng.choice(targets)
+        action = rng.choice(ACTIONS[target])
+        nodes = rng.randint(1, 12) if rng.random() < 0.4 else None
+        delay = rng.uniform(0, 0.6) ** 2
+        # Now and then a worker freezes for longer than the job has patience.
+        pause = 60.0 if target == "worker" and rng.random() < 0.2 else rng.uniform(0.2, 4)
+        return Fault(target, action, rng.choice(STAGES), delay, nodes, pause, rng.randint(0, 1))
+
+    return Plan(
+        seed, cluster, tuple(tuple(fault() for _ in range(rng.choice((1, 1, 2)))) for _ in range(rng.randint(1, 2)))
+    )
+
+
+def codes_of(faults: tuple[Fault, ...]) -> set[int]:
+    """Return the exit codes with which a run may end in which these faults were done."""
+    codes = {0}
+    for fault in faults:
+        lost = fault.target == "scheduler" and fault.action != "STOP"
+        if lost or (fault.target == "worker" and fault.action == "STOP" and fault.pause > 30):
+            codes.add(75)
+        if lost and fault.stage == "start":
+            codes.add(1)  # there was no scheduler to begin with
+        if fault.target == "driver":
+            codes |= {"KILL": {-9}, "TERM": {143}, "INT": {130}, "STOP": set()}[fault.action]
+    if sum(fault.target == "machine" for fault in faults) > 1:
+        codes.add(75)
+    return codes
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the digest of everything under a final name; what is damaged raises an error of its own."""
+    contents: dict[str, bytes] = {}
+    for name in ("selection.json", "scores.csv", "summary.sks"):
+        if (folder / name).exists():
+            contents[name] = (folder / name).read_bytes()
+    if "summary.sks" in contents:
+        load(folder / "summary.sks")
+    for name in ("features.zarr", "labels.zarr", "centers.zarr"):
+        if (folder / name).exists():
+            contents[name] = np.asarray(zarr.open_array(folder / name, mode="r")[:]).tobytes()
+    if (folder / "manifest.json").exists():
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        proofs = [{key: value for key, value in proof.items() if key != "cost"} for proof in manifest["certificates"]]
+        contents["certificates"] = json.dumps([proofs, manifest["selection_bound"], manifest["objective"]]).encode()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+@dataclass
+class Stage:
+    """The job, the processes that compute it, and what became of them."""
+
+    folder: Path
+    out: Path
+    cluster: PlainCluster | None
+    scheduler: subprocess.Popen[bytes] | None = None
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    exits: list[int] = field(default_factory=list)
+    n_done: int = 0
+
+    def start_what_died(self) -> None:
+        """Start what is not there of a scheduler and two workers; workers without their scheduler have to end."""
+        if self.cluster is None:
+            return
+        if self.scheduler is None or self.scheduler.poll() is not None:
+            for worker in self.workers:
+                with orphan("a worker without its scheduler"):
+                    worker.wait(timeout=END_SECONDS)
+            self.scheduler = self.cluster.start_scheduler()
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < 2:
+            self.workers.append(self.cluster.start_worker())
+
+    def run(self, faults: tuple[Fault, ...]) -> tuple[int, str]:
+        """Run the job with faults; return its exit code and what it said. Nothing that it started may be left."""
+        mark = uuid.uuid4().hex
+        log = self.out.with_suffix(f".{len(self.exits)}.log")
+        words = command(self.folder, self.cluster.address if self.cluster else "local", str(self.out))
+        with log.open("wb") as stream:
+            driver = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=os.environ | {MARK: mark}
+            )
+        pauses: Pauses = []
+        try:
+            limit = time.monotonic() + HANG_SECONDS
+            for fault in faults:
+                self._await(fault, driver, log, pauses)
+                if driver.poll() is None:
+                    self._do(fault, driver, pauses)
+            while driver.poll() is None:
+                assert time.monotonic() < limit, f"hang: no end in {HANG_SECONDS:.0f} s: {log.read_text()[-2000:]}"
+                resume(pauses)
+                time.sleep(0.02)
+        finally:
+            resume(pauses, every=True)
+            driver.kill()
+            driver.wait()
+        self.exits.append(driver.returncode)
+        until = time.monotonic() + END_SECONDS
+        while left := marked(mark):
+            assert time.monotonic() < until, f"orphan: {left}"
+            time.sleep(0.1)
+        return driver.returncode, log.read_text(encoding="utf-8", errors="replace")
+
+    def _await(self, fault: Fault, driver: subprocess.Popen[bytes], log: Path, pauses: Pauses) -> None:
+        nodes = self.out / "checkpoints" / "nodes"
+        before = len(list(nodes.rglob("*.sks")))
+
+        def due() -> bool:
+            resume(pauses)
+            if driver.poll() is not None:
+                return True
+            if fault.nodes is not None:
+                return len(list(nodes.rglob("*.sks"))) - before >= fault.nodes
+            return fault.stage == "start" or f"\n{fault.stage}" in "\n" + log.read_text(errors="replace")
+
+        wait_until(due, f"hang: {fault}")
+        # At the start, the seconds in which Python imports are of no interest but at their end.
+        time.sleep(fault.delay * (10 if fault.nodes is None and fault.stage == "start" else 1))
+
+    def _do(self, fault: Fault, driver: subprocess.Popen[bytes], pauses: Pauses) -> None:
+        number = signal.Signals[f"SIG{fault.action}"]
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, IndexError):
+            if fault.target == "machine":
+                os.killpg(self.workers[fault.which].pid, number)
+            else:
+                victim = self._victim(fault, driver)
+                victim.send_signal(number)
+                if fault.action == "STOP":
+                    pauses.append((time.monotonic() + fault.pause, victim))
+            self.n_done += 1
+
+    def _victim(self, fault: Fault, driver: subprocess.Popen[bytes]) -> psutil.Process:
+        if fault.target == "worker":
+            nanny = driver if self.cluster is None else self.workers[fault.which]
+            inside = psutil.Process(nanny.pid).children(recursive=True)
+            workers = sorted((p for p in inside if "spawn_main" in " ".join(p.cmdline())), key=lambda p: p.pid)
+            return workers[fault.which if self.cluster is None else 0]
+        process = driver if fault.target == "driver" else self.scheduler
+        assert process is not None
+        return psutil.Process(process.pid)
+
+    def end(self) -> None:
+        """End the cluster as a supervisor does, scheduler first; all that belongs to it has to follow."""
+        if self.cluster is not None:
+            groups = [p for p in self.cluster.processes if p.poll() is None]
+            for process in groups:
+                process.terminate()
+            for process in groups:
+                with orphan("a process of the cluster after SIGTERM"):
+                    process.wait(timeout=END_SECONDS)
+
+
+def resume(pauses: Pauses, every: bool = False) -> None:
+    """Let the processes go on whose pause is over."""
+    for pause in list(pauses):
+        if every or time.monotonic() > pause[0]:
+            pauses.remove(pause)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                pause[1].resume()
+
+
+@contextlib.contextmanager
+def orphan(what: str) -> Iterator[None]:
+    """Name a process that does not end."""
+    try:
+        yield
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"orphan: {what} is still there after {END_SECONDS:.0f} s") from None
+
+
+def marked(mark: str) -> list[str]:
+    """Return the command lines of processes that have this mark in their environment."""
+    lines = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                lines.append(" ".join(process.cmdline()))
+    return lines
+
+
+def damaged_nodes(out: Path) -> list[str]:
+    """Return the nodes of a checkpoint that cannot be read under their final names."""
+    bad = []
+    for path in list_nodes(out / "checkpoints" / "nodes").values():
+        try:
+            read_node(path)
+        except Exception as error:
+            bad.append(f"{path}: {error}")
+    return bad

@@ -1,0 +1,99 @@
+"""Verbs for the author of a job file, and the examples of every command's help, run as they stand."""
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from sketchselect.cli import GROUPS
+from sketchselect.selectors import METHODS
+
+from .commands import cli
+
+ELSEWHERE = {"demo", "doctor", "plan"}
+"""Commands whose examples other tests run."""
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """A matrix with three groups of rows in ``rows.zarr``, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(200, 120)) + 4 * rng.normal(size=(3, 120))[np.arange(200) % 3]
+    zarr.create_array("rows.zarr", data=values, chunks=(50, 120))
+    return values
+
+
+def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
+    np.savetxt("table.csv", rows[:20, :4], delimiter=",")
+    np.save("labels.npy", np.arange(200) % 3)
+    np.save("truth.npy", np.arange(200) % 3)
+    assert cli("summarize", "rows.zarr", "-o", "monday.sks", "--cluster", "serial").exit_code == 0
+    np.save("tuesday.npy", rows + 1)
+    assert cli("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial").exit_code == 0
+    commands = [(f, example) for group in GROUPS.values() for f, example in group.items()]
+    order = ["convert", "inspect", "summarize", "merge", "select", "cluster", "certify", "evaluate", "init", "methods"]
+    order += ["run", "report", "schema"]
+    assert {f.__name__ for f, _ in commands} == {*order, *ELSEWHERE}
+    examples = {f.__name__: example for f, example in commands}
+    for name in order:
+        example = examples[name]
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        target = ["rows2.zarr" if word == "rows.zarr" and words[0] == "convert" else word for word in words]
+        serial = ["--cluster", "serial"] if words[0] in ("summarize", "cluster", "certify") else []
+        serial += ["--set", "execution.cluster=serial"] if words[0] == "run" else []
+        done = cli(*target, *serial)
+        assert done.exit_code == 0, (example, done.output)
+        assert f"Example: {example[:40]}" in " ".join(cli(words[0], "--help").stdout.split())
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_is_described(name: str) -> None:
+    text = cli("methods", name).stdout
+    assert text.startswith(f"{name} ({METHODS[name].__name__})")
+    assert "Keys of [select]" in text
+    assert "Examples" not in text
+    assert "`" not in text
+    assert ("needs a target" in text) == METHODS[name].needs_target
+    assert f"{name} " in cli("methods").stdout
+
+
+def test_an_unknown_method_is_named_with_the_closest() -> None:
+    done = cli("methods", "gredy")
+    assert done.exit_code == 2
+    assert "unknown selection method 'gredy'" in done.stderr
+    assert "'greedy'" in done.stderr
+
+
+def test_the_schema_is_that_of_the_file() -> None:
+    schema = json.loads(cli("schema").stdout)
+    assert set(schema["properties"]) == {"input", "prepare", "select", "cluster", "timeline", "execution", "output"}
+    select = schema["$defs"]["SelectSettings"]
+    assert select["properties"]["method"]["enum"] == sorted(METHODS)
+    assert select["additionalProperties"] is True
+    assert "parameters" not in select["properties"]
+    sizes = schema["$defs"]["ExecutionSettings"]["properties"]["partition_bytes"]
+    assert {"type": ["integer", "string"]} in sizes["anyOf"]
+
+
+def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
+    rows[3, 5] = np.nan
+    np.save("gaps.npy", rows)
+    assert cli("init", "gaps.npy", "-o", "gaps.toml").exit_code == 0
+    job = tomllib.loads(Path("gaps.toml").read_text())
+    assert "200 rows x 120 columns, float64" in Path("gaps.toml").read_text()
+    assert job["input"]["nonfinite"] == "missing"
+    assert job["prepare"]["steps"] == ["impute"]
+    assert cli("run", "gaps.toml", "--set", "execution.cluster=serial").exit_code == 0
+    counts = sp.random(300, 80, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1)
+    sp.save_npz("cells.npz", counts)
+    assert cli("init", "cells.npz", "-o", "cells.toml").exit_code == 0
+    assert tomllib.loads(Path("cells.toml").read_text())["select"]["method"] == "hvg"
+    again = cli("init", "cells.npz", "-o", "cells.toml")
+    assert again.exit_code == 2
+    assert "cells.toml: exists already" in again.stderr

@@ -1,0 +1,75 @@
+"""Zarr stores of a web server, which lists no files."""
+
+import functools
+import http.server
+import threading
+
+import numpy as np
+import pytest
+import zarr
+
+from sketchselect.errors import MissingChunks, SourceError
+from sketchselect.readers import open_matrix
+
+pytest.importorskip("aiohttp")
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start a server of a folder; return its address."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def list_directory(self, path):
+            self.send_error(403)
+
+        def end_headers(self):
+            if self.server.tagged:
+                self.send_header("ETag", f"{self.path} {self.server.tagged}")
+            super().end_headers()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
+        server.tagged = ""
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def opened(server, path, **options):
+    address = f"http://127.0.0.1:{server.server_address[1]}/{path}"
+    return open_matrix(address, storage_options={"allow_http": True}, **options)
+
+
+def test_a_store_of_a_web_server(serve, tmp_path):
+    values = np.random.default_rng(0).normal(size=(60, 7))
+    zarr.create_array(tmp_path / "rows.zarr", data=values, chunks=(20, 7))
+    matrix = opened(serve, "rows.zarr")
+    assert np.array_equal(matrix.read_rows(10, 50), values[10:50])
+    assert matrix.identity(0, 60) is None
+    assert any("lists no files" in note for note in matrix.notes)
+    serve.tagged = "first"
+    before = matrix.identity(0, 60)
+    assert before is not None
+    assert matrix.identity(0, 60) == before
+    serve.tagged = "second"
+    assert matrix.identity(0, 60) != before
+    (tmp_path / "rows.zarr/c/1/0").unlink()
+    assert np.array_equal(matrix.read_rows(0, 20), values[:20])
+    with pytest.raises(MissingChunks, match=r"rows\.zarr: chunk c/1/0"):
+        matrix.read_rows(10, 50)
+
+
+def test_arrays_of_a_group_are_known_by_consolidated_metadata(serve, tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("counts", data=np.ones((6, 3)))
+    with pytest.raises(SourceError, match="a Zarr group without arrays"):
+        opened(serve, "g.zarr")
+    with pytest.warns(UserWarning, match="[Cc]onsolidated metadata"):
+        zarr.consolidate_metadata(tmp_path / "g.zarr")
+    with pytest.raises(SourceError, match=r"choose one with key=: counts \(6 x 3 float64\)"):
+        opened(serve, "g.zarr")
+    assert opened(serve, "g.zarr", key="counts").shape == (6, 3)
