@@ -201,13 +201,13 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(FILE, rules)
     content = manifest(session, results, peak)
+    content["stages"] = session.stages
+    # The page states it too, so it is taken before the page is drawn.
+    content["seconds"] = round(time.perf_counter() - began, 3)
     if session.config.output.report:
-        with session.stage("report"):
-            publish_report(session.folder, run_record(session, results, content))
+        publish_report(session.folder, run_record(session, results, content, content["seconds"]))
     else:
         session.folder.discard(("report.json", "report.html"))
-    content["stages"] = session.stages
-    content["seconds"] = round(time.perf_counter() - began, 3)
     session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement

@@ -266,8 +266,11 @@ class _Walk:
                     summarize_source(source, described, options, stage=name)
             self.engine.most_rows = None
         if settings.compare_all_columns:
-            nbytes = plan_kmeans(iterated, everything, "k-means on all columns")
-            self.client_nbytes = max(self.client_nbytes, nbytes)
+            some = replace(everything, columns=tuple(range(support.size)))
+            for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
+                self.client_nbytes = max(self.client_nbytes, plan_kmeans(iterated, source, name))
+            with self.stage("k-means on random columns"):
+                summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
 
     def report(self, seconds: float) -> JobPlan:
         """Return the plan."""
