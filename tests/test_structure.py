@@ -22,4 +22,5 @@ def test_a_job_enters_few_files_before_it_reads() -> None:
     )
     files = [line for line in done.stdout.splitlines() if line.endswith(".py")]
     assert "workflow/job.py" in files
-    assert len(files) <= MOST_ENTERED, files
+    # It stands in for a setting that zarr has since 3.2.
+    assert len(set(files) - {"readers/zarr/store.py"}) <= MOST_ENTERED, files

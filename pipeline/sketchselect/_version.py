@@ -1,3 +1,6 @@
-"""The version of the package."""
+"""Versions of the package and of its kernels."""
 
 __version__ = "0.1.0"
+
+KERNEL_VERSION = 4
+"""Raised when the bits that a kernel or the merge tree gives for the same input change."""

@@ -21,7 +21,7 @@ import zarr
 from tests.deploy.cluster_jobs import command
 from tests.deploy.conftest import PlainCluster, wait_until
 
-from sketchselect.execution.checkpoints.files import list_nodes, read_node
+from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
 from sketchselect.summaries import load
 
 HANG_SECONDS = 240.0

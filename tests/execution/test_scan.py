@@ -10,7 +10,7 @@ from tests.passing import serial
 
 from sketchselect.errors import BadParameter, SourceChanged
 from sketchselect.execution import Checkpoint, LocalEngine, Source, local_cluster
-from sketchselect.execution.checkpoints.files import list_nodes, read_node
+from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
 from sketchselect.execution.graph.points import cover
 from sketchselect.execution.graph.tree import MergeTree
 from sketchselect.readers import open_matrix, open_vector

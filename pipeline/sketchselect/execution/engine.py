@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any, Generic, Literal, TypeVar
 
 from dask.system import cpu_count
 
 from sketchselect._memory import peak_nbytes
+from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.fingerprint import local_build
-from sketchselect.execution.graph.inputs import pass_inputs
-from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.arrays import UserTaskFailed, naming_failures
+from sketchselect.execution.graph.passes import Pass, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
 from sketchselect.execution.projection import Slots
-from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 T = TypeVar("T")
 
@@ -68,6 +70,14 @@ class Engine(Slots, ABC):
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that a process which runs tasks ever had; None where it is unknown."""
         return peak_nbytes()
+
+
+@functools.cache
+def local_build() -> tuple[str, ...]:
+    """Return versions of the numeric libraries, BLAS builds with the CPU kernel they chose, and the machine type."""
+    versions = (f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "numba"))
+    ours = f"sketchselect {__version__} kernels {KERNEL_VERSION}"
+    return tuple(sorted((ours, *versions, *blas_builds(), platform.machine())))
 
 
 def available_cores() -> int:
@@ -121,7 +131,13 @@ class LocalEngine(Engine):
                         continue
                     graph = work.graph(output, inputs, ready)
                     n_tasks += len(graph)
-                    ready[output] = get({**inputs.complete(graph), work.spec_key: spec}, work.key(output))
+                    tasks = {**inputs.complete(graph), work.spec_key: spec}
+                    if inputs.graph:
+                        tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
+                    ready[output] = get(tasks, work.key(output))
+        except UserTaskFailed as failure:
+            error = failure.__cause__ or failure
+            raise work.user_error(failure.args[0], inputs, error) from error
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()

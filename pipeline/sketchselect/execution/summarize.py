@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.fingerprint import digest
 from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import Projection
@@ -21,6 +20,7 @@ from sketchselect.execution.run import (
     source_partitions,
 )
 from sketchselect.execution.source import Block, Source
+from sketchselect.linalg.hashing import fingerprint
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
@@ -47,7 +47,7 @@ def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
 
 def summary_key(description: Summary[Any]) -> str:
     """Return a text that tells a description from all others: kinds, format versions and parameters."""
-    return digest(_described(description))
+    return fingerprint(_described(description))
 
 
 def _described(value: Any) -> Any:
@@ -110,7 +110,7 @@ class SummaryPasses:
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
-        panels = make_panels(description, source.n_columns, source.n_targets)
+        panels = make_panels(description, source.n_columns, source.n_targets) if description.has_panels else None
         if panels is not None and options.partition_bytes is None:
             options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
         partitions = source_partitions(source, options.partition_bytes)
@@ -134,7 +134,7 @@ class SummaryPasses:
         """Return what one of the passes computes."""
         whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
         key = summary_key(description)
-        return replace(whole, caller_nbytes=caller_nbytes, key=digest(key, self.start) if self.start else key)
+        return replace(whole, caller_nbytes=caller_nbytes, key=fingerprint(key, self.start) if self.start else key)
 
     def planned(self, description: Summary[Any], caller_nbytes: int = 0) -> Pass[Summary[Any]]:
         """Return one of the passes, planned."""

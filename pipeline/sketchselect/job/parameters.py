@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
-from sketchselect.job.schema import Seed
+from sketchselect.job.schema import JobConfig, Seed
 from sketchselect.job.text import JobText
 
 if TYPE_CHECKING:
+    from sketchselect.readers import Vector
     from sketchselect.selectors import BaseSelector
 
 _WIDE = 10**6
@@ -110,6 +111,32 @@ def make_selector(method: str, n_features: int | None, parameters: Mapping[str, 
     if n_features is not None:
         values["n_features_to_select"] = n_features
     return selectors.METHODS[method](**values)
+
+
+def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
+    """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
+    chosen = config.select
+    try:
+        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config))
+        if target is not None and selector.uses_target:
+            selector.inspect_target(target)
+    except (BadParameter, TypeError) as error:
+        raise ConfigError(f"select: {in_words_of_job(error)}") from None
+    return selector
+
+
+def _with_clusters(config: JobConfig) -> dict[str, Any]:
+    """Return the method's parameters; one that selects for so many clusters takes the number from ``[cluster]``."""
+    parameters = dict(config.select.parameters)
+    has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
+    if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):
+        parameters["n_clusters"] = config.cluster.n_clusters
+    return parameters
+
+
+def in_words_of_job(error: Exception) -> str:
+    """Return what an estimator says of its parameters, with the name that a job file has for one of them."""
+    return str(error).replace("n_features_to_select", "n_features")
 
 
 def method_parameters(method: str) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,24 @@ def digest(text: str, *contents: Array | str) -> str:
         elif content.size:
             state.update(np.ascontiguousarray(content).view(np.uint8).data)
     return state.hexdigest()
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return 40 hexadecimal digits that name nested lists, mappings, texts, numbers and arrays (by content)."""
+    text = json.dumps(parts, sort_keys=True, default=_plain, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        is_text = value.dtype.kind in "OUST"
+        content = value.tolist() if is_text else hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
+        return ["array", str(value.dtype), list(value.shape), content]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"no fingerprint for {type(value).__name__}")
 
 
 def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:

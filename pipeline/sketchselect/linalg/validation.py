@@ -1,7 +1,9 @@
-"""Checks of parameters: whole numbers, numbers within limits, seeds."""
+"""Parameters of constructors: whole numbers, numbers within limits, seeds, former names."""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from numbers import Real
 from typing import Any
 
@@ -66,6 +68,21 @@ def seed_of(random_state: Any) -> int:
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
         return require_seed(random_state, "random_state")
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def with_former_names(init: Any, renamed: dict[str, str]) -> Any:
+    """Return a constructor that also takes parameters under their former names, and warns of them."""
+
+    @functools.wraps(init)
+    def constructor(self: Any, *args: Any, **keywords: Any) -> None:
+        for name in renamed.keys() & keywords.keys():
+            if renamed[name] in keywords:
+                raise TypeError(f"{name!r} is the former name of {renamed[name]!r}; leave it out")
+            warnings.warn(f"the parameter {name!r} is now called {renamed[name]!r}", FutureWarning, stacklevel=2)
+            keywords[renamed[name]] = keywords.pop(name)
+        init(self, *args, **keywords)
+
+    return constructor
 
 
 def _is_whole(value: Any) -> bool:

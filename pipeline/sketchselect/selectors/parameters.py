@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import re
-import warnings
 from typing import Any, get_type_hints
+
+from sketchselect.linalg.validation import with_former_names
 
 _SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
 _NEXT_SECTION = re.compile(r"(?=\n\n\S+\n-{3,}\n)|\Z")
@@ -24,7 +24,7 @@ def inherit_parameters(cls: Any) -> None:
     if init is not None and "shared" in inspect.signature(init).parameters:
         _inherit_keywords(init, super(cls, cls).__init__)
     if "renamed" in vars(cls):
-        cls.__init__ = _with_former_names(cls.__init__, cls.renamed)
+        cls.__init__ = with_former_names(cls.__init__, cls.renamed)
     if cls.__init__ is not object.__init__ and vars(cls).get("__doc__"):
         cls.__doc__ = _with_inherited_entries(cls)
 
@@ -37,19 +37,6 @@ def _inherit_keywords(init: Any, base: Any) -> None:
     hints = get_type_hints(base) | get_type_hints(init)
     init.__annotations__ = {name: hint for name, hint in hints.items() if name != "shared"}
     init.__signature__ = signature.replace(parameters=parameters)
-
-
-def _with_former_names(init: Any, renamed: dict[str, str]) -> Any:
-    @functools.wraps(init)
-    def constructor(self: Any, *args: Any, **keywords: Any) -> None:
-        for name in renamed.keys() & keywords.keys():
-            if renamed[name] in keywords:
-                raise TypeError(f"{name!r} is the former name of {renamed[name]!r}; leave it out")
-            warnings.warn(f"the parameter {name!r} is now called {renamed[name]!r}", FutureWarning, stacklevel=2)
-            keywords[renamed[name]] = keywords.pop(name)
-        init(self, *args, **keywords)
-
-    return constructor
 
 
 def _with_inherited_entries(cls: type) -> str:

@@ -108,6 +108,11 @@ class Summary(ABC, Generic[R]):
         return False
 
     @property
+    def has_panels(self) -> bool:
+        """Whether passes over so many columns that one state is too large can make it in panels."""
+        return False
+
+    @property
     def keyed_by_rows(self) -> bool:
         """Whether random draws depend on the global indices of rows; summaries that share one are then not merged."""
         return False

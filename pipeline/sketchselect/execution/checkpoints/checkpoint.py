@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
-from sketchselect.errors import BadParameter
-from sketchselect.location import location_of
+import numpy as np
+
+from sketchselect.errors import BadParameter, DamagedFile, SourceError
+from sketchselect.linalg.hashing import fingerprint
+from sketchselect.location import is_url, location_of
+from sketchselect.readers.vector import Vector
+from sketchselect.summaries import codec
+
+SUFFIX = ".sks"
 
 WRITE_SECONDS = (0.02, 0.2)
 """Seconds that a small file takes, on a local disk and elsewhere."""
@@ -61,7 +69,7 @@ class Checkpoint:
             return True
         if self.min_seconds is not None:
             return unsaved_seconds >= self.min_seconds
-        cost = WRITE_SECONDS["://" in os.fspath(self.directory)] + state_nbytes / WRITE_RATE
+        cost = WRITE_SECONDS[is_url(os.fspath(self.directory))] + state_nbytes / WRITE_RATE
         return unsaved_seconds >= WORK_PER_COST * cost and covered >= LEAST_RATIO * state_nbytes
 
 
@@ -72,3 +80,51 @@ def as_checkpoint(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Che
     if isinstance(checkpoint, (str, os.PathLike)):
         return Checkpoint(checkpoint)
     raise BadParameter(f"checkpoint must be a folder, a URL, a Checkpoint or None, got {type(checkpoint).__name__}")
+
+
+def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str | None:
+    """Write a node atomically as ``<directory>/<2 hex>/<name>.<digest>.sks``; return what went wrong, or None.
+
+    The digest in the name tells a file that another node's file was copied over from the node's own.
+    """
+    raw = codec.encode(value)
+    place = location_of(f"{directory}/{name[:2]}/{name}.{_ending(raw)}{SUFFIX}")
+    try:
+        if place.is_local:
+            os.makedirs(os.path.dirname(place.url), exist_ok=True)
+        place.write(raw)
+    except (OSError, SourceError) as error:
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else type(error).__name__
+        return f"{directory}: checkpoints cannot be written ({reason}); the run goes on without them"
+    return None
+
+
+def read_node(path: str) -> Any:
+    """Return the state in a node's file; raise `DamagedFile` where a bit, or the node, is not as it was written."""
+    raw = location_of(path).read()
+    if raw is None:
+        raise FileNotFoundError(path)
+    if _ending(raw) != path.removesuffix(SUFFIX).rsplit(".", 1)[-1]:
+        raise DamagedFile(f"{path}: the content is not what the name promises")
+    return codec.decode(raw, path)
+
+
+def list_nodes(directory: str | os.PathLike[str]) -> dict[str, str]:
+    """Return name -> path of every node in a checkpoint folder; empty where there is none."""
+    nodes = {}
+    for path in sorted(path for path, _, _ in location_of(directory).files()):
+        name, dot, _ = path.rsplit("/", 1)[-1].removesuffix(SUFFIX).partition(".")
+        if name and dot and path.endswith(SUFFIX):
+            nodes[name] = f"{directory}/{path}"
+    return nodes
+
+
+def _ending(raw: bytes) -> str:
+    # The last bytes of a file are those of its digest, which `codec.decode` verifies.
+    return raw[-8:].hex()
+
+
+def entries_identity(vector: Vector | None, runs: list[tuple[int, int]]) -> str:
+    """Return the identity of some runs of a target or weight: by content, which appended rows leave as it was."""
+    return "none" if vector is None else fingerprint([fingerprint(np.asarray(vector.read(*run))) for run in runs])

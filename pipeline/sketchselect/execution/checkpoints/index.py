@@ -12,12 +12,11 @@ from typing import Any
 from dask.task_spec import Task
 
 from sketchselect.errors import SketchSelectError
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
-from sketchselect.execution.checkpoints.files import list_nodes, read_node
-from sketchselect.execution.checkpoints.fingerprint import digest, entries_identity
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint, entries_identity, list_nodes, read_node
 from sketchselect.execution.graph.passes import Pass, Ready
 from sketchselect.execution.graph.tasks import Part, SavedName, load_part
 from sketchselect.execution.graph.tree import Node
+from sketchselect.linalg.hashing import fingerprint
 
 
 class NodeIndex:
@@ -32,7 +31,7 @@ class NodeIndex:
         self.directory, self._checkpoint = os.fspath(checkpoint.directory), checkpoint
         self._pass, self._tree = work, work.tree
         self._source = source = work.spec.source
-        self._common = digest(
+        self._common = fingerprint(
             leaf_key,
             source.prepare_labels,
             (source.columns, "float64") if source.in_double else source.columns,
@@ -55,7 +54,7 @@ class NodeIndex:
         """Return the name of a node's file without digest and ending."""
         for below in self._tree.post_order(node, skip=self._names):
             children = [self._names[child].name for child in self._tree.children(below)]
-            self._names[below] = SavedName(digest(self._common, children)) if children else self._leaf_name(below)
+            self._names[below] = SavedName(fingerprint(self._common, children)) if children else self._leaf_name(below)
         return self._names[node]
 
     def _leaf_name(self, node: Node) -> SavedName:
@@ -64,7 +63,7 @@ class NodeIndex:
         rows = source.matrix.identity(edges[0], edges[-1])
         beside = [entries_identity(v, [partitions[i] for i in below]) for v in (source.target, source.weight)]
         # Where partitions begin and end decides the bits too.
-        name = digest(self._common, rows, beside, edges[0], [edge - edges[0] for edge in edges])
+        name = fingerprint(self._common, rows, beside, edges[0], [edge - edges[0] for edge in edges])
         return SavedName(name, None if source.matrix.in_memory or source.matrix.dask_rows() is not None else rows)
 
     def resume(self, *, by_tasks: bool = False) -> dict[Node, Any]:

@@ -24,6 +24,7 @@ from sketchselect.errors import BadCluster, BadParameter, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
 from sketchselect.execution.engine import available_cores
+from sketchselect.location import is_scheduler_file
 
 IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""
@@ -137,14 +138,14 @@ def connect(
     place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
     if not place:
         raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
-    if isinstance(place, str) and place.endswith(".json"):
+    if isinstance(place, str) and is_scheduler_file(place):
         place = _address_in(place)
     with quiet_logs():
         if isinstance(place, str):
             require_understood(place, security)
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
             raise BadCluster(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
@@ -274,17 +275,9 @@ def quiet_logs() -> Iterator[None]:
 
 
 def tls_security(ca: str, cert: str, key: str) -> Any:
-    """Return what `connect` takes as its `security`: only encrypted connections, to whoever the CA vouches for.
+    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
 
-    Parameters
-    ----------
-    ca, cert, key : path
-        PEM files: the certificate authority, our certificate, and its key.
-
-    Raises
-    ------
-    BadParameter
-        If a file is not there.
+    `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
     """
     from distributed.security import Security
 

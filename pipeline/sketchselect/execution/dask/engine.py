@@ -44,6 +44,8 @@ class DaskEngine(Engine):
             )
         if client.asynchronous:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
+        if client.status != "running":
+            raise BadCluster(f"the client is {client.status}; make a new one")
         self.client = client
         self.worker_timeout = worker_timeout
         self._address = str(client.scheduler.address)

@@ -8,21 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect._progress import Progress
-from sketchselect.execution.graph.inputs import Graph, Inputs
+from sketchselect.errors import PartitionFailed
+from sketchselect.execution.cached import CachedSource
+from sketchselect.execution.graph.arrays import cut_arrays, partition_of
 from sketchselect.execution.graph.tasks import PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
-from sketchselect.execution.source import Block
+from sketchselect.execution.source import Block, Rows, Source
 from sketchselect.readers.base import Partitions
+from sketchselect.readers.vector import Vector
+from sketchselect.readers.views import MatrixMetadata
 
 T = TypeVar("T")
+
+Graph = dict[Any, Any]
 
 Ready = Mapping[Node, Any]
 """Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
@@ -30,31 +36,39 @@ Ready = Mapping[Node, Any]
 
 @dataclass(frozen=True)
 class Reduction(Generic[T]):
-    """What a pass computes of a source: the states of its blocks, merged.
+    """What a pass computes of a source: the states of its blocks, merged."""
 
-    Parameters
-    ----------
-    leaf : callable, Block -> state
-        Pure and picklable; also of no rows.
-    merge : callable, (state, state) -> state
-        The state of the rows of both, left ones first; pure and picklable.
-    stage : str
-        The name in progress, messages and keys.
-    state_nbytes, working_nbytes : int
-        Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the tree and the projection.
-    caller_nbytes : int
-        What the caller has in this process meanwhile.
-    key : str or None
-        What tells leaf and merge, with their parameters, from all others; a pass without it is not saved.
-    """
-
-    leaf: Callable[[Block], T]
-    merge: Callable[[T, T], T]
-    stage: str = "pass"
+    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
+    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable
+    stage: str = "pass"  # The name in progress, messages and keys
+    # state_nbytes, working_nbytes: Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the
+    # tree and the projection
     state_nbytes: int = 0
     working_nbytes: int = 0
-    caller_nbytes: int = 0
+    caller_nbytes: int = 0  # What the caller has in this process meanwhile
+    # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
     key: str | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
+
+    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`, by `keys` of each
+    array for each partition. `sends` says whether arguments hold rows of this process's memory.
+    """
+
+    source: Source
+    argument: Callable[[Span], Any] | None = None
+    graph: Graph = field(default_factory=dict)
+    keys: list[list[Any]] = field(default_factory=list)
+    sends: bool = False
+
+    def complete(self, graph: Graph) -> Graph:
+        """Return a graph with those tasks of the inputs that it needs."""
+        from dask.optimization import cull
+
+        return cull({**self.graph, **graph}, list(graph))[0] if self.graph else graph
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,17 @@ class Pass(Generic[T]):
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
         return place_in_words(self.spec.source, f"merging {what}" if node.level else what, *self.rows(node))
 
+    def user_error(self, failed: Any, inputs: Inputs, error: BaseException) -> PartitionFailed:
+        """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
+        partition = partition_of(failed, inputs.graph, inputs.keys)
+        if partition is None:
+            where = place_in_words(self.spec.source, "some partition", *self.rows(self.tree.root))
+        else:
+            start, stop = self.partitions[partition]
+            where = place_in_words(self.spec.source, f"partition {partition}", start, stop)
+        kind = type(error).__name__
+        return PartitionFailed(f"{where}: an error in the graph of a Dask array ({kind}); compute these rows to see it")
+
     def node_of(self, key: Any) -> Node | None:
         """Return the node that has a key; None for keys of other tasks."""
         if isinstance(key, tuple) and len(key) == 3 and str(key[0]).endswith(self.token):
@@ -145,3 +170,41 @@ class Pass(Generic[T]):
             fold = key if last else (f"fold-{self.token}", -1, span.partition)
             tasks[fold] = Task(fold, run_leaf, spec, [span], inputs.argument(span), before, name if last else None)
             before = TaskRef(fold)
+
+
+def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
+    """Return what the leaves of a pass over these partitions depend on.
+
+    With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
+    """
+    if isinstance(source, CachedSource):
+        blocks = source.blocks
+        return Inputs(Source(MatrixMetadata(source.matrix)), lambda span: blocks[span.start, span.stop])
+    parts = (source.matrix, source.target, source.weight)
+    arrays = [None if part is None else part.dask_rows() for part in parts]
+    sent = [
+        array is None and part is not None and remote and part.in_memory
+        for part, array in zip(parts, arrays, strict=True)
+    ]
+    elsewhere = [array is not None or is_sent for array, is_sent in zip(arrays, sent, strict=True)]
+    if not any(elsewhere):
+        return Inputs(source)
+    graph, keys = cut_arrays([array for array in arrays if array is not None], partitions.edges)
+    places = iter(keys)
+    keys_of = [None if array is None else next(places) for array in arrays]
+
+    def rows(place: int, span: Span) -> Any:
+        part, pieces = parts[place], keys_of[place]
+        if pieces is not None:
+            return TaskRef(pieces[span.partition])
+        if not sent[place] or part is None:
+            return None
+        return (part.read if isinstance(part, Vector) else part.read_rows)(span.start, span.stop)
+
+    remaining = replace(
+        source,
+        matrix=MatrixMetadata(source.matrix) if elsewhere[0] else source.matrix,
+        target=None if elsewhere[1] else source.target,
+        weight=None if elsewhere[2] else source.weight,
+    )
+    return Inputs(remaining, lambda span: Task(None, Rows, *(rows(i, span) for i in range(3))), graph, keys, any(sent))

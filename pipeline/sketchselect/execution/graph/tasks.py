@@ -13,8 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.cached import CachedBlock
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
-from sketchselect.execution.checkpoints.files import read_node, write_node
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint, read_node, write_node
 from sketchselect.execution.source import Block, Rows, Source
 from sketchselect.linalg.threads import one_blas_thread
 

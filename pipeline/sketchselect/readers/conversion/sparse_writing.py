@@ -13,7 +13,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.conversion.writing import aligned, create_array
 from sketchselect.readers.partitions import ENTRY_NBYTES, row_partitions
-from sketchselect.readers.zarr.names import ATTRIBUTE
+from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.scan import MARKER
 
 CHUNK_ENTRIES = 1 << 20

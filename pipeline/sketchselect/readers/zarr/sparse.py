@@ -9,7 +9,6 @@ from sketchselect.errors import SourceError
 from sketchselect.readers.checks import MissingPolicy, Nonfinite, require_matrix
 from sketchselect.readers.stored import StoredSparseMatrix
 from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
-from sketchselect.readers.zarr.names import names_of
 from sketchselect.readers.zarr.node import Node
 from sketchselect.readers.zarr.scan import scan
 
@@ -43,7 +42,7 @@ class ZarrSparseMatrix(StoredSparseMatrix):
 
 
 def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfinite) -> ZarrSparseMatrix:
-    """Open, check and scan a CSR group.
+    """Open, check and scan a CSR group, names aside.
 
     Raises `SourceError` if it is stored by column, a part is missing, or the parts do not fit together.
     """
@@ -80,8 +79,7 @@ def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfi
             f"{address}: not a valid CSR matrix: indptr has {indptr.metadata.shape[0]} entries for {size[0]} "
             "rows; restore it or write it again"
         )
-    names, rows = names_of(node, size)
-    matrix = ZarrSparseMatrix(node.location, size, data, indices, indptr, names, rows, nonfinite)
+    matrix = ZarrSparseMatrix(node.location, size, data, indices, indptr, None, None, nonfinite)
     matrix.notes += tuple(notes)
     _ = matrix.entry_offsets  # damaged row ends are an error now, not in the first task
     return matrix

@@ -88,6 +88,11 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         """Whether every member accepts missing values."""
         return all(m.accepts_missing for m in self.members.values())
 
+    @property
+    def has_panels(self) -> bool:
+        """Whether a member can be computed in panels."""
+        return any(m.has_panels for m in self.members.values())
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the sum over the members."""
         return sum(m.projected_nbytes(n_features, n_targets) for m in self.members.values())

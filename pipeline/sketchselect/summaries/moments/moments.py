@@ -104,6 +104,11 @@ class Moments(JointMoments[MomentsRecord]):
         """Whether NaN is a missing value."""
         return self.missing is not None
 
+    @property
+    def has_panels(self) -> bool:
+        """Whether the state is one co-moment of the columns as they are."""
+        return (self.method, self.degree, self.missing) == ("comoment", 1, None)
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return the bytes of one state."""
         return self._form.nbytes(*self._n_joint(n_features, n_targets))

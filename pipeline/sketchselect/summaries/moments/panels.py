@@ -59,7 +59,7 @@ def make_panels(description: Summary[Any], n_features: int, n_targets: int) -> P
     """
     bundled = isinstance(description, Bundle)
     members = dict(description) if isinstance(description, Bundle) else {description.kind: description}
-    wide = {name: m for name, m in members.items() if isinstance(m, Moments) and _is_plain(m)}
+    wide = {name: m for name, m in members.items() if isinstance(m, Moments) and m.has_panels}
     width = n_features + max((_n_encoded(m, n_targets) for m in wide.values()), default=0)
     if not wide or width <= PANELS_ABOVE:
         return None
@@ -94,11 +94,6 @@ def assemble(
     if panels.names is None:
         return next(iter(members.values()))
     return Bundle.of({name: members[name] for name in panels.names})
-
-
-def _is_plain(moments: Moments) -> bool:
-    """Return whether the state is one co-moment of the columns as they are."""
-    return (moments.method, moments.degree, moments.missing) == ("comoment", 1, None)
 
 
 def _n_encoded(moments: Moments, n_targets: int) -> int:

@@ -118,7 +118,8 @@ def summarize_to_file(
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.checks import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
-    from sketchselect.workflow.stages.session import engine_for, library_logs
+    from sketchselect.workflow.stages.opening import library_logs
+    from sketchselect.workflow.stages.session import engine_for
 
     require_replaceable(output, ".sks", MAGIC)
     chosen.check()

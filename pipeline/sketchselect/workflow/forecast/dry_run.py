@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.engine import Engine, Ran
-from sketchselect.execution.graph.inputs import Inputs
-from sketchselect.execution.graph.passes import Pass
+from sketchselect.execution.graph.passes import Inputs, Pass
 from sketchselect.execution.graph.tasks import Part, read_block
 from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.execution.source import Block

@@ -97,6 +97,10 @@ class OutputFolder:
         for name in names:
             _remove(self.path / name)
 
+    def invalidate_results(self) -> None:
+        """Discard what says that the folder is whole, before anything that it speaks of changes."""
+        self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
+
     # --- finished stages ---------------------------------------------------------------------------------------
 
     def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:

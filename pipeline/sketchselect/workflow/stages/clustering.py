@@ -20,8 +20,7 @@ from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.reuse import reusable, version
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import VERSION, Session
 
 Variant = Literal["unweighted", "weighted"]
 
@@ -94,7 +93,7 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
     weights = selection.weights if variant == "weighted" else None
     labels_file, centers_file = _names(variant) if apart else ("labels.zarr", "centers.zarr")
     fingerprint = {
-        "version": version(),
+        "version": VERSION,
         "files": [labels_file, centers_file],
         "features": tree_digest(folder.path / "features.zarr"),
         "settings": settings.model_dump(exclude={"certificate", "compare_all_columns", "weighted", "reassign"}),
@@ -102,7 +101,7 @@ def _cluster(session: Session, features: Source, selection: Selection, variant: 
     }
     stage = "k-means" if weights is None else "k-means, weighted"
     with session.stage(stage) as entry:
-        if reusable(session, stage, fingerprint, entry):
+        if session.reusable(stage, fingerprint, entry):
             labels, centers = tables.read_zarr(folder, labels_file), tables.read_zarr(folder, centers_file)
             result = Clustering(labels.astype(np.int32), centers, entry["inertia"], entry["n_iter"])
             result = replace(result, weighted_inertia=entry.get("weighted_inertia"))

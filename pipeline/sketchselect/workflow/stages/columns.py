@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.cluster.certificates.closest import sketch_rows
-from sketchselect.errors import SketchSelectError
+from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
@@ -22,15 +22,7 @@ from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 from sketchselect.workflow.stages.opening import column_partition_bytes, require_weights
-from sketchselect.workflow.stages.reuse import (
-    invalidate_results,
-    labels_fingerprint,
-    require_same_names,
-    reusable,
-    source_fingerprint,
-    target_fingerprint,
-)
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, names_digest
 
 LEAST_SHARE = 1e-3
 """Share of all squares below which half of the columns hardly count in distances."""
@@ -68,14 +60,14 @@ def summarize(session: Session) -> Summary[Any]:
         # No summary of these methods keeps a target: that must not look as if it had been used.
         method = session.config.select.method
         session.note(f"input.target is checked and otherwise not used: {method} selects without a target")
-    fingerprint = source_fingerprint(session, summaries=summary_key(described), target=target_fingerprint(session))
+    fingerprint = session.source_fingerprint(summaries=summary_key(described), target=session.target_fingerprint)
     with session.stage("summarize") as entry:
-        if reusable(session, "summarize", fingerprint, entry):
+        if session.reusable("summarize", fingerprint, entry):
             summary = codec.load(folder.path / "summary.sks")
             session.note_dropped(session.matrix.shape[0] - pick(summary, ColumnStats.kind).n_rows)
             _note_units(session, summary)
             return summary
-        require_same_names(session)
+        _require_same_names(session)
         added = [step.name for step in session.steps[len(session.config.prepare.entries) :]]
         if added:
             session.progress.note(
@@ -94,12 +86,36 @@ def summarize(session: Session) -> Summary[Any]:
         session.account(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
-        invalidate_results(session)
+        session.folder.invalidate_results()
         preparing.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         _note_units(session, reduced.value)
         return reduced.value
+
+
+def _require_same_names(session: Session) -> None:
+    """Raise `Incompatible` where rows were appended to a source whose columns have other names than before.
+
+    Summaries of an earlier run would be merged with parts whose columns stand for something else.
+    """
+    before = session.folder.fingerprint("summarize")
+    names = session.matrix.feature_names
+    if before is None or names is None or before.get("feature_names") in (None, names_digest(names)):
+        return
+    rows, width = before["shape"]
+    if width != len(names) or rows >= session.matrix.shape[0]:
+        return
+    try:
+        old = codec.load(session.folder.path / "summary.sks").feature_names
+    except SketchSelectError:
+        return
+    for j, (a, b) in enumerate(zip(old or (), names, strict=False)):
+        if a != b:
+            raise Incompatible(
+                f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was "
+                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start anew with --fresh"
+            )
 
 
 def _note_units(session: Session, summary: Summary[Any]) -> None:
@@ -138,16 +154,16 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     if selector.axis == "columns":
         # What a stream of columns leaves does not depend on how many of them are selected in the end.
         del parameters["n_features_to_select"]
-    fingerprint = source_fingerprint(
-        session,
+    labels = session.partition()
+    fingerprint = session.source_fingerprint(
         method=selector.method,
         parameters=tables.plain_value(parameters),
-        target=target_fingerprint(session),
-        partition=labels_fingerprint(session),
+        target=session.target_fingerprint,
+        partition=None if labels is None else labels.identity(),
         further=None if further is None else summary_key(further),
     )
     with session.stage("collect") as entry:
-        if reusable(session, "collect", fingerprint, entry):
+        if session.reusable("collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
         options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
         if selector.reads_columns:
@@ -214,15 +230,14 @@ def write_selected(
     if not session.config.output.features or selection.support.size == 0:
         folder.discard(("features.zarr",))
         return None, None
-    fingerprint = source_fingerprint(
-        session,
+    fingerprint = session.source_fingerprint(
         support=[int(j) for j in selection.support],
         dtype=str(feature_dtype(session.rows)),
         seed=seed,
         summary=file_digest(folder.path / "summary.sks"),
     )
     with session.stage("write features") as entry:
-        if not reusable(session, "write features", fingerprint, entry):
+        if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
             source = replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
             view = view_of(summary)

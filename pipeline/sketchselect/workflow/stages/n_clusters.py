@@ -10,8 +10,7 @@ from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import ClusterCountRecord
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.folder import tree_digest
-from sketchselect.workflow.stages.reuse import reusable, version
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import VERSION, Session
 
 if TYPE_CHECKING:
     from sketchselect.cluster.n_clusters import ClusterRange
@@ -42,14 +41,14 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
         return None
     ks = numbers(settings.range)
     fingerprint: dict[str, Any] = {
-        "version": version(),
+        "version": VERSION,
         "files": [FILE],
         "features": tree_digest(folder.path / "features.zarr"),
         "numbers": list(ks),
         "random_state": settings.random_state,
     }
     with session.stage("range of clusters") as entry:
-        if not reusable(session, "range of clusters", fingerprint, entry):
+        if not session.reusable("range of clusters", fingerprint, entry):
             from sketchselect.cluster.n_clusters import range_of_source
 
             try:

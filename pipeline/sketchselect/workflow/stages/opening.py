@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchselect.errors import BadParameter, ConfigError, Interrupted, SketchSelectError, Terminated
+from sketchselect.job.parameters import in_words_of_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.selectors.registry import METHODS
 from sketchselect.workflow.output.folder import OutputFolder, open_folder
 from sketchselect.workflow.stages import preparing, timeline
-from sketchselect.workflow.stages.session import Session, in_words_of_job, library_logs
+from sketchselect.workflow.stages.session import Session
 
 if TYPE_CHECKING:
     from sketchselect.execution import Source
     from sketchselect.selectors import BaseSelector, Selection
+
+
+@contextlib.contextmanager
+def library_logs(path: Path | None) -> Iterator[None]:
+    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
+    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ from typing import Any
 
 from sketchselect.errors import SketchSelectError
 from sketchselect.summaries import StepStatistics, Summary, codec
-from sketchselect.workflow.stages.reuse import invalidate_results, reusable, source_fingerprint
 from sketchselect.workflow.stages.session import Session
 
 FILE = "prepare.sks"
@@ -51,7 +50,7 @@ def _publish_given(session: Session) -> None:
     assert session.statistics is not None
     raw, path = codec.encode(session.statistics), session.folder.path / FILE
     if not path.exists() or path.read_bytes() != raw:
-        invalidate_results(session)
+        session.folder.invalidate_results()
         session.folder.write(FILE, raw)
     session.progress.note(f"prepare: fitted with the statistics of {session.config.prepare.fitted}; nothing is read")
 
@@ -59,16 +58,16 @@ def _publish_given(session: Session) -> None:
 def _fit(session: Session) -> None:
     from sketchselect.execution import fit_steps
 
-    fingerprint = source_fingerprint(session)
+    fingerprint = session.source_fingerprint()
     with session.stage("prepare") as entry:
-        if reusable(session, "prepare", fingerprint, entry):
+        if session.reusable("prepare", fingerprint, entry):
             session.use_fitted(*_fitted(session, codec.load(session.folder.path / FILE)))
             return
         options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
         fitted = fit_steps(session.source, options)
         assert fitted.statistics is not None
         session.require_unchanged()
-        invalidate_results(session)
+        session.folder.invalidate_results()
         session.folder.write(FILE, codec.encode(fitted.statistics))
         session.folder.finish("prepare", fingerprint, [FILE], entry)
         session.use_fitted(fitted.steps, fitted.statistics)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sketchselect.errors import BadParameter, ConfigError, SourceChanged
-from sketchselect.job.parameters import make_selector, method_parameters
+from sketchselect._version import KERNEL_VERSION, __version__
+from sketchselect.errors import SourceChanged
+from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
+from sketchselect.linalg.hashing import digest
 from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
     from sketchselect.summaries import StepStatistics
+
+VERSION = f"{__version__}/{KERNEL_VERSION}"
+"""What of this package decides the bits of a result."""
 
 
 @contextlib.contextmanager
@@ -49,20 +53,6 @@ def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engi
             yield engine
 
 
-@contextlib.contextmanager
-def library_logs(path: Path | None) -> Iterator[None]:
-    """Send what libraries log to a file, or nowhere, instead of to the terminal."""
-    handler = logging.NullHandler() if path is None else logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-
-
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
 
@@ -77,39 +67,13 @@ def iterating_engine(engine: Engine, nbytes: int) -> Engine:
     return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
 
 
-def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
-    """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
-    chosen = config.select
-    try:
-        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config))
-        if target is not None and selector.uses_target:
-            selector.inspect_target(target)
-    except (BadParameter, TypeError) as error:
-        raise ConfigError(f"select: {in_words_of_job(error)}") from None
-    return selector
-
-
-def _with_clusters(config: JobConfig) -> dict[str, Any]:
-    """Return the method's parameters; one that selects for so many clusters takes the number from ``[cluster]``."""
-    parameters = dict(config.select.parameters)
-    has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
-    if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):
-        parameters["n_clusters"] = config.cluster.n_clusters
-    return parameters
-
-
-def in_words_of_job(error: Exception) -> str:
-    """Return what an estimator says of its parameters, with the name that a job file has for one of them."""
-    return str(error).replace("n_features_to_select", "n_features")
-
-
 @dataclass
 class Session:
     """A job being worked on."""
 
     config: JobConfig  # The job
     folder: OutputFolder  # Its output, locked
-    progress: Progress  # What is told how far it is
+    progress: Progress  # What progress is reported to
     client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -135,7 +99,7 @@ class Session:
 
     @cached_property
     def identity(self) -> str | None:
-        """Fingerprint of the source's content when the job began; None if it cannot be told."""
+        """Fingerprint of the source's content when the job began; None where it is unknown."""
         return self.matrix.identity(0, self.matrix.shape[0])
 
     @cached_property
@@ -292,6 +256,42 @@ class Session:
                 "run again when nobody writes to it"
             )
 
+    def source_fingerprint(self, **further: Any) -> dict[str, Any] | None:
+        """Return what identifies the prepared rows, and further entries; None where the source has no identity."""
+        if self.identity is None:
+            return None
+        inputs = self.config.input
+        return {
+            "version": VERSION,
+            "source": self.identity,
+            "shape": list(self.matrix.shape),
+            "feature_names": names_digest(self.matrix.feature_names),
+            "prepare": list(self.prepare),
+            "policies": [inputs.nonfinite, inputs.missing_chunks],
+            "partition_bytes": self.config.execution.partition_bytes,
+            **further,
+        }
+
+    @property
+    def target_fingerprint(self) -> str | None:
+        """What identifies the target, None where there is none."""
+        target = self.vector("target")
+        return None if target is None else target.identity()
+
+    def reusable(self, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
+        """Fill the entry from an earlier run's finished stage if it was made from the same."""
+        result = self.folder.finished(stage, fingerprint)
+        if result is None:
+            changed = self.folder.differences(stage, fingerprint)
+            if changed:
+                self.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
+            if stage not in ("prepare", "summarize"):
+                self.folder.invalidate_results()
+            return False
+        entry.update(result, reused=True)
+        self.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
+        return True
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
         """Time a stage; what is put into the yielded mapping goes into its entry of the manifest."""
@@ -312,3 +312,8 @@ class Session:
         self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+
+
+def names_digest(names: Sequence[str] | None) -> str | None:
+    """Return a digest of the columns' names, which are no part of a matrix's identity, None where they have none."""
+    return None if names is None else digest(json.dumps(list(names)))

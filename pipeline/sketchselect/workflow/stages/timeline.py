@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, ConfigError
+from sketchselect.job.parameters import estimator
 from sketchselect.report import TimelineRecord
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.stages.reuse import reusable, source_fingerprint, target_fingerprint
-from sketchselect.workflow.stages.session import Session, estimator
+from sketchselect.workflow.stages.session import Session
 
 if TYPE_CHECKING:
     from sketchselect.selectors.streams.timeline import Timeline
@@ -49,15 +49,14 @@ def timeline(session: Session) -> TimelineRecord | None:
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.vector("target"))
     window = window_of(selector, settings.window)
-    fingerprint = source_fingerprint(
-        session,
+    fingerprint = session.source_fingerprint(
         method=selector.method,
         parameters=tables.plain_value(selector.get_params()),
         timeline=settings.model_dump(mode="json"),
-        target=target_fingerprint(session),
+        target=session.target_fingerprint,
     )
     with session.stage("timeline") as entry:
-        if not reusable(session, "timeline", fingerprint, entry):
+        if not session.reusable("timeline", fingerprint, entry):
             result = timeline_of(
                 session.selection_source,
                 selector,

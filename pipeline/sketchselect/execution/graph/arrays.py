@@ -1,0 +1,68 @@
+"""Tasks of the user's Dask arrays inside the graph of a pass, and the partition that one of them belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from dask.core import get_dependencies
+from dask.task_spec import Task
+
+
+def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the graph of Dask arrays cut along their rows, optimised together, and for each the keys of its pieces."""
+    import dask
+
+    cuts = tuple(edges)
+    sizes = tuple(int(n) for n in np.diff(cuts))
+    pieces = [
+        array[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        for array in arrays
+    ]
+    graph: dict[Any, Any] = {}
+    keys = []
+    # Fused, each array would have a copy of the tasks that they share.
+    with dask.config.set({"optimization.fuse.active": False} if len(pieces) > 1 else {}):
+        pieces = dask.optimize(*pieces)
+    for piece in pieces:
+        graph.update(piece.__dask_graph__())
+        keys.append([row[0] if isinstance(row, list) else row for row in piece.__dask_keys__()])
+    return graph, keys
+
+
+def partition_of(failed: Any, graph: Mapping[Any, Any], keys: Sequence[Sequence[Any]]) -> int | None:
+    """Return the first partition whose rows depend on a task; None if none does."""
+    for partition, pieces in enumerate(zip(*keys, strict=True)):
+        waiting, seen = [*pieces], set()
+        while waiting:
+            key = waiting.pop()
+            if key == failed:
+                return partition
+            if key not in seen and key in graph:
+                seen.add(key)
+                waiting += get_dependencies(graph, key)
+    return None
+
+
+class UserTaskFailed(Exception):
+    """An error in a task of the user's graph: the key of the task, and the error as the cause."""
+
+
+def naming_failures(graph: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a graph whose tasks raise `UserTaskFailed`; local schedulers do not say which task has failed."""
+    return {
+        key: Task(key, _Named(key, task.func), *task.args, **task.kwargs) if type(task) is Task else task
+        for key, task in graph.items()
+    }
+
+
+class _Named:
+    def __init__(self, key: Any, function: Any) -> None:
+        self.key, self.function = key, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.function(*args, **kwargs)
+        except Exception as error:
+            raise UserTaskFailed(self.key) from error
