@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 
 import fsspec
 import pytest
+from tests.structure import Module, package_modules
 
 from sketchselect import location as module
 from sketchselect.errors import SourceError
-from sketchselect.location import Location, location_of
+from sketchselect.location import Location, is_scheduler_file, is_url, location_of
 
 
 @pytest.fixture(params=["path", "file URL", "memory URL"])
@@ -71,3 +74,41 @@ def test_what_a_remote_file_system_raises_is_one_line_without_secrets(monkeypatc
         place.read() if action == "read" else place.write(b"x")
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+LITERAL = re.compile(r"(^|\W)://$|^\.json$")
+"""What is looked for in a text by code that decides whether it is a URL (of any scheme), or a scheduler file."""
+
+SEARCHES = {"match", "fullmatch", "search", "compile", "startswith", "endswith", "find", "count"}
+
+
+def decided_by_hand(module: Module) -> list[str]:
+    """Return the places that look for themselves whether a text is a URL, or a scheduler file."""
+    return [
+        f"{module.name}, line {node.lineno}: use is_url or is_scheduler_file of location"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare)
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and LITERAL.search(part.value)
+    ]
+
+
+def test_location_alone_decides_what_is_a_url_or_a_scheduler_file():
+    modules = [module for module in package_modules() if module.name != "location"]
+    assert [line for module in modules for line in decided_by_hand(module)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['"://" in x', 'x.endswith(".json")', 're.match(r"[a-z]+://", x)', 'x[-5:] == ".json"', 'x.find("://")']
+)
+def test_a_decision_by_hand_is_noticed(text):
+    assert decided_by_hand(Module("workflow.a", text))
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/x", "http://host/x.json", "S3+a.b-c://x"])
+def test_a_url_is_no_local_path_and_no_scheduler_file(text):
+    assert is_url(text)
+    assert not is_scheduler_file(text)
+    assert is_scheduler_file("a/scheduler.json")
+    assert not any(is_url(path) for path in ("a/b", "/a:/b", "1://x", "a b://x", "C:x", ""))

@@ -35,7 +35,7 @@ class Location:
     @property
     def is_local(self) -> bool:
         """Whether it is a path of this machine."""
-        return _SCHEME.match(self.url) is None
+        return not is_url(self.url)
 
     @property
     def has_listing(self) -> bool:
@@ -202,10 +202,20 @@ class Location:
         return SourceError(f"{self.address}: no such file or folder{hint}")
 
 
+def is_url(text: str) -> bool:
+    """Return whether a text is a URL, of any scheme, and no local path."""
+    return _SCHEME.match(text) is not None
+
+
+def is_scheduler_file(cluster: str) -> bool:
+    """Return whether a cluster is named by the local scheduler file (``.json``) that its scheduler has written."""
+    return cluster.endswith(".json") and not is_url(cluster)
+
+
 def location_of(path: str | os.PathLike[str]) -> Location:
     """Return the location of a path or URL of our own files: any scheme that fsspec knows, credentials from outside."""
     text = os.fspath(path)
-    return Location(text if _SCHEME.match(text) else os.path.abspath(text))
+    return Location(text if is_url(text) else os.path.abspath(text))
 
 
 def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
+from sketchselect.location import is_scheduler_file
 from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
@@ -54,7 +55,7 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
         named = isinstance(address, str) and address != "env"
-        if named and not (address.startswith(_SCHEMES) or address.endswith(".json")):
+        if named and not (address.startswith(_SCHEMES) or is_scheduler_file(address)):
             raise BadParameter(
                 'client must be "threads", "serial", "env", the address of a scheduler (tcp://...) or its scheduler '
                 f"file (.json), got {address!r}"

@@ -17,6 +17,7 @@ from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
 from sketchselect.job.parameters import method_parameters, parameter_problems, with_current_names
 from sketchselect.job.schema import SECTIONS, Expectation, JobConfig, PrepareSettings, Problem, SelectSettings
 from sketchselect.job.text import SET, JobText, KeyPath, read_job_text, with_overrides, write_toml
+from sketchselect.location import is_scheduler_file, is_url
 
 LOCAL_CLUSTER_KEYS = ("n_workers", "memory_limit")
 """Keys of ``[execution]`` that apply only to a cluster that the job starts itself."""
@@ -61,11 +62,6 @@ def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
         return [*overrides]
     place = os.path.abspath(cluster) if is_scheduler_file(cluster) else cluster
     return [*overrides, f"execution.cluster={json.dumps(place)}"]
-
-
-def is_scheduler_file(cluster: str) -> bool:
-    """Return whether a cluster is named by its scheduler file."""
-    return cluster.endswith(".json") and "://" not in cluster
 
 
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
@@ -140,7 +136,7 @@ def _problem(text: JobText, path: KeyPath, item: Any) -> str:
 def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield (path, problem) of the contradictions between keys that are each valid alone."""
     execution = config.execution
-    if not (execution.cluster in CLUSTERS or "://" in execution.cluster or is_scheduler_file(execution.cluster)):
+    if not (execution.cluster in CLUSTERS or is_url(execution.cluster) or is_scheduler_file(execution.cluster)):
         got = f"{describe(execution.cluster)}{did_you_mean(execution.cluster, CLUSTERS)}"
         yield ("execution", "cluster"), f"expected {_expected('execution', 'cluster')}, got {got}"
     elif execution.cluster not in ("local", "threads"):
@@ -216,7 +212,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
     """Return the job with relative paths made absolute; names of arrays in the store stay names."""
 
     def absolute(value: str | None) -> str | None:
-        return value if value is None or "://" in value else os.path.abspath(folder / Path(value).expanduser())
+        return value if value is None or is_url(value) else os.path.abspath(folder / Path(value).expanduser())
 
     def file_or_name(value: str | None) -> str | None:
         path = absolute(value)

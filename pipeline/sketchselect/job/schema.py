@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
+from sketchselect.location import SCHEMES, is_url
 
 
 class Problem(ValueError):
@@ -28,17 +29,14 @@ def _plain(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    from sketchselect.location import SCHEMES
-
     allowed = (*SCHEMES, "http", "https")
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", value)
-    if "::" in value or (scheme and scheme[1].lower() not in allowed):
+    if "::" in value or (is_url(value) and value.partition(":")[0].lower() not in allowed):
         raise Expectation(f"a path or a URL of one of the schemes {', '.join(allowed)}, without '::'")
     return value
 
 
 def _folder(value: str) -> str:
-    if "://" in value:
+    if is_url(value):
         raise Expectation("a local folder, not a URL")
     return value
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
-from sketchselect.location import Location, locate
+from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.arrays.anndata_xarray import (
     anndata_matrix,
     anndata_names,
@@ -215,7 +215,7 @@ def _vector_at(
     name: str,
 ) -> Vector:
     """Return the vector at a path or URL, or, where there is no such file, of this name in the store of the matrix."""
-    remote = "://" in text
+    remote = is_url(text)
     location = locate(text, storage_options if remote else None)
     if remote or location.version() is not None:
         known = format_of(location)
@@ -235,7 +235,7 @@ def _vector_beside(
     if matrix_address is None:
         return None
     try:
-        matrix = locate(matrix_address, storage_options if "://" in matrix_address else None)
+        matrix = locate(matrix_address, storage_options if is_url(matrix_address) else None)
     except SourceError:
         return None  # the matrix is no file, its address only a description
     known = format_of(matrix)
@@ -246,7 +246,7 @@ def _vector_beside(
 
 def _own_columns(vectors: Sequence[Any], location: Location) -> list[str]:
     """Return the columns of Parquet files that vectors are named by; a file of that name goes first, as ever."""
-    names = [name for name in vectors if isinstance(name, str) and "://" not in name]
+    names = [name for name in vectors if isinstance(name, str) and not is_url(name)]
     return [
         name
         for name in dict.fromkeys(names)

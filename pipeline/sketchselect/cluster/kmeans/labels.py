@@ -20,6 +20,7 @@ from sketchselect.execution.summarize import summary_reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
+from sketchselect.location import is_url
 from sketchselect.readers.conversion.writing import create_array, put_in_place
 from sketchselect.summaries import CentroidSums
 
@@ -93,7 +94,7 @@ def write_labels(source: Source, centers: Floats, out: str | os.PathLike[str], o
     The array appears under its name only when it is whole; what was there is replaced only if we had written it.
     """
     path = Path(out)
-    if "://" in str(out) or not path.absolute().parent.is_dir():
+    if is_url(str(out)) or not path.absolute().parent.is_dir():
         raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
     description = CentroidSums(centers=centers)
     partitions = source_partitions(source, options.partition_bytes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, DamagedFile, SourceError
 from sketchselect.linalg.hashing import fingerprint
-from sketchselect.location import location_of
+from sketchselect.location import is_url, location_of
 from sketchselect.readers.vector import Vector
 from sketchselect.summaries import codec
 
@@ -69,7 +69,7 @@ class Checkpoint:
             return True
         if self.min_seconds is not None:
             return unsaved_seconds >= self.min_seconds
-        cost = WRITE_SECONDS["://" in os.fspath(self.directory)] + state_nbytes / WRITE_RATE
+        cost = WRITE_SECONDS[is_url(os.fspath(self.directory))] + state_nbytes / WRITE_RATE
         return unsaved_seconds >= WORK_PER_COST * cost and covered >= LEAST_RATIO * state_nbytes
 
 

@@ -18,19 +18,9 @@ T = TypeVar("T")
 
 
 class DaskEngine(Engine):
-    """Runs tasks on the workers of a Dask client.
+    """Runs tasks on the workers of a synchronous Dask client, which stays open.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client; it is used, not closed.
-    worker_timeout : float
-        Seconds to wait for a worker before `NoWorkers`.
-
-    Raises
-    ------
-    NoWorkers, BadCluster
-        If no worker comes, or their libraries differ from ours.
+    Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours.
     """
 
     kind = "dask"

@@ -15,7 +15,7 @@ import numpy as np
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.sparse.csr import densify, is_csr
-from sketchselect.location import locate
+from sketchselect.location import is_url, locate
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
@@ -181,7 +181,7 @@ def _open(source: Any, key: str | None, storage_options: Mapping[str, Any] | Non
 
 def _destination(destination: str | os.PathLike[str]) -> Path:
     text = os.fspath(destination)
-    if "://" in text:
+    if is_url(text):
         raise BadParameter(f"{text:.200}: convert writes to a local folder; upload the finished store")
     target = Path(os.path.abspath(os.path.expanduser(text)))
     if not target.parent.is_dir():

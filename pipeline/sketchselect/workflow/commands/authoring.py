@@ -14,6 +14,7 @@ import numpy as np
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.location import location_of
 from sketchselect.readers import Matrix, open_matrix, row_partitions
 from sketchselect.selectors import METHODS, GreedySelector, HighlyVariableGenes
 from sketchselect.selectors.base import BaseSelector
@@ -103,7 +104,7 @@ def write_first_job(source: str, job: Path, key: str | None = None) -> str:
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
     steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
-    url = source if "://" in source else str(Path(source).resolve())
+    url = location_of(source).url
     n_columns = matrix.shape[1]
     text = JOB.format(
         description=description,

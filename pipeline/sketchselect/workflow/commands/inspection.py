@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sketchselect.location import location_of
 from sketchselect.workflow.output.folder import MARKER, read_manifest
 
 
@@ -27,7 +27,7 @@ def inspect_target(target: str, key: str | None = None) -> str:
             text = read_manifest(path, lambda content: "\n".join(_run_lines(content)))
         lines = [f"{path}: {text}"]
     else:
-        lines = list(_matrix_lines(target if "://" in target else os.path.abspath(target), key))
+        lines = list(_matrix_lines(location_of(target).url, key))
     return "\n".join(lines)
 
 
