@@ -359,7 +359,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
-        return next((step for step in summary.prepare if step == "l2"), None)
+        normalizing = {name for name, step in prepare.STEPS.items() if step.normalizes_rows}
+        return next((label for label in summary.prepare if label in normalizing), None)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")

@@ -13,6 +13,7 @@ from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
+from sketchselect.prepare.scaling import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
@@ -25,7 +26,7 @@ from sketchselect.workflow.stages.opening import column_partition_bytes, require
 from sketchselect.workflow.stages.session import Session, names_digest
 
 LEAST_SHARE = 1e-3
-"""Share of all squares below which half of the columns hardly count in distances."""
+"""Share of all squares below which half of the columns count little in distances."""
 
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
@@ -113,21 +114,22 @@ def _require_same_names(session: Session) -> None:
 
 
 def _note_units(session: Session, summary: Summary[Any]) -> None:
-    """Note where half of the columns hardly count in distances, because others have far larger values."""
-    steps = {step.name for step in session.steps}
-    if session.selector.needs_target or session.matrix.is_sparse or steps - {"impute", "l2"}:
+    """Note where half of the columns count little in distances, because others have far larger values."""
+    same_units = all(step.keeps_units for step in session.steps)
+    if session.selector.needs_target or session.matrix.is_sparse or not same_units:
         return
     stats: Any = pick(summary, ColumnStats.kind)
-    # Rows of unit length leave a column of large values hardly any variance.
-    variance = np.asarray(stats.variance + stats.mean**2 if "l2" in steps else stats.variance)
+    # Rows of unit length leave a column of large values almost no variance.
+    normalized = any(step.normalizes_rows for step in session.steps)
+    variance = np.asarray(stats.variance + stats.mean**2 if normalized else stats.variance)
     varying, names = np.sort(variance[variance > 0]), session.matrix.feature_names
     if varying.size > 1 and varying[: varying.size // 2].sum() < LEAST_SHARE * varying.sum():
         largest = int(variance.argmax())
         name = f"column {largest}" if names is None else f"{names[largest]!r:.80}"
         session.note(
             f"half of the columns make up less than {LEAST_SHARE:.1%} of all squares, {name} alone "
-            f"{variance[largest] / variance.sum():.1%}, so distances hardly depend on the others; if the columns "
-            'differ in unit, put "standardise" into prepare.steps'
+            f"{variance[largest] / variance.sum():.1%}, so distances depend little on the others; if the columns "
+            f'differ in unit, put "{Standardise.name}" into prepare.steps'
         )
 
 
