@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.structure import (
+    MOST_EXECUTION_LINES,
     MOST_MODULES,
     PACKAGE,
     Module,
@@ -14,6 +15,7 @@ from tests.structure import (
     import_circles,
     import_graph,
     imported,
+    lines_of,
     modules_by_folder,
     package_modules,
 )
@@ -140,6 +142,15 @@ def test_every_layer_of_the_order_exists() -> None:
 def test_folders_hold_few_modules() -> None:
     counts = modules_by_folder([module.name for module in package_modules() if not module.is_package])
     assert {folder: n for folder, n in counts.items() if n > MOST_MODULES} == {}
+
+
+def test_execution_stays_small() -> None:
+    assert lines_of(list(package_modules()), "execution") <= MOST_EXECUTION_LINES
+
+
+def test_lines_are_counted_by_folder() -> None:
+    modules = [Module("execution.a", "1\n2\n"), Module("execution", "3\n"), Module("executions.b", "4\n")]
+    assert (lines_of(modules, "execution"), lines_of(modules)) == (3, 4)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

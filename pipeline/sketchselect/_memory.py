@@ -1,4 +1,4 @@
-"""The memory of a process: what it holds now, the most it ever held, and what there is for it."""
+"""The memory of a process: now, at its peak, and its limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.
 
 
 def resident_nbytes(*, reset_peak: bool = False) -> int:
-    """Return this process's resident memory (0 where that cannot be told), and let its peak begin anew (Linux)."""
+    """Return this process's resident memory (0 where it is unknown), and let its peak begin anew (Linux)."""
     if reset_peak:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")

@@ -15,7 +15,6 @@ import numpy as np
 from gfw import gfw_ridge
 from huang2015_methods import BATCH, best, nmi_of
 from real_data import DataSet
-from stream_feature_weight import stream_feature_weights
 
 import sketchselect as sks
 from sketchselect.prepare.fourier import Fourier
@@ -79,10 +78,10 @@ class Blocks:
             yield rows
 
 
-def streamed(rows: Blocks) -> Any:
+def streamed(rows: Blocks, **settings: Any) -> Any:
     """Return the scores of the package's selector after one pass."""
-    selector = sks.SketchedRidgeSelector(200, TINY_CLUSTERS, normalize=None)
-    sketch = selector.summary_description(TINY_COLUMNS)
+    selector = sks.SketchedRidgeSelector(200, TINY_CLUSTERS, normalize=None, **settings)
+    sketch = selector.summary_description(TINY_COLUMNS).empty(TINY_COLUMNS)
     for block in rows:
         sketch = sketch.update(block)
     return selector.fit_summary(sketch).scores_
@@ -106,7 +105,7 @@ def tiny_scaling(most: int, most_offline: int) -> None:
         work: dict[str, Any] = {
             "FSDS": lambda n=n: seconds_of(streamed, n),
             "FSDS, as printed": lambda n=n: seconds_of(
-                lambda rows: stream_feature_weights(rows, int(TINY_COLUMNS**0.5), TINY_CLUSTERS), n
+                lambda rows: streamed(rows, sketch_size=int(TINY_COLUMNS**0.5), literal=True), n
             ),
         }
         if n <= most_offline:

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from gfw import top_directions
 from real_data import DATA, DataSet, dense_columns, load
 from sklearn.cluster import KMeans
-from stream_feature_weight import stream_feature_weights
 
 import sketchselect as sks
 from sketchselect.selectors import rank
@@ -55,7 +54,7 @@ def batches(X, size: int = BATCH) -> Iterator[Any]:
 def stream_scores(data: DataSet, size: int = BATCH, **settings: Any):
     """Return the scores after one pass in batches of `size` rows."""
     selector = fsds(data, **settings)
-    sketch = selector.summary_description(data.select.shape[1])
+    sketch = selector.summary_description(data.select.shape[1]).empty(data.select.shape[1])
     for rows in batches(data.select, size):
         sketch = sketch.update(rows)
     return selector.fit_summary(sketch).scores_
@@ -68,7 +67,7 @@ def scorers(data: DataSet, *, with_mcfs: bool = True) -> dict[str, Callable[[], 
     found: dict[str, Callable[[], Any]] = {
         "FSDS": lambda: fsds(data).fit(data.select).scores_,
         "GFW": lambda: ridge_weights(*top_directions(data.select, k), k, "auto")[0],
-        "FSDS, as printed": lambda: stream_feature_weights(batches(data.select), root, k)[0],
+        "FSDS, as printed": lambda: stream_scores(data, sketch_size=root, literal=True),
         "GFW, as printed": lambda: ridge_weights(*top_directions(data.select, k), k, "paper")[0],
     }
     if with_mcfs:

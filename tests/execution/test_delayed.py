@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
-from sketchselect.execution import Checkpoint, LocalEngine, as_engine, fit_prepare, summarize
-from sketchselect.execution.checkpoints.checkpoint import list_nodes
+from sketchselect.execution import LocalEngine, as_engine, summarize
 from sketchselect.execution.client import surrounding_client
 from sketchselect.execution.engine import MOST_LEAVES
 from sketchselect.readers import open_matrix
@@ -86,33 +85,16 @@ def test_a_source_rewritten_before_it_is_read_is_noticed(X, tmp_path):
         lazy.compute()
 
 
-def test_checkpoints_of_delayed_summaries(X, tmp_path):
+def test_equal_calls_have_equal_keys(X, tmp_path):
     np.save(tmp_path / "x.npy", X)
-    saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
-    passing = {"checkpoint": saving, "partition_bytes": 8 * 90 * 20}
-    first = summarize(tmp_path / "x.npy", Moments(), compute=False, **passing).compute()
-    assert list_nodes(saving.directory)
-    again = summarize(tmp_path / "x.npy", Moments(), compute=False, **passing)
-    assert not any(
-        "summarize" in str(key) and "merge" not in str(key) for key in again.__dask_graph__() if key[1:] == (0, 5)
-    )
-    assert again.compute() == first == summarize(tmp_path / "x.npy", Moments(), **passing)
-    with pytest.raises(BadParameter, match="fit_prepare"):
-        summarize(X, Moments(), prepare=["standardise"], compute=False, checkpoint=saving)
-    steps = fit_prepare(X, ["standardise"]).steps
-    assert summarize(X, Moments(), prepare=steps, compute=False, checkpoint=saving).compute().n_rows == 300
+    for source in (X, tmp_path / "x.npy", da.from_array(X, chunks=(90, 20))):
+        first, again = (summarize(source, Moments(), prepare=["standardise"], compute=False) for _ in range(2))
+        assert dict(first.__dask_graph__()).keys() == dict(again.__dask_graph__()).keys()
+        other = summarize(source, Moments(), compute=False, start=5)
+        assert other.key != summarize(source, Moments(), compute=False).key
 
 
-def test_leaves_of_several_partitions_are_saved_where_targets_travel_with_the_tasks(X, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
-    passing = {"y": X[:, 0], "checkpoint": saving, "partition_bytes": 8 * 90 * 20}
-    first = summarize(tmp_path / "x.npy", Moments(), compute=False, **passing).compute()
-    assert list_nodes(saving.directory)
-    assert first == summarize(tmp_path / "x.npy", Moments(), client="serial", **passing)
-
-
-@pytest.mark.parametrize("wrong", [{"client": "threads"}, {"progress": True}])
+@pytest.mark.parametrize("wrong", [{"client": "threads"}, {"progress": True}, {"checkpoint": "nodes"}])
 def test_what_has_no_effect_on_a_graph_is_refused(X, wrong):
     with pytest.raises(BadParameter, match="compute=False"):
         summarize(X, Moments(), compute=False, **wrong)

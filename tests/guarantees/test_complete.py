@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 README = (HERE.parent.parent / "README.md").read_text(encoding="utf-8")
 
 ENTRIES = {
+    "BatchDirections": "sketch",
     "FrequentDirections": "sketch sketch_far_from_zero",
     "Moments": "unequal_weights single_precision missing_values",
     "DecayedMoments": "fading",

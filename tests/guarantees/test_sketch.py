@@ -1,4 +1,4 @@
-"""Frequent Directions, also of fading rows: ``0 <= A'A - B'B <= Delta I`` and the same about the mean, for any tree.
+"""Sketches, also of fading rows and of batches: ``0 <= A'A - B'B <= Delta I`` and the same about the mean, any tree.
 
     0 <= A_c'A_c - B_c'B_c <= shrinkage,    shrinkage <= ||A_c - (A_c)_k||_F^2 / (l - k)    for every k < l
     sigma_i^2 - shrinkage <= s_i^2 <= sigma_i^2,    norms of columns exact,    Delta = 0 if columns <= min(15 l, 2048)
@@ -13,9 +13,9 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.linalg.sketch.spectrum import subspace_angle
-from sketchselect.summaries import DecayedDirections
+from sketchselect.summaries import BatchDirections, DecayedDirections
 
-from .instances import each_instance, matrix, merged
+from .instances import each_instance, matrix, merged, pieces
 
 
 def instance(seed):
@@ -52,6 +52,25 @@ def test_the_sketch_loses_at_most_its_shrinkage(seeds):
             rounding = 1e-12 * len(X) * (squares[:1].sum() + X.shape[1] * 1e-12 * (X**2).sum())
             assert sketch.shrinkage * (size - k) <= squares[k:].sum() + size * rounding
         lossy += sketch.shrinkage > 1e-6 * (X**2).sum()
+    assert lossy
+
+
+@each_instance
+def test_a_sketch_of_batches_loses_at_most_its_shrinkage_whatever_the_batches(seeds):
+    lossy = 0
+    for seed in seeds:
+        rng, X, size, _ = instance(seed)
+        stream = BatchDirections(size).empty(X.shape[1])
+        for a, b in pieces(rng, len(X)):
+            stream = stream.update(X[a:b])
+        squares = np.linalg.svd(X, compute_uv=False) ** 2
+        rounding = 1e-13 * (len(X) + 8) * squares.sum()
+        for sketch in (stream, merged(rng, BatchDirections(size), X)):
+            difference = np.linalg.eigvalsh(X.T @ X - sketch.sketch.T @ sketch.sketch)
+            assert -rounding <= difference[0] <= difference[-1] <= sketch.shrinkage + rounding
+            for k in range(size):
+                assert sketch.shrinkage * (size - k) <= squares[k:].sum() + 10 * size * rounding
+        lossy += stream.shrinkage > 1e-6 * squares.sum()
     assert lossy
 
 

@@ -49,7 +49,8 @@ def reused(result: Any) -> dict[str, bool]:
 def test_every_method_runs_as_a_job(job: Job, rows: np.ndarray, method: str, tmp_path: Path) -> None:
     result = sks.run(with_method(job(output={"report": True}), method))
     support = result.selection.support
-    assert support.size == 5
+    # Of five draws two may be of one column.
+    assert support.size == 5 or (method == "randomized" and 0 < support.size < 5)
     if result.manifest["prepare"] == []:
         assert stored(result.folder, "features.zarr") == pytest.approx(rows[:, support], abs=1e-6)
     assert result.objective >= result.certificates[0].lower_bound > 0

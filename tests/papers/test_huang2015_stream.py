@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors.sketched.ridge import ridge_weights
 
 SIZES = [(6, 3), (12, 5), (20, 5)]
-
-
-@pytest.fixture(scope="module")
-def script():
-    """Return the benchmark's form of Algorithm 2, from the package's kernels."""
-    folder = str(Path(__file__).parents[1] / "benchmarks")
-    sys.path.insert(0, folder)
-    import stream_feature_weight
-
-    yield stream_feature_weight
-    sys.path.remove(folder)
 
 
 def unit_rows(seed, n=200, p=30, decay=0.8):
@@ -34,6 +21,14 @@ def unit_rows(seed, n=200, p=30, decay=0.8):
 
 def batches(A, n_t):
     return [A[a : a + n_t] for a in range(0, len(A), n_t)]
+
+
+def literally(A, n_t, size, k, **settings):
+    """Return the selector of Algorithm 2 after all batches."""
+    selector = sks.SketchedRidgeSelector(5, k, size, normalize=None, literal=True, **settings)
+    for rows in batches(A, n_t):
+        selector.partial_fit(rows)
+    return selector
 
 
 def algorithm_2(A, n_t, size, k, alpha="paper"):
@@ -55,31 +50,47 @@ def algorithm_2(A, n_t, size, k, alpha="paper"):
 @pytest.mark.statement("Huang 2015, Algorithm 2")
 @pytest.mark.parametrize(("size", "k"), SIZES)
 @pytest.mark.parametrize("n_t", [1, 7, 100, 200])
-def test_the_kernels_batch_by_batch_are_algorithm_2(script, size, k, n_t):
-    for seed in range(2):
-        A = unit_rows(seed)
+def test_the_literal_selector_batch_by_batch_is_algorithm_2(size, k, n_t):
+    """Wide rows and tall ones; also where a number replaces the paper's ridge."""
+    for seed, (n, p) in enumerate(((100, 30), (210, 30), (210, 240))[: 2 if n_t == 1 else 3]):
+        A = unit_rows(seed, n, p)
         expected, B, _, _, lost = algorithm_2(A, n_t, size, k)
-        weights, sketch, shrinkage = script.stream_feature_weights(batches(A, n_t), size, k)
+        literal = literally(A, n_t, size, k)
+        sketch = literal.summary_
         # The kernel takes the square roots of eigenvalues of the rows' Gram matrix.
-        np.testing.assert_allclose(weights, expected, rtol=1e-7, atol=1e-9 * expected.max())
-        np.testing.assert_allclose(sketch.T @ sketch, B @ B.T, atol=1e-9 * np.linalg.norm(A) ** 2)
-        assert shrinkage == pytest.approx(lost, rel=1e-9)
+        np.testing.assert_allclose(literal.scores_, expected, rtol=1e-9, atol=1e-11 * expected.max())
+        np.testing.assert_allclose(sketch.sketch.T @ sketch.sketch, B @ B.T, atol=1e-11 * np.linalg.norm(A) ** 2)
+        assert sketch.shrinkage == pytest.approx(lost, rel=1e-9, abs=1e-12)
+        again = sks.SketchedRidgeSelector(5, k, size, alpha=0.3, literal=True).fit_summary(sketch)
+        np.testing.assert_allclose(again.scores_, algorithm_2(A, n_t, size, k, alpha=0.3)[0], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.statement("Huang 2015, Algorithm 2")
+def test_a_literal_stream_refuses_what_algorithm_2_has_not():
+    A = unit_rows(0)
+    with pytest.raises(BadParameter, match="half_life"):
+        sks.SketchedRidgeSelector(5, 3, 12, literal=True, half_life=10).partial_fit(A)
+    with pytest.raises(Incompatible, match="batch-directions"):
+        sks.SketchedRidgeSelector(5, 3, 12, literal=True).fit_summary(sks.FrequentDirections(12).from_block(A))
+    changed = sks.SketchedRidgeSelector(5, 3, 12).partial_fit(A).set_params(literal=True)
+    with pytest.raises(Incompatible, match="literal"):
+        changed.partial_fit(A)
 
 
 @pytest.mark.statement("Huang 2015, Algorithm 2")
 @pytest.mark.parametrize(("size", "k"), SIZES)
-def test_the_package_is_within_both_shrinkages_of_algorithm_2_and_equals_it_where_nothing_is_lost(script, size, k):
+def test_the_default_is_within_both_shrinkages_of_algorithm_2_and_equals_it_where_nothing_is_lost(size, k):
     settings = {"sketch_size": size, "alpha": "paper", "normalize": None, "compensate": False}
     A = unit_rows(0, p=320)
-    _, literal, shrinkage = script.stream_feature_weights(batches(A, 50), size, k)
+    literal = literally(A, 50, size, k).summary_
     ours = sks.SketchedRidgeSelector(5, k, **settings).fit(A).summary_
-    gap = np.linalg.eigvalsh(ours.sketch.T @ ours.sketch - literal.T @ literal)
+    gap = np.linalg.eigvalsh(ours.sketch.T @ ours.sketch - literal.sketch.T @ literal.sketch)
     assert ours.shrinkage > 0
-    assert -ours.shrinkage - 1e-9 <= gap[0] <= gap[-1] <= shrinkage + 1e-9
+    assert -ours.shrinkage - 1e-9 <= gap[0] <= gap[-1] <= literal.shrinkage + 1e-9
     # Two rows fewer than the sketch holds: the mean is a row too.
     rank = size - 3
     low = A[:, :rank] @ np.random.default_rng(1).standard_normal((rank, 320))
-    weights, _, _ = script.stream_feature_weights(batches(low, 50), size, min(k, rank))
+    weights = literally(low, 50, size, min(k, rank)).scores_
     exact = sks.SketchedRidgeSelector(5, min(k, rank), **settings).fit(low)
     np.testing.assert_allclose(weights, exact.scores_, rtol=1e-6, atol=1e-9 * weights.max())
 
@@ -89,10 +100,11 @@ def test_the_package_is_within_both_shrinkages_of_algorithm_2_and_equals_it_wher
 )
 @pytest.mark.parametrize(("size", "k"), SIZES)
 @pytest.mark.parametrize("n_t", [1, 7, 100, 200])
-def test_the_bounds_of_frequent_directions_hold_for_any_batches(script, size, k, n_t):
+def test_the_bounds_of_frequent_directions_hold_for_any_batches(size, k, n_t):
     for seed in range(2):
         A = unit_rows(seed, decay=0.95)
-        _, Q, shrinkage = script.stream_feature_weights(batches(A, n_t), size, k)
+        stream = literally(A, n_t, size, k).summary_
+        Q, shrinkage = stream.sketch, stream.shrinkage
         gap = np.linalg.eigvalsh(A.T @ A - Q.T @ Q)
         slack = 1e-10 * len(A)
         assert -slack <= gap[0] <= gap[-1] <= min(shrinkage, 2 * len(A) / size) + slack
@@ -175,12 +187,13 @@ def test_proposition_3_4_depends_on_the_units_and_so_is_false_for_any_constant()
 
 
 @pytest.mark.statement("Huang 2015, Algorithm 2, storage")
-def test_storage_is_that_of_the_sketch_whatever_the_number_of_rows(script):
+def test_storage_is_that_of_the_sketch_whatever_the_number_of_rows():
     size, p = 8, 300
-    for n in (200, 1000):
+    for n in (200, 600):
         A = np.random.default_rng(0).standard_normal((n, p))
-        _, literal, _ = script.stream_feature_weights(batches(A, 50), size, 3)
-        assert literal.shape == (size - 1, p)
+        literal = literally(A, 50, size, 3).summary_
+        assert literal.sketch.shape == (size - 1, p)
+        assert len(sks.summaries.encode(literal)) <= 8 * size * p + 8192
         sketch = sks.FrequentDirections(size).from_block(A)
         assert len(sks.summaries.encode(sketch)) <= 8 * (2 * size * p + 2 * p) + 8192
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.solvers import standardize
 from sketchselect.summaries import DecayedMoments, Moments
 
@@ -19,16 +20,10 @@ SCHEDULES = {
 }
 
 
-def weights_of(rates):
-    """Row weights whose averages are eq. 13 with these rates: w_n = alpha_n / prod_{i <= n} (1 - alpha_i), w_1 = 1."""
-    kept = np.cumprod(np.r_[1.0, 1.0 - rates[1:]])
-    return np.r_[1.0, rates[1:] / kept[1:]]
-
-
 @pytest.mark.statement("Sun 2019, Equation 13", "Sun 2019, Equation 3")
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_running_averages_with_any_rates_are_weighted_moments(name):
-    """The loop of eq. 13, one row at a time, for means and products; the first rate is 1."""
+def test_running_averages_of_any_rates_are_decayed_moments(name):
+    """The loop of eq. 13, one row at a time, for means and products; the first rate is 1. In batches and in trees."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 5)) @ rng.standard_normal((5, 5)) + 3
     y = X @ np.array([1.0, 0, -2, 0, 0]) + rng.standard_normal(300)
@@ -38,14 +33,46 @@ def test_running_averages_with_any_rates_are_weighted_moments(name):
     for z, alpha in zip(Z, rates, strict=True):
         mean = (1 - alpha) * mean + alpha * z
         products = (1 - alpha) * products + alpha * np.outer(z, z)
-    weights = weights_of(rates)
-    m = Moments().empty(5, 1)
-    for a in range(0, 300, 7):
-        m = m.update(X[a : a + 7], y[a : a + 7], sample_weight=weights[a : a + 7])
-    np.testing.assert_allclose(np.r_[m.mean, m.y_mean], mean, rtol=1e-9)
     centred = products - np.outer(mean, mean)
-    np.testing.assert_allclose(m.covariance(), centred[:5, :5], rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(m.xy[:, 0], centred[:5, 5], rtol=1e-7, atol=1e-9)
+    description = DecayedMoments(rates=rates)
+    stream = description
+    for a in range(0, 300, 7):
+        stream = stream.update(X[a : a + 7], y[a : a + 7])
+    parts = [description.from_block(X[a : a + 50], y[a : a + 50], start=a) for a in range(0, 300, 50)]
+    tree = parts[0].merge(parts[1]).merge(parts[2].merge(parts[3].merge(parts[4])).merge(parts[5]))
+    for m in (stream, tree, sks.summaries.decode(sks.summaries.encode(tree))):
+        np.testing.assert_allclose(np.r_[m.mean, m.y_mean], mean, rtol=1e-11)
+        np.testing.assert_allclose(m.covariance(), centred[:5, :5], rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(m.xy[:, 0], centred[:5, 5], rtol=1e-9, atol=1e-11)
+    assert description.from_block(X, y).weight == pytest.approx(1 / rates[-1], rel=1e-10)
+
+
+@pytest.mark.statement("Sun 2019, Equation 13")
+def test_beyond_the_list_the_last_rate_repeats_and_any_estimator_takes_the_moments():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((5000, 4))
+    y = X[:, [1, 3]] @ np.array([1.0, -2.0]) * np.where(np.arange(5000) < 4000, 1, -1) + rng.standard_normal(5000)
+    rates = np.maximum(1 / np.arange(1.0, 51.0), 0.02)
+    short, long = (DecayedMoments(rates=r) for r in (rates, np.r_[rates, np.full(4950, 0.02)]))
+    left = short.from_block(X[:4500], y[:4500]).merge(short.from_block(X[4500:], y[4500:], start=4500))
+    right = long.from_block(X, y)
+    np.testing.assert_allclose(left.covariance(), right.covariance(), rtol=1e-9)
+    # Weights before the list ends are those of 1 / n: all rows alike.
+    np.testing.assert_allclose(short.from_block(X[:50]).mean, X[:50].mean(axis=0), atol=1e-12)
+    model = sks.ThresholdedOLS(2).fit_summary(left)
+    assert model.support_.tolist() == [1, 3]
+    assert model.coef_[1] < 0 < model.coef_[3]
+    stream = sks.ThresholdedOLS(2).fit_summary(short.from_block(X[:4500], y[:4500])).partial_fit(X[4500:], y[4500:])
+    np.testing.assert_allclose(stream.coef_, model.coef_, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.statement("Sun 2019, Equation 13")
+@pytest.mark.parametrize("rates", [[], [0.0, 0.5], [1.0], [0.5, 1.0], [[0.5]], "fast", [float("nan")]])
+def test_rates_that_are_none_are_refused(rates):
+    with pytest.raises(BadParameter, match="rates"):
+        DecayedMoments(rates=rates)
+    with pytest.raises(Incompatible, match="rates"):
+        DecayedMoments(rates=[0.5]).from_block(np.eye(2)).later(3)
 
 
 @pytest.mark.statement("Sun 2019, Equation 13")

@@ -80,16 +80,16 @@ def run_of_algorithm_1(A, eps, rate, ridge, seed):
 def test_scores_sum_to_the_growth_of_the_determinant_and_the_sample_is_of_that_size(ridge):
     """P(sum > 8 n + 8 log det(I + S S' / ridge)) <= exp(-n), and at most about rate times the sum are kept."""
     n, eps, rate = 5, 0.5, 20.0
-    A = decaying(n, 1500)
+    A = decaying(n, 1000)
     sums, sizes = [], []
-    for seed in range(40):
+    for seed in range(25):
         total, kept, growth = run_of_algorithm_1(A, eps, rate, ridge, seed)
         assert total <= 8 * n + 8 * growth
         assert growth <= n * np.log(1 + (1 + 2 * eps) * (A**2).sum() / ridge)
         assert kept <= rate * total + 4 * np.sqrt(rate * total)
         sums.append(total)
         sizes.append(LeverageSample(eps, rate, ridge, seed).from_block(A).n_kept)
-    assert np.mean(sizes) <= rate * np.mean(sums) * (1 + 3 / np.sqrt(40))
+    assert np.mean(sizes) <= rate * np.mean(sums) * (1 + 3 / np.sqrt(25))
     # n log ||A|| as printed depends on the units, and the sum does not.
     small = A / (10 * np.linalg.norm(A, 2))
     scale = (small[0, 0] / A[0, 0]) ** 2
@@ -159,7 +159,7 @@ def test_algorithm_1_on_edges_keeps_the_laplacian(script):
     failing = 2 * n * np.exp(-3 * rate * eps**2 / 8)
     assert failing < 0.4
     good = []
-    for seed in range(10):
+    for seed in range(5):
         kept, p = laplacian.sample_edges(graph, eps, rate, ridge, 500, 60, seed)
         part = graph[kept].laplacian(graph.weight[kept] / p).toarray() + ridge * np.eye(n)
         good.append(np.abs(np.linalg.eigvalsh(root @ part @ root.T) - 1).max() <= eps)

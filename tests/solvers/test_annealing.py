@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.solvers import anneal
+from sketchselect.solvers import anneal, annealing
 from sketchselect.solvers.annealing import schedule
 from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
@@ -63,6 +63,23 @@ def test_one_factor_of_all_columns_does_not_slow_the_steps(make, q):
     _, b = reference(data, 300, 60, 1.0)
     fit = anneal(data.problem, 300, n_iter=60)
     np.testing.assert_allclose(fit.scores, np.linalg.norm(b, axis=1), rtol=0.1, atol=0.05 * fit.scores.max())
+
+
+def test_columns_of_a_strong_signal_that_the_short_steps_lose_are_exchanged_for_noise(make, monkeypatch):
+    """Signals of six standard errors among 400 columns of one factor; of less than one, where hardly any changes."""
+    fits = (annealing._exchanged, lambda problem, active, *fit: fit)
+    for beta in (0.15, 0.015):
+        samples = [make(1600, 400, 40, rho=0.93, beta=beta / np.sqrt(0.07), seed=seed) for seed in range(5)]
+        last, before = [], []
+        for supports, exchanged in zip((last, before), fits, strict=True):
+            monkeypatch.setattr(annealing, "_exchanged", exchanged)
+            supports.extend(anneal(data.problem, 40).support for data in samples)
+        new = np.concatenate([np.setdiff1d(a, b) for a, b in zip(last, before, strict=True)])
+        if beta == 0.15:
+            assert new.size
+            assert np.isin(new, samples[0].true).all()
+        else:
+            assert new.size <= 0.02 * 5 * 40
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.99, 1 - 1e-6])

@@ -90,6 +90,25 @@ def check_decayed(s, X, y, w):
     check_moments(s, X, y, w * 0.5 ** (np.arange(len(X))[::-1] / 20))
 
 
+def check_scheduled(s, X, y, w):
+    """Rates 1, 0.5, 0.4, and 0.1 for all later rows, each row's share written out."""
+    rates = np.array([1, 0.5, 0.4, *[0.1] * len(X)])[: len(X)]
+    shares = [rate * np.prod(1 - rates[i + 1 :]) for i, rate in enumerate(rates)]
+    check_moments(s, X, y, w * np.array(shares) / rates[-1])
+
+
+def check_batches(s, X, y, w):
+    Z = X.astype(float) * np.sqrt(w)[:, None]
+    squares = np.linalg.svd(Z, compute_uv=False) ** 2
+    room = 1e-10 * squares.sum()
+    assert s.weight == pytest.approx(w.sum())
+    assert s.sketch.shape[0] < s.size
+    gap = np.linalg.eigvalsh(Z.T @ Z - s.sketch.T @ s.sketch)
+    assert -room <= gap[0] <= gap[-1] <= s.shrinkage + room
+    for k in range(min(s.size, squares.size)):
+        assert s.shrinkage <= squares[k:].sum() / (s.size - k) * (1 + 1e-9) + room
+
+
 def check_decayed_directions(s, X, y, w):
     assert s.end == len(X)
     check_directions(s, X, y, w * 0.5 ** (np.arange(len(X))[::-1] / 20))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from tests.summaries.oracles import (
+    check_batches,
     check_bound,
     check_bundle,
     check_centroids,
@@ -24,6 +25,7 @@ from tests.summaries.oracles import (
     check_products,
     check_row_sample,
     check_sample,
+    check_scheduled,
     check_scores,
     check_step_statistics,
     check_top,
@@ -34,6 +36,7 @@ from tests.summaries.oracles import (
 
 from sketchselect.summaries import (
     KINDS,
+    BatchDirections,
     BlockBound,
     Bundle,
     CentroidSums,
@@ -95,6 +98,16 @@ LAWS = {
     "decayed-directions size 2": SummaryLaws(
         DecayedDirections(2, half_life=20), check_decayed_directions, other=FrequentDirections(2)
     ),
+    "decayed-moments rates": SummaryLaws(
+        DecayedMoments(rates=[1, 0.5, 0.4, 0.1]),
+        check_scheduled,
+        targets=some_targets,
+        other=DecayedMoments(rates=[1, 0.5, 0.4, 0.2]),
+        matrices=SOME,
+        sparse=NARROW_SPARSE,
+    ),
+    "batch-directions size 8": SummaryLaws(BatchDirections(8), check_batches, other=FrequentDirections(8)),
+    "batch-directions size 2": SummaryLaws(BatchDirections(2), check_batches, other=BatchDirections(3)),
     "folds": SummaryLaws(
         Folds(Moments(), n_folds=3), check_folds, targets=some_targets, other=Folds(Moments(), n_folds=3, seed=1)
     ),

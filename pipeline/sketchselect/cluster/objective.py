@@ -18,6 +18,7 @@ from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import PassStats, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source, summary_reduction
+from sketchselect.readers.arrays.dask import as_dask
 from sketchselect.summaries import CentroidSums
 
 
@@ -84,14 +85,14 @@ class Reassigned:
     Parameters
     ----------
     labels : int32 array of shape (n_rows,)
-        Cluster of each row; negative where the row was left out before, or dropped.
+        Cluster of each row; negative where the row was left out before, or dropped. Of a Dask array, a Dask array.
     objective_before, objective : float
         Exact within-cluster sum of squares of the given partition and of this one, each about its own means.
     means : array of shape (n_clusters, n_features)
         Means of the clusters now; zeros where a cluster is empty.
     """
 
-    labels: NDArray[np.int32]
+    labels: Any
     objective_before: float
     objective: float
     means: NDArray[np.float64]
@@ -129,8 +130,8 @@ def reassign(
     --------
     >>> import numpy as np
     >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0], [1.0, 9.0]])
-    >>> found = reassign(X, np.array([0, 1, 1, 1]), 2)
-    >>> found.labels.tolist(), round(found.objective_before, 2), round(found.objective, 2)
+    >>> result = reassign(X, np.array([0, 1, 1, 1]), 2)
+    >>> result.labels.tolist(), round(result.objective_before, 2), round(result.objective, 2)
     ([0, 0, 1, 1], 96.67, 32.5)
     """
     source = _labelled(X, labels, prepare)
@@ -138,7 +139,9 @@ def reassign(
         options = PassOptions(engine)
         rows = fitted_source(source, options)
         sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
-        return reassign_source(rows, cast(CentroidSums, sums.value), options)[0]
+        result = reassign_source(rows, cast(CentroidSums, sums.value), options)[0]
+    lazy = source.matrix.dask_rows()
+    return result if lazy is None else replace(result, labels=as_dask(result.labels, lazy))
 
 
 def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, PassStats]:

@@ -103,9 +103,9 @@ def summarize(
     reporting = make_progress(progress)
     source = open_source(source, y, sample_weight, steps)
     if not compute:
-        if client is not None or progress:
-            raise BadParameter("compute=False: the graph is not run, so leave out client and progress")
-        return delayed_summary(source, description, start=start, partition_bytes=partition_bytes, checkpoint=folder)
+        if client is not None or progress or folder is not None:
+            raise BadParameter("compute=False: nothing runs yet, so leave out client, checkpoint and progress")
+        return delayed_summary(source, description, start=start, partition_bytes=partition_bytes)
     with as_engine(client, source.matrix, source.target, source.weight) as engine:
         options = PassOptions(engine, partition_bytes, folder, reporting)
         return summarize_source(fitted_source(source, options), description, options, start=start).value

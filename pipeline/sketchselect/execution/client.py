@@ -11,8 +11,8 @@ from typing import Any
 
 from sketchselect.errors import BadParameter
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.passes import futures_client
 from sketchselect.location import is_scheduler_file
+from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.vector import Vector
 
@@ -39,8 +39,13 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
     ...     engine.kind
     'serial'
     """
+    parts = [source for source in sources if source is not None]
     if client is None:
-        client = _client_for([source for source in sources if source is not None])
+        client = _client_for(parts)
+    elif client in ("threads", "serial") and any(futures_client(part.dask_rows()) is not None for part in parts):
+        raise BadParameter(
+            f"client={client!r}: these rows are persisted on a cluster; leave out client to compute there"
+        )
     if client is None or client == "threads":
         yield LocalEngine()
     elif client == "serial":

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dask.base import tokenize
 from dask.task_spec import List, Task, TaskRef
 
-from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import LocalEngine
 from sketchselect.execution.fitting import step_view
 from sketchselect.execution.graph.passes import Graph, pass_inputs
 from sketchselect.execution.graph.tasks import Part, PassSpec
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.run import node_index, require_unchanged, source_identities
+from sketchselect.execution.run import require_unchanged, source_identities
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import SummaryPasses, labelled
+from sketchselect.execution.summarize import SummaryPasses, labelled, summary_key
 from sketchselect.prepare import Step
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import Panels, assemble
@@ -31,32 +30,24 @@ def delayed_summary(
     first_row: int = 0,
     start: int = 0,
     partition_bytes: int | str | None = None,
-    checkpoint: Checkpoint | None = None,
 ) -> Any:
     """Return the summary of a source as a `Delayed`, passes that fit prepare steps included.
 
     The same bits as `summarize_source`. Rows in this process's memory travel inside the graph; those before `first_row`
-    are not read, and the first row of the source has the global index `start`.
-
-    Raises
-    ------
-    BadParameter
-        For a checkpoint where prepare steps have to be fitted first: its names depend on their statistics.
+    are not read, and the first row of the source has the global index `start`. Equal arguments give equal keys.
     """
     from dask.delayed import Delayed
 
-    if checkpoint is not None and not all(step.is_fitted for step in source.prepare):
-        raise BadParameter("compute=False: a checkpoint needs fitted prepare steps; fit them with fit_prepare first")
-    options = PassOptions(LocalEngine(kind="serial"), partition_bytes, checkpoint)
+    options = PassOptions(LocalEngine(kind="serial"), partition_bytes)
     graph: Graph = {}
     statistics: list[TaskRef] = []
-    before: list[Step] = []
+    earlier: list[Step] = []
     for step in source.prepare:
         if not step.is_fitted:
-            view, needed = step_view(source, step, tuple(before), options)
+            view, needed = step_view(source, step, tuple(earlier), options)
             passes = SummaryPasses.of(view, needed, options)
             statistics.append(_add_summary(graph, passes, statistics))
-        before.append(step)
+        earlier.append(step)
     passes = SummaryPasses.of(source, description, options, first_row, start)
     key = _add_summary(graph, passes, statistics).key
     return Delayed(key, graph)
@@ -64,22 +55,21 @@ def delayed_summary(
 
 def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskRef]) -> TaskRef:
     """Add the tasks of a summary, of rows prepared by steps that are fitted to `statistics` by then."""
-    outputs = []
+    works, outputs, remaining = [], [], passes.source
     for description in passes.descriptions:
-        work, reduction = passes.planned(description), passes.reduction(description)
-        index = node_index(work, passes.options, reduction.key)
-        if index is not None:
-            work = index.saving(index.resume(by_tasks=True), reduction.state_nbytes)
+        earlier = [task.key for task in statistics]
+        token = tokenize(passes.source, summary_key(description), passes.rows, passes.partitions, earlier)
+        work = replace(passes.planned(description), token=token)
         inputs = pass_inputs(passes.source, work.partitions, remote=True)
-        spec = replace(work.spec, source=inputs.source)
+        remaining = inputs.source
         graph.update(inputs.graph)
-        graph[work.spec_key] = Task(work.spec_key, _fitted, spec, List(*statistics))
+        graph[work.spec_key] = Task(work.spec_key, _fitted, replace(work.spec, source=remaining), List(*statistics))
         graph.update(work.graph(work.tree.root, inputs, work.ready))
         outputs.append(TaskRef(work.key(work.tree.root)))
-    key, shape = f"summary-{work.token}", (passes.source.n_columns, passes.source.n_targets)
-    before = source_identities(inputs.source)
-    labels = (passes.panels, shape, passes.rows, before)
-    graph[key] = Task(key, _summary, TaskRef(work.spec_key), List(*outputs), *labels)
+        works.append(work)
+    key, shape = f"summary-{works[0].token}", (passes.source.n_columns, passes.source.n_targets)
+    labels = (passes.panels, shape, passes.rows, source_identities(remaining))
+    graph[key] = Task(key, _summary, TaskRef(works[0].spec_key), List(*outputs), *labels)
     return TaskRef(key)
 
 
@@ -96,10 +86,10 @@ def _summary(
     panels: Panels | None,
     shape: tuple[int, int],
     rows: Ranges,
-    before: list[tuple[str, str | None]],
+    identities: list[tuple[str, str | None]],
 ) -> Summary[Any]:
     """Return the summary that the passes make together, of rows that did not change meanwhile."""
-    require_unchanged(before, spec.source)
+    require_unchanged(identities, spec.source)
     values = iter(part.value for part in parts)
     summary = next(values) if panels is None else assemble(panels, *shape, lambda *_: next(values))
     return labelled(summary, spec.source, rows)

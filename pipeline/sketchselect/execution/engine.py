@@ -17,6 +17,7 @@ from dask.system import cpu_count
 from sketchselect._memory import peak_nbytes
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadParameter
+from sketchselect.execution.graph.arrays import UserTaskFailed, naming_failures
 from sketchselect.execution.graph.passes import Pass, pass_inputs
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
 from sketchselect.execution.projection import Slots
@@ -130,7 +131,13 @@ class LocalEngine(Engine):
                         continue
                     graph = work.graph(output, inputs, ready)
                     n_tasks += len(graph)
-                    ready[output] = get({**inputs.complete(graph), work.spec_key: spec}, work.key(output))
+                    tasks = {**inputs.complete(graph), work.spec_key: spec}
+                    if inputs.graph:
+                        tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
+                    ready[output] = get(tasks, work.key(output))
+        except UserTaskFailed as failure:
+            error = failure.__cause__ or failure
+            raise work.user_error(failure.args[0], inputs, error) from error
         finally:
             # Running tasks stop at their next partition; none should compute, or report, after this returns.
             stop.set()

@@ -14,6 +14,7 @@ from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import Array, canonical, first_nonfinite
 from sketchselect.linalg.sparse.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
 from sketchselect.prepare import Step
+from sketchselect.prepare.steps import stored, with_stored
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import finish
 from sketchselect.readers.vector import Vector
@@ -176,7 +177,7 @@ class Source:
         if sparse and not self.takes_sparse:
             values = densify(values)
         if self.in_double and values.dtype == np.float32:
-            values = _doubled(values)
+            values = with_stored(values, stored(values).astype(np.float64))
         return replace(block, values=values)
 
     def _refuse(self, nonfinite: tuple[int, int, int, int], start: int, stop: int) -> None:
@@ -219,15 +220,6 @@ def aligned(values: Any) -> Any:
     if all(a is b for a, b in zip(better, parts, strict=True)):
         return values
     out = csr_array(better, shape=values.shape)
-    out.has_canonical_format = True
-    return out
-
-
-def _doubled(values: Any) -> Any:
-    """Return a block in float64."""
-    if not is_csr(values):
-        return values.astype(np.float64)
-    out = csr_array((values.data.astype(np.float64), values.indices, values.indptr), shape=values.shape)
     out.has_canonical_format = True
     return out
 

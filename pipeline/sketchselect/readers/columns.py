@@ -45,19 +45,12 @@ class StoredVector(Vector):
 
 @dataclass(eq=False)
 class PairVector(Vector):
-    """Base of entries in two arrays of a group.
+    """Base of entries in two arrays of a group."""
 
-    Parameters
-    ----------
-    first, second : StoredVector
-        The arrays.
-    group : str
-        Address of the group.
-    """
-
+    # first, second: The arrays
     first: StoredVector
     second: StoredVector
-    group: str
+    group: str  # Address of the group
 
     def __post_init__(self) -> None:
         self.shape, self.address = self.first.shape, self.group

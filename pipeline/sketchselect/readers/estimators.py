@@ -37,12 +37,8 @@ def open_features(
     `vectors`: Targets and weights of the same rows, as in `open_matrix`.
     `**checks`: For `sklearn.utils.validation.validate_data`.
 
-    Raises
-    ------
-    BadParameter
-        If width or names are others than in `fit`, naming the first such column.
-    SourceError
-        If X cannot be opened.
+    Raises `BadParameter` if width or names are others than in `fit`, naming the first such column, or `SourceError` if
+    X cannot be opened.
     """
     if is_array_like(X):
         values = validate_data(estimator, X, reset=reset, accept_sparse="csr", **checks)

@@ -23,36 +23,19 @@ from sketchselect.readers.vector import Vector
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A file format, and what opens it.
+    """A file format, and what opens it."""
 
-    Parameters
-    ----------
-    name : str
-        What messages call such files.
-    endings : tuple of str
-        Endings of their names, in lower case.
-    matrix : callable or None
-        ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`.
-    vector : callable or None
-        ``vector(location, n_rows, name)`` opens a vector.
-    vector_inside : callable or None
-        ``vector_inside(location, key)`` returns the vector of this name in the file of a matrix, or None.
-    takes_key : bool
-        Whether one file can hold several matrices.
-    remote : bool
-        Whether it is read from URLs too.
-    cure : str
-        What to do with a file that is not read in place; ``{name}`` is the name of the file.
-    """
-
-    name: str
-    endings: tuple[str, ...]
+    name: str  # What messages call such files
+    endings: tuple[str, ...]  # Endings of their names, in lower case
+    # ``matrix(location, key, nonfinite)`` opens a matrix; None where it is not read in place, see `cure`
     matrix: Callable[[Location, str | None, Nonfinite], Matrix] | None = None
+    # ``vector(location, n_rows, name)`` opens a vector
     vector: Callable[[Location, int | None, str], Vector] | None = None
+    # ``vector_inside(location, key)`` returns the vector of this name in the file of a matrix, or None
     vector_inside: Callable[[Location, str], Vector | None] | None = None
-    takes_key: bool = False
-    remote: bool = False
-    cure: str = ""
+    takes_key: bool = False  # Whether one file can hold several matrices
+    remote: bool = False  # Whether it is read from URLs too
+    cure: str = ""  # What to do with a file that is not read in place; ``{name}`` is the name of the file
 
     def open_matrix(self, location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
         """Open the matrix in a file, or raise `SourceError` naming what to do instead."""

@@ -44,32 +44,17 @@ class StoredArray(Protocol):
 
 @dataclass(eq=False)
 class StoredSparseMatrix(Matrix):
-    """Base of CSR matrices in three stored arrays; they pickle as addresses.
+    """Base of CSR matrices in three stored arrays; they pickle as addresses."""
 
-    Parameters
-    ----------
-    location : Location
-        The group or file.
-    shape : (n_rows, n_features)
-        As in the attributes of the group.
-    data, indices, indptr : StoredArray
-        Its arrays.
-    feature_names : tuple of str or None
-        Names of the columns.
-    row_names : Vector or None
-        Names of the rows.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    """
-
-    location: Location
-    shape: tuple[int, int]
+    location: Location  # The group or file
+    shape: tuple[int, int]  # As in the attributes of the group
+    # data, indices, indptr: Its arrays
     data: Any
     indices: Any
     indptr: Any
-    feature_names: tuple[str, ...] | None
-    row_names: Vector | None
-    nonfinite: Nonfinite
+    feature_names: tuple[str, ...] | None  # Names of the columns
+    row_names: Vector | None  # Names of the rows
+    nonfinite: Nonfinite  # Policy for NaN and infinity
 
     is_sparse = True
 

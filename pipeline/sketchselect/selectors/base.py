@@ -185,7 +185,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             As in `fit`.
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed` of it, which composes with other Dask
-            collections and runs on any Dask scheduler.
+            collections and runs on any Dask scheduler. Classes of a target are looked up at once, which computes the
+            target; and where the data show that a method needs a second pass, `fit_summary` refuses the first one's
+            summary and says what it lacks.
 
         Raises
         ------

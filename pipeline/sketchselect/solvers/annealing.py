@@ -56,8 +56,9 @@ def anneal(
     The step is ``1.9 / lambda_max`` of the correlations of the remaining columns, recomputed after every drop, because
     the step for all columns would be too short for the last ones. If a factor common to the columns makes lambda_max
     more than 500 times the second eigenvalue, the step is that long along the first eigenvector alone, and
-    ``1.9 / (500 lambda_2)`` in all other directions. With several targets the weight of a column is the norm of its
-    coefficients. Of equal columns the lowest index remains.
+    ``1.9 / (500 lambda_2)`` in all other directions; and then columns left out that correlate with the residual beyond
+    chance are exchanged for weaker ones, as long as the residual falls. With several targets the weight of a column is
+    the norm of its coefficients. Of equal columns the lowest index remains.
 
     Parameters
     ----------
@@ -97,7 +98,12 @@ def anneal(
     active = np.flatnonzero(problem.active)
     sizes = schedule(active.size, min(n_select, active.size), n_iter, mu) if active.size else np.zeros(0, int)
     with blas_threads(active.size):
-        remaining, coef = (_newton if newton else _gradient)(problem, active, sizes, length)
+        if newton:
+            remaining, coef = _newton(problem, active, sizes)
+        else:
+            remaining, coef, has_factor = _gradient(problem, active, sizes, length)
+            if has_factor and problem.n > remaining.size + 1:
+                remaining, coef = _exchanged(problem, active, remaining, coef)
     scores = np.zeros(problem.n_features)
     scores[remaining] = scaled_row_norms(coef)
     # With fewer columns that vary, constant columns complete the selection.
@@ -106,7 +112,8 @@ def anneal(
     return Fit(support, scores, least_squares(problem, support))
 
 
-def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats]:
+def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats, bool]:
+    """Return the columns that remain, their coefficients, and whether one factor dominates the columns."""
     # Its kernels are compiled on import.
     from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
@@ -115,12 +122,13 @@ def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tupl
     right = np.ascontiguousarray(right[columns].T)
     coef = np.zeros(right.shape)
     if not columns.size:
-        return columns, coef.T
+        return columns, coef.T, False
     alive = columns
     # Even with an eigenvalue too small by twice this share, the step does not diverge.
     accuracy = min(0.02, 0.45 * (2.0 / length - 1.0))
     block = ShrinkingSubmatrix(problem.correlation, columns)
     largest, guess = leading_eigenvalue(block, accuracy), None
+    has_factor = largest.value > _CONDITION * largest.second
     for size in sizes:
         if guess is None:
             image = block.times(coef)
@@ -137,7 +145,7 @@ def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tupl
             block.keep(keep)
             alive, coef, right, guess = alive[keep], coef[:, keep], right[:, keep], largest.vector[keep]
             guess = guess / max(float(np.linalg.norm(guess)), _TINY)
-    return alive, np.ascontiguousarray(coef.T) * unit
+    return alive, np.ascontiguousarray(coef.T) * unit, has_factor
 
 
 def _step(descent: Floats, largest: LeadingEigenvalue, length: float) -> Floats:
@@ -153,7 +161,36 @@ def _step(descent: Floats, largest: LeadingEigenvalue, length: float) -> Floats:
     return long * descent + np.outer((short - long) * (descent @ largest.vector), largest.vector)
 
 
-def _newton(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats]:
+def _exchanged(problem: Problem, active: Any, columns: Any, coef: Floats) -> tuple[Any, Floats]:
+    """Return the columns and their coefficients after exchanges with columns that explain the residual beyond chance.
+
+    The steps stop long before least squares, and can lose a column of a strong signal. Of p columns of noise at most
+    one is expected to lower the squared residual, in units of its variance, by more than the limit (Laurent and Massart
+    2000, Lemma 1). At most as many columns as are selected enter at a time.
+    """
+    q, x = problem.n_targets, np.log(active.size)
+    limit = q + 2.0 * np.sqrt(q * x) + 2.0 * x
+    fit = least_squares(problem, columns)
+    losses = problem.rss(fit)
+    while True:
+        variances = np.maximum(losses / (problem.n - columns.size - 1), _TINY)
+        squares = ((problem.xy - problem.correlation @ fit) ** 2 / variances).sum(axis=1)
+        squares[columns] = 0.0
+        others = active[np.argsort(-squares[active], kind="stable")[: columns.size]]
+        # The part of each column that the chosen ones do not explain.
+        block = problem.correlation[np.ix_(columns, others)]
+        shifted = problem.correlation[np.ix_(columns, columns)] + _JITTER * np.eye(columns.size)
+        parts = np.maximum(1.0 - (block * np.linalg.solve(shifted, block)).sum(axis=0), _JITTER)
+        union = np.union1d(columns, others[squares[others] > limit * parts])
+        best = union[strongest(scaled_row_norms(least_squares(problem, union)[union]), columns.size)]
+        better = least_squares(problem, best)
+        left = problem.rss(better)
+        if not left.sum() < losses.sum():
+            return columns, coef
+        columns, fit, losses, coef = best, better, left, better[best]
+
+
+def _newton(problem: Problem, columns: Any, sizes: Any) -> tuple[Any, Floats]:
     right, unit = _scaled_targets(problem)
     alive = columns
     coef = np.zeros((alive.size, right.shape[1]))

@@ -17,6 +17,7 @@ from sketchselect.summaries.moments.moments import Moments
 from sketchselect.summaries.moments.panel import ComomentPanel
 from sketchselect.summaries.registry import KINDS, register
 from sketchselect.summaries.row_sample import RowSample
+from sketchselect.summaries.sketch.batches import BatchDirections
 from sketchselect.summaries.sketch.decayed import DecayedDirections
 from sketchselect.summaries.sketch.frequent_directions import FrequentDirections
 from sketchselect.summaries.top_values import TopValues
@@ -24,6 +25,7 @@ from sketchselect.summaries.window import SlidingWindow
 
 __all__ = [
     "KINDS",
+    "BatchDirections",
     "BlockBound",
     "Bundle",
     "CentroidSums",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats, global_rows
 from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.summaries.base import Summary
@@ -16,35 +16,40 @@ R = TypeVar("R")
 
 
 class DecayingSummary(Summary[R]):
-    """Mixin of the summaries in which the row with global index i weighs ``g^(end - 1 - i)``.
+    """Mixin of the summaries in which the row with global index i weighs ``g^(end - 1 - i)``, or as `rates` say.
 
     The record has the field `end`, the global index after the last row: the time at which the weights are valid.
     """
 
     decays: ClassVar[bool] = True
+    rates: Floats | None = None
 
-    def _set_decay(self, half_life: Any, decay: Any) -> None:
-        """Set `half_life` (in rows) and `decay` (the factor g of a row), of which exactly one is not None.
+    def _set_decay(self, half_life: Any, decay: Any, rates: Any = None) -> None:
+        """Set `half_life` (in rows), `decay` (the factor g of a row) or `rates`, of which exactly one is not None.
 
-        Raises `BadParameter` if both or neither are None, or a number is out of range.
+        Raises `BadParameter` if none or several are not None, or a number is out of range.
         """
-        if (half_life is None) == (decay is None):
+        if [half_life is None, decay is None, rates is None].count(False) != 1:
             raise BadParameter(
                 f"{type(self).__name__} needs either half_life (in rows) or decay (a factor for each row)"
             )
+        if rates is not None:
+            self.rates = _checked_rates(rates)
         self.half_life = None if half_life is None else require_number("half_life", half_life, above=0)
         self.decay = None if decay is None else require_number("decay", decay, above=0, most=1)
 
-    def _factors(self, ages: Any) -> Any:
-        """Return g to the power of these ages in rows."""
-        ages = np.asarray(ages, dtype=np.float64)
+    def _factors(self, end: int, rows: Any) -> Any:
+        """Return the weights that rows with these indices have at time `end`."""
+        if self.rates is not None:
+            return _scheduled(self.rates, end, rows)
+        ages = np.asarray(end - 1 - rows, dtype=np.float64)
         return np.exp2(-ages / self.half_life) if self.decay is None else np.power(self.decay, ages)
 
     def _row_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> tuple[int, Floats]:
         """Return ``(end, w)`` of a block: the index after its last row, and the weight of each row at that time."""
         rows = global_rows(start, n_rows).astype(np.int64)
         end = int(rows.max()) + 1
-        decayed: Floats = self._factors(end - 1 - rows)
+        decayed: Floats = self._factors(end, rows)
         return end, decayed if weights is None else decayed * weights
 
     @property
@@ -54,8 +59,37 @@ class DecayingSummary(Summary[R]):
 
     def later(self, rows: int) -> Self:
         """Return the same rows with indices larger by `rows`, as for a second file whose rows are numbered from 0."""
+        if self.rates is not None:
+            raise Incompatible("rates are those of row indices: summarise the rows with their own indices (start)")
         end = self.end + require_positive("rows", rows, 0)
         return self._with(cast(R, replace(cast(Any, self.record), end=end)), self.context)
 
     def _next_start(self) -> int:
         return self.end
+
+
+def _checked_rates(rates: Any) -> Floats:
+    """Return rates as an array; raise `BadParameter` unless they lie between 0 and 1; the first of several may be 1."""
+    try:
+        values = np.array(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    inside = (values > 0) & (values < 1)
+    if (
+        values.ndim != 1
+        or not values.size
+        or not inside[1:].all()
+        or not (inside[:1].all() or (values.size > 1 and values[0] == 1))
+    ):
+        raise BadParameter("rates must be numbers above 0 and below 1, of which the first of several may be 1")
+    return values
+
+
+def _scheduled(rates: Floats, end: int, rows: Any) -> Any:
+    """Return ``(alpha_i / alpha_e) prod_{i < j <= e} (1 - alpha_j)`` for each row i, with e the row before `end`."""
+    last, logs = rates.size - 1, np.log(rates)
+    logs[1:] -= np.cumsum(np.log1p(-rates[1:]))
+    tail = np.log1p(-rates[-1])
+    listed, newest = np.minimum(rows, last), min(end - 1, last)
+    # Beyond the list the last rate repeats; the difference of whole numbers is exact.
+    return np.exp(logs[listed] - logs[newest] + ((end - 1 - newest) - (rows - listed)) * tail)

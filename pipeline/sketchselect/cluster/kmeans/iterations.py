@@ -1,4 +1,4 @@
-"""The state after each iteration of k-means, kept in a checkpoint: a run that is killed goes on from its last one."""
+"""The state after each iteration of k-means, saved in a checkpoint: a run that is killed goes on from its last one."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
 
 KEEP_SECONDS = 1.0
-"""Work that makes a state worth a file: iterations faster than this are kept once in a while."""
+"""Work that makes a state worth a file: iterations faster than this are saved once in a while."""
 
 
 class Iterations:
     """The files of one start: the latest sums, from which the centres that follow are computed again to the bit.
 
-    `checkpoint`: Where they are; None keeps nothing.
-    `source`: Whose rows are clustered; without an identity of its content nothing is kept.
+    `checkpoint`: Where they are; None saves nothing.
+    `source`: Whose rows are clustered; without an identity of its content nothing is saved.
     `settings`: All that decides the bits beside the source: parameters, seed, partitions, build.
-    `progress`: Told where something is wrong.
+    `progress`: What faults are reported to.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Iterations:
             return
         rows = source.matrix.identity(0, source.n_rows)
         if rows is None or (source.weight is not None and source.weight.identity() is None):
-            progress.note(f"{source.matrix.address}: iterations are not kept, its content has no identity")
+            progress.note(f"{source.matrix.address}: iterations are not saved, its content has no identity")
             return
         self._directory = os.fspath(checkpoint.directory)
         weights = entries_identity(source.weight, [(0, source.n_rows)])

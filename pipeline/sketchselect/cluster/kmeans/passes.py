@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
 from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.passes import Reduction, futures_client
+from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import CentroidSums
 

@@ -101,13 +101,7 @@ def write_node(value: Any, directory: str | os.PathLike[str], name: str) -> str 
 
 
 def read_node(path: str) -> Any:
-    """Return the state in a node's file.
-
-    Raises
-    ------
-    DamagedFile
-        If a bit is not as it was written, or the content is another node's.
-    """
+    """Return the state in a node's file; raise `DamagedFile` where a bit, or the node, is not as it was written."""
     raw = location_of(path).read()
     if raw is None:
         raise FileNotFoundError(path)

@@ -24,10 +24,7 @@ ANSWER_SECONDS = 10.0
 def worker_builds(client: Any) -> list[tuple[str, ...]]:
     """Return what decides the bits on the workers, once for every kind of worker.
 
-    Raises
-    ------
-    BadCluster
-        If a worker lacks a package or has another version than this process; the message lists them all.
+    Raises `BadCluster` if a worker lacks a package or has another version than this process; the message lists them.
     """
     try:
         versions = client.get_versions(packages=list(CHECKED))

@@ -18,19 +18,9 @@ T = TypeVar("T")
 
 
 class DaskEngine(Engine):
-    """Runs tasks on the workers of a Dask client.
+    """Runs tasks on the workers of a synchronous Dask client, which stays open.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client; it is used, not closed.
-    worker_timeout : float
-        Seconds to wait for a worker before `NoWorkers`.
-
-    Raises
-    ------
-    NoWorkers, BadCluster
-        If no worker comes, or their libraries differ from ours.
+    Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours.
     """
 
     kind = "dask"
@@ -44,6 +34,8 @@ class DaskEngine(Engine):
             )
         if client.asynchronous:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
+        if client.status != "running":
+            raise BadCluster(f"the client is {client.status}; make a new one")
         self.client = client
         self.worker_timeout = worker_timeout
         self._address = str(client.scheduler.address)

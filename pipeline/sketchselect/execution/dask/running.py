@@ -156,12 +156,19 @@ class ClusterPass(Generic[T]):
             self._count_loss(node)
         elif isinstance(error, CancelledError):
             self._count_loss(node)
+        elif (cause := self._cause(future)) in self.inputs.graph:
+            raise self.work.user_error(cause, self.inputs, error) from error
         else:
             what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
             raise PartitionFailed(
                 f"{self.work.where(node)}: the worker could not run the task ({what}); "
                 "are all workers in the same environment as this process?"
             ) from error
+
+    def _cause(self, future: Any) -> Any:
+        """Return the key of the task that failed first, of those that a future needs."""
+        cause = self.client.sync(self.client.scheduler.get_error_cause, keys=[future.key])
+        return tuple(cause) if isinstance(cause, list) else cause
 
     def _count_loss(self, node: Node) -> None:
         """Count a graph that went away with its workers, and forget results that went with it."""

@@ -6,23 +6,24 @@ A pure function of partitions, tree, leaf, merge and what a checkpoint holds; an
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-import numpy as np
 from dask.task_spec import List, Task, TaskRef
 
 from sketchselect._progress import Progress
+from sketchselect.errors import PartitionFailed
 from sketchselect.execution.cached import CachedSource
+from sketchselect.execution.graph.arrays import partition_of
 from sketchselect.execution.graph.tasks import PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
 from sketchselect.execution.source import Block, Rows, Source
-from sketchselect.readers.base import Matrix, Partitions
+from sketchselect.readers.arrays.dask import cut_arrays
+from sketchselect.readers.base import Partitions
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.views import MatrixMetadata
 
@@ -36,30 +37,17 @@ Ready = Mapping[Node, Any]
 
 @dataclass(frozen=True)
 class Reduction(Generic[T]):
-    """What a pass computes of a source: the states of its blocks, merged.
+    """What a pass computes of a source: the states of its blocks, merged."""
 
-    Parameters
-    ----------
-    leaf : callable, Block -> state
-        Pure and picklable; also of no rows.
-    merge : callable, (state, state) -> state
-        The state of the rows of both, left ones first; pure and picklable.
-    stage : str
-        The name in progress, messages and keys.
-    state_nbytes, working_nbytes : int
-        Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the tree and the projection.
-    caller_nbytes : int
-        What the caller has in this process meanwhile.
-    key : str or None
-        What tells leaf and merge, with their parameters, from all others; a pass without it is not saved.
-    """
-
-    leaf: Callable[[Block], T]
-    merge: Callable[[T, T], T]
-    stage: str = "pass"
+    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
+    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable
+    stage: str = "pass"  # The name in progress, messages and keys
+    # state_nbytes, working_nbytes: Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the
+    # tree and the projection
     state_nbytes: int = 0
     working_nbytes: int = 0
-    caller_nbytes: int = 0
+    caller_nbytes: int = 0  # What the caller has in this process meanwhile
+    # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
     key: str | None = None
 
 
@@ -67,13 +55,14 @@ class Reduction(Generic[T]):
 class Inputs:
     """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
 
-    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`. `sends` says
-    whether arguments hold rows of this process's memory.
+    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`, by `keys` of each
+    array for each partition. `sends` says whether arguments hold rows of this process's memory.
     """
 
     source: Source
     argument: Callable[[Span], Any] | None = None
     graph: Graph = field(default_factory=dict)
+    keys: list[list[Any]] = field(default_factory=list)
     sends: bool = False
 
     def complete(self, graph: Graph) -> Graph:
@@ -134,6 +123,17 @@ class Pass(Generic[T]):
         what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
         return place_in_words(self.spec.source, f"merging {what}" if node.level else what, *self.rows(node))
 
+    def user_error(self, failed: Any, inputs: Inputs, error: BaseException) -> PartitionFailed:
+        """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
+        partition = partition_of(failed, inputs.graph, inputs.keys)
+        if partition is None:
+            where = place_in_words(self.spec.source, "some partition", *self.rows(self.tree.root))
+        else:
+            start, stop = self.partitions[partition]
+            where = place_in_words(self.spec.source, f"partition {partition}", start, stop)
+        kind = type(error).__name__
+        return PartitionFailed(f"{where}: an error in the graph of a Dask array ({kind}); compute these rows to see it")
+
     def node_of(self, key: Any) -> Node | None:
         """Return the node that has a key; None for keys of other tasks."""
         if isinstance(key, tuple) and len(key) == 3 and str(key[0]).endswith(self.token):
@@ -181,52 +181,31 @@ def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inpu
     if isinstance(source, CachedSource):
         blocks = source.blocks
         return Inputs(Source(MatrixMetadata(source.matrix)), lambda span: blocks[span.start, span.stop])
-    graph: Graph = {}
     parts = (source.matrix, source.target, source.weight)
-    columns = [None if part is None else _column(part, partitions, graph, remote) for part in parts]
-    if columns == [None, None, None]:
+    arrays = [None if part is None else part.dask_rows() for part in parts]
+    sent = [
+        array is None and part is not None and remote and part.in_memory
+        for part, array in zip(parts, arrays, strict=True)
+    ]
+    elsewhere = [array is not None or is_sent for array, is_sent in zip(arrays, sent, strict=True)]
+    if not any(elsewhere):
         return Inputs(source)
-    values, target, weight = columns
-    sent = replace(
+    graph, keys = cut_arrays([array for array in arrays if array is not None], partitions.edges)
+    places = iter(keys)
+    keys_of = [None if array is None else next(places) for array in arrays]
+
+    def rows(place: int, span: Span) -> Any:
+        part, pieces = parts[place], keys_of[place]
+        if pieces is not None:
+            return TaskRef(pieces[span.partition])
+        if not sent[place] or part is None:
+            return None
+        return (part.read if isinstance(part, Vector) else part.read_rows)(span.start, span.stop)
+
+    remaining = replace(
         source,
-        matrix=source.matrix if values is None else MatrixMetadata(source.matrix),
-        target=source.target if target is None else None,
-        weight=source.weight if weight is None else None,
+        matrix=MatrixMetadata(source.matrix) if elsewhere[0] else source.matrix,
+        target=None if elsewhere[1] else source.target,
+        weight=None if elsewhere[2] else source.weight,
     )
-
-    def argument(span: Span) -> Any:
-        return Task(None, Rows, *(None if column is None else column(span) for column in columns))
-
-    return Inputs(sent, argument, graph, remote and any(part is not None and part.in_memory for part in parts))
-
-
-def _column(part: Matrix | Vector, partitions: Partitions, graph: Graph, remote: bool) -> Callable[[Span], Any] | None:
-    """Return what gives the rows of a partition, of one of matrix, target and weight; None where tasks read it."""
-    dask, read = part.dask_rows(), part.read if isinstance(part, Vector) else part.read_rows
-    if dask is not None:
-        tasks, keys = partition_graph(dask, partitions.edges)
-        graph.update(tasks)
-        return lambda span: TaskRef(keys[span.partition])
-    return (lambda span: read(span.start, span.stop)) if remote and part.in_memory else None
-
-
-def partition_graph(array: Any, edges: Iterable[int]) -> tuple[Graph, list[Any]]:
-    """Return the optimised graph of a Dask array cut along its rows, and the key of each piece."""
-    import dask
-
-    cuts = tuple(edges)
-    sizes = tuple(int(n) for n in np.diff(cuts))
-    columns = dict.fromkeys(range(1, len(array.shape)), -1)
-    pieces = array[cuts[0] : cuts[-1]].rechunk({0: sizes, **columns})
-    (pieces,) = dask.optimize(pieces)
-    keys = pieces.__dask_keys__()
-    return dict(pieces.__dask_graph__()), [row[0] if isinstance(row, list) else row for row in keys]
-
-
-def futures_client(array: Any) -> Any | None:
-    """Return the client of the futures in the graph of a Dask array; None where there is none."""
-    if array is None or "distributed" not in sys.modules:
-        return None
-    from distributed import futures_of
-
-    return next((future.client for future in futures_of(array)), None)
+    return Inputs(remaining, lambda span: Task(None, Rows, *(rows(i, span) for i in range(3))), graph, keys, any(sent))

@@ -53,8 +53,14 @@ class ScanPass(Pass[Any]):
     finish: Callable[[Any], Any] = repr
 
     def cuts(self, most_leaves: int) -> list[Node]:
-        """Return the output alone: points refer to nodes in all of the tree."""
-        return [self.tree.root]
+        """Return the nodes that points are made of, in parts where they are large, if there are many leaves."""
+        if self.tree.n_leaves <= most_leaves:
+            return [self.tree.root]
+        parts = set(self.tree.subtrees(most_leaves))
+        level = max(node.level for node in parts)
+        below = (node for needed in self.tree.needed for node in self.tree.post_order(needed, skip=self.ready))
+        cuts = (node for node in below if node in parts or (node.level <= level and node in self.tree.needed))
+        return [*dict.fromkeys(cuts), self.tree.root]
 
     def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
         """Add the tasks of one node; above the needed ones, those of all points."""

@@ -38,15 +38,6 @@ class MergeTree:
     Node (level, i) covers partitions ``i * w`` to ``min((i + 1) * w, n_partitions)``, ``w = chain * fan_in**level``:
     appending partitions leaves the nodes that were full as they were. A node with one child is that child.
 
-    Parameters
-    ----------
-    n_partitions : int
-        At least one.
-    chain : int
-        Consecutive partitions that one leaf folds in order.
-    fan_in : int
-        Children per node.
-
     Examples
     --------
     >>> tree = MergeTree(n_partitions=10, chain=1, fan_in=8)
@@ -54,9 +45,9 @@ class MergeTree:
     (Node(level=2, place=0), Node(level=1, place=1), range(8, 10))
     """
 
-    n_partitions: int
-    chain: int = 1
-    fan_in: int = FAN_IN
+    n_partitions: int  # At least one
+    chain: int = 1  # Consecutive partitions that one leaf folds in order
+    fan_in: int = FAN_IN  # Children per node
 
     @property
     def n_leaves(self) -> int:

@@ -28,17 +28,10 @@ class ColumnCopies:
     sketched ones; so it is for all multiples, and for other columns only if the sketch cannot tell them apart. Columns
     that never vary are copies of each other, and a column of zeros is no copy.
 
-    Parameters
-    ----------
-    matrix : array of shape (m, p)
-        The rows B of a sketch about the means, or with `is_gram` the scatter ``B'B`` itself.
-    is_gram : bool
-    scatter : array of shape (p,)
-        Exact squared norms of the columns about their means.
-    means : array of shape (p,)
-    weight : float
-        Of all rows.
-    tolerance : float
+    `matrix` of shape (m, p): The rows B of a sketch about the means, or with `is_gram` the scatter ``B'B`` itself.
+    `scatter` of shape (p,): Exact squared norms of the columns about their means.
+    `means` of shape (p,).
+    `weight`: Of all rows.
 
     Notes
     -----

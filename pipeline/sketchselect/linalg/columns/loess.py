@@ -30,11 +30,8 @@ CONDITION = 1e-9
 def loess(x: Floats, y: Floats, span: float) -> Floats:
     """Return the local quadratic regression of y on x at every x.
 
-    Parameters
-    ----------
-    x, y : arrays of shape (n,)
-    span : float
-        Share of the points in each local regression, above 0 and at most 1.
+    `x`, `y` of shape (n,).
+    `span`: Share of the points in each local regression, above 0 and at most 1.
 
     Notes
     -----

@@ -73,14 +73,9 @@ def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int)
     Columns that neither the factor nor these norms can tell apart follow in further rounds of QR; then copies, in the
     same way, and columns of zeros by index.
 
-    Parameters
-    ----------
-    factor : array of shape (m, p)
-    unseen : array of shape (p,)
-        Squared norms of the columns outside the factor, not negative.
-    copies : callable
-    n_select : int
-        At most p.
+    `factor` of shape (m, p).
+    `unseen` of shape (p,): Squared norms of the columns outside the factor, not negative.
+    `n_select`: At most p.
 
     Examples
     --------
@@ -113,13 +108,9 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     gains are zero once the columns span it; the selection continues as that of `pivot_columns`. A copy of a column
     selected before is not selected while another column is left.
 
-    Parameters
-    ----------
-    factor : array of shape (m, p)
-    noise : array of shape (p,)
-        Squared norms, not negative.
-    unseen, copies, n_select
-        As in `pivot_columns`.
+    `factor` of shape (m, p).
+    `noise` of shape (p,): Squared norms, not negative.
+    `unseen`, `copies`, `n_select`: As in `pivot_columns`.
 
     Notes
     -----

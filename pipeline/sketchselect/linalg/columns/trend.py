@@ -11,14 +11,9 @@ from sketchselect.linalg.columns.loess import loess
 def mean_variance_trend(means: Floats, variances: Floats, trend: str, span: float) -> Floats:
     """Return the variance of the trend at each mean: a fit of log10(variance) on log10(mean).
 
-    Parameters
-    ----------
-    means, variances : array of shape (m,)
-        Positive.
-    trend : "loess" or "quadratic"
-        Local regression of degree 2, or one parabola by least squares.
-    span : float
-        Share of the points in each local regression.
+    `means`, `variances` of shape (m,): Positive.
+    `trend`: "loess", a local regression of degree 2, or "quadratic", one parabola by least squares.
+    `span`: Share of the points in each local regression.
     """
     if means.size == 0:
         return np.zeros(0)

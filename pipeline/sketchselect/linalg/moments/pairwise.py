@@ -35,10 +35,7 @@ def pair_moments(block: Array, targets: Floats, weights: Floats, start: int | Ar
     ``scatter = P - S S' / N`` entry by entry. Where the rows of a pair are so far from the centre that this cancels, as
     ``(V^2)'O`` shows, they are summed again about their own means.
 
-    Raises
-    ------
-    NotFinite
-        For infinite values, naming row and column.
+    Raises `NotFinite` for infinite values, naming row and column.
 
     Notes
     -----

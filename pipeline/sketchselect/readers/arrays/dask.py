@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,19 +59,14 @@ class DaskMatrix(Matrix):
         if len(set(heights[:-1])) > 1 or heights[-1] > heights[0]:
             self.chunk_edges = (0, *itertools.accumulate(heights))
 
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this matrix from others; Dask would compare the whole graph."""
+        return type(self).__name__, self.array.name, self.source_id, self.nonfinite, self.axes
+
     def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
         check_range(start, stop, self.shape[0], self.address, self.axes[0])
-        rows = self.array[start:stop]
-        try:
-            block = rows.compute(scheduler="synchronous")
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise ChunkReadError(
-                f"{self.address}: {self.axes[0]}s {start} to {stop - 1} could not be computed "
-                f"({type(error).__name__}); see the error of your graph above, or call x.persist() first"
-            ) from error
+        block = _compute(self.array[start:stop], f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
         return as_csr(block, self.address, start) if self.is_sparse else finish(block, self.address)
 
     def dask_rows(self) -> Any | None:
@@ -108,11 +105,15 @@ class DaskVector(Vector):
         self.dtype = np.dtype(array.dtype)
         self.address = "Dask array"
 
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this vector from others."""
+        return type(self).__name__, self.array.name
+
     def read(self, start: int, stop: int) -> Array:
         """Return entries `start` to `stop`."""
         check_range(start, stop, self.n_rows, self.address)
-        rows = self.array[start:stop]
-        return as_entries(rows.compute(scheduler="synchronous"), self.address)
+        rows = _compute(self.array[start:stop], f"{self.address}: entries {start} to {stop - 1}")
+        return as_entries(rows, self.address)
 
     def identity(self) -> str | None:
         """Return None: a graph does not say what it computes."""
@@ -131,6 +132,48 @@ def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
         with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
             array = array.with_config({"read_missing_chunks": False})
     return da.from_array(array, chunks=array.shards or array.chunks)
+
+
+def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the graph of Dask arrays cut along their rows, optimised together, and for each the keys of its pieces."""
+    import dask
+
+    cuts = tuple(edges)
+    sizes = tuple(int(n) for n in np.diff(cuts))
+    pieces = [
+        array[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        for array in arrays
+    ]
+    graph: dict[Any, Any] = {}
+    keys = []
+    # Fused, each array would have a copy of the tasks that they share.
+    with dask.config.set({"optimization.fuse.active": False} if len(pieces) > 1 else {}):
+        pieces = dask.optimize(*pieces)
+    for piece in pieces:
+        graph.update(piece.__dask_graph__())
+        keys.append([row[0] if isinstance(row, list) else row for row in piece.__dask_keys__()])
+    return graph, keys
+
+
+def futures_client(array: Any) -> Any | None:
+    """Return the client of the futures in the graph of a Dask array; None where there is none."""
+    if array is None or "distributed" not in sys.modules:
+        return None
+    from distributed import futures_of
+
+    return next((future.client for future in futures_of(array)), None)
+
+
+def _compute(rows: Any, place: str) -> Any:
+    """Return a part of an array, computed where it is persisted, else in this thread."""
+    try:
+        return rows.compute(scheduler=futures_client(rows) or "synchronous")
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ChunkReadError(
+            f"{place} could not be computed ({type(error).__name__}); see the error of your graph above"
+        ) from error
 
 
 def as_dask(values: Any, rows: Any) -> Any:

@@ -20,19 +20,10 @@ _DELIMITERS = ",;\t"
 def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vector:
     """Read a vector from a text file: one entry a line, or the column `name` of a table.
 
-    Parameters
-    ----------
-    location : Location
-        A local file; ``.gz`` is decompressed on the way.
-    n_rows : int or None
-        Entries expected: one more line holds the column's name.
-    name : str
-        Column of a table with several; its singular ("label") and "cluster" are tried too.
-
-    Raises
-    ------
-    SourceError
-        If the file is no text, a line is cut off, or no column of a table has the name.
+    `location`: A local file; ``.gz`` is decompressed on the way.
+    `n_rows`: Entries expected: one more line holds the column's name.
+    `name`: Column of a table with several; its singular ("label") and "cluster" are tried too.
+    Raises `SourceError` if the file is no text, a line is cut off, or no column of a table has the name.
     """
     lines = _lines(location)
     if not lines:

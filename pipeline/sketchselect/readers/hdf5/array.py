@@ -19,10 +19,8 @@ from sketchselect.location import Location
 def opened(location: Location) -> Iterator[Any]:
     """Open the file at `location` for reading.
 
-    Raises
-    ------
-    SourceError
-        If h5py is not installed, or the file is no HDF5 file, damaged, or locked by a program that writes to it.
+    Raises `SourceError` if h5py is not installed, or the file is no HDF5 file, damaged, or locked by a program that
+    writes to it.
     """
     try:
         import h5py
@@ -44,39 +42,20 @@ def opened(location: Location) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Hdf5Array:
-    """A dataset, as it was when it was opened. Small and picklable.
+    """A dataset, as it was when it was opened. Small and picklable."""
 
-    Parameters
-    ----------
-    location : Location
-        The file.
-    version : str
-        Size and time of the file.
-    path : str
-        The dataset in it.
-    shape : tuple of int
-        Its shape.
-    dtype : numpy.dtype
-        Type of the values; that of text where they are text.
-    chunks : tuple of int or None
-        Shape of its chunks; None where it is contiguous.
-    """
-
-    location: Location
-    version: str
-    path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...] | None
+    location: Location  # The file
+    version: str  # Size and time of the file
+    path: str  # The dataset in it
+    shape: tuple[int, ...]  # Its shape
+    dtype: np.dtype[Any]  # Type of the values; that of text where they are text
+    chunks: tuple[int, ...] | None  # Shape of its chunks; None where it is contiguous
 
     @classmethod
     def of(cls, dataset: Any, location: Location, version: str) -> Hdf5Array:
         """Return the address of an open dataset.
 
-        Raises
-        ------
-        SourceError
-            If its values are in other files.
+        Raises `SourceError` if its values are in other files.
         """
         import h5py
 
@@ -97,12 +76,8 @@ class Hdf5Array:
     def read(self, start: int, stop: int, axis: int = 0) -> Array:
         """Return rows (`axis` 0) or columns (1) `start` to `stop`.
 
-        Raises
-        ------
-        SourceChanged
-            If the file was rewritten since it was opened.
-        ChunkReadError
-            If the values cannot be read or decoded.
+        Raises `SourceChanged` if the file was rewritten since it was opened, or `ChunkReadError` if the values cannot
+        be read or decoded.
         """
         self.location.require_version(self.version)
         with opened(self.location) as file:

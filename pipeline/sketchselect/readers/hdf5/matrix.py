@@ -20,24 +20,12 @@ _PARTS = ("data", "indices", "indptr")
 
 @dataclass(eq=False)
 class Hdf5Matrix(Matrix):
-    """A two-dimensional dataset. Made by `open_matrix`; pickles as an address.
+    """A two-dimensional dataset. Made by `open_matrix`; pickles as an address."""
 
-    Parameters
-    ----------
-    source : Hdf5Array
-        The dataset.
-    feature_names : tuple of str or None
-        Names of the columns.
-    row_names : Vector or None
-        Names of the rows.
-    nonfinite : {"error", "drop_rows", "missing"}
-        Policy for NaN and infinity.
-    """
-
-    source: Hdf5Array
-    feature_names: tuple[str, ...] | None
-    row_names: Vector | None
-    nonfinite: Nonfinite
+    source: Hdf5Array  # The dataset
+    feature_names: tuple[str, ...] | None  # Names of the columns
+    row_names: Vector | None  # Names of the rows
+    nonfinite: Nonfinite  # Policy for NaN and infinity
 
     def __post_init__(self) -> None:
         self.shape = (self.source.shape[0], self.source.shape[1])
@@ -77,10 +65,7 @@ class Hdf5SparseMatrix(StoredSparseMatrix):
 def open_hdf5_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> Matrix:
     """Open the matrix at `key` of a local file: by default ``X``, or the only one of two dimensions.
 
-    Raises
-    ------
-    SourceError
-        If there is no such matrix, or it is not stored by rows.
+    Raises `SourceError` if there is no such matrix, or it is not stored by rows.
     """
     version = location.existing_version()
     with opened(location) as file:

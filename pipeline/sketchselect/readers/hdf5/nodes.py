@@ -50,10 +50,7 @@ def child(node: Any, key: str, location: Location) -> Any | None:
 def find_matrix(file: Any, key: str | None, location: Location) -> Any:
     """Return the dataset, or group of a sparse matrix, at `key`: by default ``X``, or the only one of two dimensions.
 
-    Raises
-    ------
-    SourceError
-        If there is none; the message lists what there is.
+    Raises `SourceError` if there is none; the message lists what there is.
     """
     matrices = _matrices(file)
     if key is None and "X" in matrices:

@@ -12,8 +12,8 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.sketch.spectrum import subspace_angle
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.streams.forgetting import DecayingSelector
-from sketchselect.summaries import FrequentDirections, Summary
+from sketchselect.selectors.streams.forgetting import DecayingSelector, Sketch
+from sketchselect.summaries import Summary
 
 
 class SketchedSelector(DecayingSelector):
@@ -33,20 +33,22 @@ class SketchedSelector(DecayingSelector):
     n_components: int | None
     sketch_size: int | None
     compensate: bool
+    literal: bool = False
 
     @abstractmethod
     def _scores(
-        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+        self, summary: Any, squares: Floats, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
         """Return the columns' scores, and the resolved parameters and the diagnostics that only this method has.
 
         `squares` are the s_i^2 to score with.
         """
 
-    def _select(self, summary: FrequentDirections, n_select: int) -> Selection:
+    def _select(self, summary: Sketch, n_select: int) -> Selection:
         self.check_parameters()
         k = self._resolved_components(summary)
-        squares = scored_squares(summary, self.compensate)
+        compensate = bool(self.compensate) and not self.literal
+        squares = scored_squares(summary, compensate)
         scores, parameters, diagnostics = self._scores(summary, squares, k, n_select)
         return Selection(
             method=self.method,
@@ -58,7 +60,7 @@ class SketchedSelector(DecayingSelector):
                 "n_components": k,
                 "sketch_size": summary.size,
                 "normalize": self._normalized(summary),
-                "compensate": bool(self.compensate),
+                "compensate": compensate,
                 "half_life": getattr(summary, "half_life", None),
                 "window": self.window,
                 **parameters,
@@ -87,7 +89,7 @@ class SketchedSelector(DecayingSelector):
             )
         return sketch
 
-    def _resolved_components(self, summary: FrequentDirections) -> int:
+    def _resolved_components(self, summary: Sketch) -> int:
         """Return k; raise `BadParameter` if the sketch has fewer directions."""
         k = self._components(summary.n_features)
         if summary.size <= k:
@@ -98,7 +100,7 @@ class SketchedSelector(DecayingSelector):
         return k
 
 
-def scored_squares(summary: FrequentDirections, compensate: bool) -> Floats:
+def scored_squares(summary: Sketch, compensate: bool) -> Floats:
     """Return s_i^2 of a sketch for scoring: with `compensate` their upper bounds."""
     squares = summary.directions.squares
     return np.where(squares > 0, squares + summary.shrinkage, 0.0) if compensate else squares

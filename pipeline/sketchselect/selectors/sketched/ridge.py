@@ -6,11 +6,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_number
 from sketchselect.selectors.sketched.base import SketchedSelector, n_significant
-from sketchselect.summaries import FrequentDirections
+from sketchselect.selectors.streams.forgetting import Sketch
+from sketchselect.summaries import BatchDirections
 
 Alpha = float | Literal["auto", "paper"]
 
@@ -65,6 +66,10 @@ class SketchedRidgeSelector(SketchedSelector):
     compensate : bool, default True
         Add Delta back to every s_i^2 before scoring: shrinking makes weak directions look weaker still, and the scores
         are not monotone in s_i. False scores the shrunk values, as printed.
+    literal : bool, default False
+        Algorithm 2 as printed: rows are not centred, every batch of `partial_fit` is shrunk once together with the
+        sketch (`BatchDirections`), "auto" is the paper's ridge, and nothing is compensated. Other batches give another
+        sketch; the default loses less, and nothing where columns are few.
 
     Notes
     -----
@@ -82,6 +87,7 @@ class SketchedRidgeSelector(SketchedSelector):
     """
 
     method: ClassVar[str] = "sketched-ridge"
+    requires: ClassVar[tuple[str, ...]] = (BatchDirections.kind, *SketchedSelector.requires)
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
     renamed: ClassVar[dict[str, str]] = {"score": "combine"}
 
@@ -96,6 +102,7 @@ class SketchedRidgeSelector(SketchedSelector):
         compensate: bool = True,
         half_life: float | None = None,
         window: int | None = None,
+        literal: bool = False,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -106,9 +113,10 @@ class SketchedRidgeSelector(SketchedSelector):
         self.compensate = compensate
         self.half_life = half_life
         self.window = window
+        self.literal = literal
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a `combine` or `alpha` out of range."""
+        """Raise `BadParameter` for a `combine` or `alpha` out of range, or a stream that is literal and forgets."""
         if self.combine not in ("max", "l2"):
             raise BadParameter(f'combine must be "max" or "l2", got {self.combine!r}')
         if isinstance(self.alpha, str):
@@ -116,10 +124,24 @@ class SketchedRidgeSelector(SketchedSelector):
                 raise BadParameter(f'alpha must be "auto", "paper" or a number, got {self.alpha!r}')
         else:
             require_number("alpha", self.alpha, least=0)
+        if self.literal and (self.half_life is not None or self.window is not None):
+            raise BadParameter(
+                "literal=True is Algorithm 2 as printed, which forgets nothing; leave out half_life and window"
+            )
+
+    def _sketch(self, size: int) -> Sketch:
+        self.check_parameters()
+        return BatchDirections(size) if self.literal else super()._sketch(size)
 
     def _scores(
-        self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int
+        self, summary: Sketch, squares: Floats, n_components: int, n_select: int
     ) -> tuple[Floats, dict[str, Any], dict[str, Any]]:
-        scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, self.alpha, self.combine)
-        alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
-        return scores, {"alpha": alpha, "combine": self.combine}, {"ridge": ridge}
+        if self.literal and not isinstance(summary, BatchDirections):
+            raise Incompatible(
+                f"literal=True needs a {BatchDirections.kind} summary, not {summary.kind}; start a new selector, or "
+                "leave literal out"
+            )
+        alpha: Alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
+        alpha = "paper" if self.literal and alpha == "auto" else alpha
+        scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, alpha, self.combine)
+        return scores, {"alpha": alpha, "combine": self.combine, "literal": bool(self.literal)}, {"ridge": ridge}

@@ -9,8 +9,10 @@ from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Source
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector, SelectorPass
-from sketchselect.summaries import DecayedDirections, FrequentDirections, Summary, pick
+from sketchselect.summaries import BatchDirections, DecayedDirections, FrequentDirections, Summary, pick
 from sketchselect.summaries.window import SlidingWindow
+
+Sketch = FrequentDirections | BatchDirections
 
 
 class ForgettingSelector(BaseSelector):
@@ -135,7 +137,7 @@ class ForgettingSelector(BaseSelector):
 class DecayingSelector(ForgettingSelector):
     """Base of the selectors from a sketch of all rows, of rows that fade, or of the last rows alone."""
 
-    def _sketch(self, size: int) -> FrequentDirections:
+    def _sketch(self, size: int) -> Sketch:
         """Return the description of the sketch; raise `BadParameter` for its parameters."""
         self._check_forgetting()
         if self.half_life is None:

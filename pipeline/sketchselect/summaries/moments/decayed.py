@@ -47,18 +47,20 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
     Parameters
     ----------
     half_life : float
-        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this or `decay`.
+        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this, `decay` or `rates`.
     decay : float
         The factor g, in (0, 1]; 1 - g is the rate alpha of the papers.
     classes : sequence of str, int, bool or float, optional
         As in `Moments`.
+    rates : sequence of float, optional
+        The rates alpha_n of rows 0, 1, ..., of which the last is that of all later rows: the mean after row n is
+        ``(1 - alpha_n)`` times the one before plus alpha_n times row n. Between 0 and 1; the first may be 1.
 
     Notes
     -----
     The effective number of rows (`n_effective`) approaches (1 + g) / (1 - g), their mean age g / (1 - g).
     Cost a row: (p + q)^2 flops. Bytes: 8 (p + q)^2.
-    For a rate alpha_n that changes use `Moments` with row weights ``alpha_n / prod_{1 < i <= n} (1 - alpha_i)``, the
-    first one 1.
+    With rates, row i weighs ``(alpha_i / alpha_e) prod_{i < j <= e} (1 - alpha_j)`` beside the last row e.
     Source: Sun, Guo and Barbu 2019, eq. 13, a rate for each observation, normalised.
 
     Examples
@@ -69,9 +71,12 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
     (1.5, [2.0])
     >>> d.update(np.array([[3.0]])).weight
     1.75
+    >>> DecayedMoments(rates=[1, 0.5, 0.25]).from_block(np.array([[0.0], [4.0], [6.0], [1.0]])).mean.tolist()
+    [2.5]
     """
 
     kind = "decayed-moments"
+    format_version = 2
     record_type = DecayedRecord
     accepts_sparse = True
 
@@ -80,8 +85,9 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
         half_life: float | None = None,
         decay: float | None = None,
         classes: Sequence[Any] | Array | None = None,
+        rates: Sequence[float] | Floats | None = None,
     ) -> None:
-        self._set_decay(half_life, decay)
+        self._set_decay(half_life, decay, rates)
         self.classes = as_classes(classes)
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
@@ -111,7 +117,7 @@ class DecayedMoments(DecayingSummary[DecayedRecord], JointMoments[DecayedRecord]
 
     def _at(self, record: DecayedRecord, end: int) -> MomentsRecord:
         """Return the moments at a later time."""
-        factor = float(self._factors(end - record.end))
+        factor = float(self._factors(end, record.end - 1))
         return MomentsRecord(
             record.n_rows,
             record.n_targets,

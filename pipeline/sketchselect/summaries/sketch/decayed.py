@@ -96,7 +96,7 @@ class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
         """Return the record at a later time."""
         if end == record.end:
             return record
-        factor = float(self._factors(end - record.end))
+        factor = float(self._factors(end, record.end - 1))
         return replace(
             record,
             weight=record.weight * factor,

@@ -203,7 +203,7 @@ def _job(path: Path, content: Mapping[str, Any], runs_on: Mapping[str, Any]) -> 
     job = {name: dict(section) for name, section in content["job"].items() if section is not None}
     if job["input"].pop("storage_options", None):
         raise ConfigError(
-            f"{path}: the run's storage options were not kept; certify the source itself, with --labels "
+            f"{path}: the run's storage options were not saved; certify the source itself, with --labels "
             f"{path / 'labels.zarr'}"
         )
     job["select"].update(job["select"].pop("parameters", {}))

@@ -49,10 +49,7 @@ ASSUMED_SHARE = 10
 class CyclicLabels(Vector):
     """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for those that k-means will find.
 
-    Parameters
-    ----------
-    n_rows, n_clusters : int
-        Entries, and different ones.
+    `n_rows`, `n_clusters`: Entries, and different ones.
     """
 
     address = "labels to be found"
@@ -189,7 +186,7 @@ class _Walk:
             support = np.arange(n_features, dtype=np.int64)
         elif support is None or support.size == 0:
             support = np.arange(max(1, n_columns // ASSUMED_SHARE), dtype=np.int64)
-            self.notes.append(f"how many columns will be selected cannot be told; {support.size} are assumed")
+            self.notes.append(f"how many columns will be selected is unknown; {support.size} are assumed")
         elif n_features is None:
             self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
         plane = None if summary is None else stages.view_of(summary)

@@ -82,7 +82,7 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
     read = [one for one in on_workers if one.stage == "collect"]
     if plan.reads_columns and any(one.bytes_read for one in read):
         yield (
-            f"{plan.method} reads columns: there are {read[0].partitions} bands of them, and from a store that is "
+            f"{plan.method} reads columns: there are {read[0].partitions} partitions of them, and from a store that is "
             'chunked by rows each band reads every chunk. Rechunk it, or set read = "rows" where the method has that'
         )
 

@@ -26,7 +26,7 @@ PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "dask", "distribu
 class JobResults:
     """Results of the stages of a job."""
 
-    summary: Summary[Any]  # Of the rows: column statistics, usually a sketch, and what the method wanted
+    summary: Summary[Any]  # Of the rows: column statistics, usually a sketch, and what the method needs
     selection: Selection  # The selected columns
     model: Model | None = None  # Of a method that learns from a target
     sample: dict[str, Any] | None = None  # Rows and points of the 2-D view

@@ -20,7 +20,7 @@ MAX_CLASSES = 1000
 """More distinct labels than this are no classes."""
 
 PIECE_ROWS = 1 << 18
-"""Rows whose labels are held at a time."""
+"""Rows whose labels are in memory at a time."""
 
 _SHOWN_CLASSES = 40
 

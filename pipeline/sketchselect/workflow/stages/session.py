@@ -73,7 +73,7 @@ class Session:
 
     config: JobConfig  # The job
     folder: OutputFolder  # Its output, locked
-    progress: Progress  # What is told how far it is
+    progress: Progress  # What progress is reported to
     client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Session:
 
     @cached_property
     def identity(self) -> str | None:
-        """Fingerprint of the source's content when the job began; None if it cannot be told."""
+        """Fingerprint of the source's content when the job began; None where it is unknown."""
         return self.matrix.identity(0, self.matrix.shape[0])
 
     @cached_property
