@@ -120,7 +120,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
 
     @property
-    def has_own_passes(self) -> bool:
+    def makes_passes(self) -> bool:
         """Whether `collect_source` makes other passes than the one that `summary_description` describes.
 
         A job calls `collect_source` if so; otherwise it adds the description to the summaries of its pass.

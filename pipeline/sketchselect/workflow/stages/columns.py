@@ -35,7 +35,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
     members: dict[str, Summary[Any]] = {}
-    if not (selector.has_own_passes or (selector.needs_counts and config.prepare.entries)):
+    if not (selector.makes_passes or (selector.needs_counts and config.prepare.entries)):
         described = selector.summary_description(n_features)
         members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
     kinds = {member.kind for member in members.values()}
@@ -109,7 +109,7 @@ def _require_same_names(session: Session) -> None:
         if a != b:
             raise Incompatible(
                 f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was "
-                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start anew with --fresh"
+                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start again with --fresh"
             )
 
 
@@ -140,10 +140,10 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
-    further, own_passes = None, selector.has_own_passes or session.selects_apart
-    if not session.columns_given and not own_passes:
+    further, collects = None, selector.makes_passes or session.selects_apart
+    if not session.has_preset and not collects:
         further = selector.further_description(summary)
-    if session.columns_given or not (own_passes or further is not None):
+    if session.has_preset or not (collects or further is not None):
         folder.discard(("columns.sks",))
         return summary
     parameters = selector.get_params()
@@ -284,7 +284,7 @@ def _state_projection(session: Session, source: Source, description: Summary[Any
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
-    times = f"; {n_passes} passes, as there are so many columns" if n_passes > 1 else ""
+    times = f"; {n_passes} passes, because one cannot take all columns" if n_passes > 1 else ""
     session.progress.note(f"summarize: {projected.sentence()}{times}")
 
 

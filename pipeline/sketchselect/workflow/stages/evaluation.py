@@ -83,10 +83,10 @@ def evaluate(
             entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
     known = session.vector("labels")
     shown = [clustering if place == best else one for place, one in enumerate(clusterings)]
-    all_found = [*shown, *([] if on_all is None else [on_all])]
-    agreements = [None if known is None else agree(known, one, on_all, session.note) for one in all_found]
+    candidates = [*shown, *([] if on_all is None else [on_all])]
+    agreements = [None if known is None else agree(known, one, on_all, session.note) for one in candidates]
     compared = []
-    for place, (one, agreement) in enumerate(zip(all_found, agreements, strict=True)):
+    for place, (one, agreement) in enumerate(zip(candidates, agreements, strict=True)):
         compared.append(
             ComparedRecord(
                 "all columns" if one is on_all else _columns(one, moved is not None and place == best),
