@@ -361,8 +361,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
-        normalizing = {name for name, step in prepare.STEPS.items() if step.normalizes_rows}
-        return next((label for label in summary.prepare if label in normalizing), None)
+        return next((s for s in summary.prepare if s in prepare.STEPS and prepare.STEPS[s].normalizes_rows), None)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")

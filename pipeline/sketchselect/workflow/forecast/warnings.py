@@ -75,8 +75,8 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
     panels = [one for one in plan.passes if one.name.startswith("summarize, a panel")]
     if len(panels) > 1:
         yield (
-            f"{plan.source['shape'][1]} columns are too many for one pass: their co-moment takes {len(panels)}, each of "
-            f"which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
+            f"{plan.source['shape'][1]} columns are too many for one pass: their co-moment takes {len(panels)}, each "
+            f"of which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
             "process; a method that selects from a sketch takes one pass"
         )
     read = [one for one in on_workers if one.stage == "collect"]

@@ -140,7 +140,7 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
 
 
 def column_partition_bytes(partition_bytes: int | None) -> int | None:
-    """Return the bytes of a partition of columns: few, as suit short rows, would cut chunks of long columns too small."""
+    """Return the bytes of a partition of columns: few, as suit short rows, would cut long columns too small."""
     return None if partition_bytes is None else max(partition_bytes, DEFAULT_PARTITION_BYTES)
 
 
