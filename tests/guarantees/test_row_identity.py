@@ -143,7 +143,7 @@ def test_a_leverage_sample_of_merged_sources_is_unbiased() -> None:
         assert within(errors[:, i, j], 0.0)
 
 
-@pytest.mark.parametrize("confidence", [0.9, 0.99])
+@pytest.mark.parametrize("confidence", [0.99, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_the_confidence_of_sampled_blocks_holds_for_merged_sources(
     confidence: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
