@@ -141,6 +141,7 @@ def test_stability_selection_equals_the_halves_of_the_rows():
     assert ours.error_bound_ <= 1.0
 
 
+@pytest.mark.slow
 def test_stability_selection_keeps_its_bound_on_noise():
     rng = np.random.default_rng(0)
     false = []
@@ -165,6 +166,7 @@ def test_a_bound_that_no_number_of_columns_keeps_is_refused(p, max_false, least)
     assert 0 < kept.error_bound_ <= float(least)
 
 
+@pytest.mark.slow
 def test_constant_columns_do_not_loosen_the_bound_of_stability_selection():
     rng = np.random.default_rng(0)
     false = []

@@ -166,6 +166,7 @@ def makers():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", makers(), ids=["sketched-ridge", "greedy", "pivoted-qr"])
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(make, step):

@@ -144,6 +144,7 @@ def merged(parts):
     return parts[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bands", [1, 8])
 @pytest.mark.parametrize("ridge", ["auto", 1.0])
 @pytest.mark.statement("Wang 2018, Theorem 1")

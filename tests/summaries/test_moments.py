@@ -167,6 +167,7 @@ def test_bad_parameters(arguments):
         Moments(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FORMS, "decayed", "folds", "classes"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_memory_stays_below_the_projection(name, dtype):
