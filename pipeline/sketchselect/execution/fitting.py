@@ -110,8 +110,7 @@ def step_view(
     need = step.needs
     assert need is not None
     description = KINDS[need.kind](**need.parameters)
-    # A sample stands for rows as they are; weights would make it one of weights.
-    weight = None if need.kind == "row-sample" else source.weight
+    weight = source.weight if need.weighted else None
     view = replace(source, target=None, weight=weight, prepare=(*before, *need.before), columns=None)
     if step.fills_missing:
         view = replace(view, matrix=missing_allowed(source.matrix))

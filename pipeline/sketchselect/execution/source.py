@@ -180,8 +180,8 @@ class Source:
             return
         cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
         if not n_inf and filled is None:
-            cure = 'clean the data, fill missing values with the prepare step "impute", or set nonfinite = "drop_rows"'
-            cure += " to leave such rows out"
+            cure = f"clean the data, fill missing values with {prepare.FILLING_STEP}, or set nonfinite = "
+            cure += '"drop_rows" to leave such rows out'
         if self.takes_missing and not allowed:
             cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
@@ -189,7 +189,7 @@ class Source:
             if undefined is not None:
                 why = f"the step {undefined.name!r} is"
             cure = (
-                f'{why} not defined for rows with missing values; fill them by the prepare step "impute" before it, or '
+                f"{why} not defined for rows with missing values; fill them by {prepare.FILLING_STEP} before it, or "
                 'set nonfinite = "drop_rows" to leave them out'
             )
         axis, other = self.matrix.axes
