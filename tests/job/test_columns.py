@@ -246,7 +246,7 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     assert tables.read_selection(chosen).support.size == 4
     assert "12 columns of 300 values each" in cli("inspect", columns).output
     done = cli("select", columns, "--method", "online-leverage", "--features", 13, "-o", chosen)
-    assert (done.exit_code, "13 wanted, the summary has 12 columns" in done.stderr) == (2, True)
+    assert (done.exit_code, "13 asked for, the summary has 12 columns" in done.stderr) == (2, True)
 
 
 def test_two_passes_over_columns_give_the_scores_of_numpy(job: Job, rows: np.ndarray) -> None:

@@ -25,7 +25,7 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, FrequentDirections, Summary, pick
+from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
 
 METHODS = ("spectral", "blocks")
 
@@ -174,7 +174,7 @@ def _from_summary(
     """Return the certificate that a summary gives: of one method, or the closer one of those it has."""
     began = time.perf_counter()
     kinds = _kinds(source)
-    has_spectrum = bool({"frequent-directions", "moments"} & kinds)
+    has_spectrum = bool({FrequentDirections.kind, Moments.kind} & kinds)
     certificates = []
     if method == "spectral" or (method is None and (has_spectrum or BlockBound.kind not in kinds)):
         certificates.append(spectral_certificate(source, objective, n_clusters, began))
