@@ -77,8 +77,8 @@ def evaluate(
     elif len(clusterings) > 1:
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
-    found = [(_columns(one, False), one, float(sums[place].objective)) for place, one in enumerate(clusterings)]
-    found[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
+    candidates = [(_columns(one, False), one, float(sums[place].objective)) for place, one in enumerate(clusterings)]
+    candidates[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
     on_all = None
     if settings.compare_all_columns:
         with session.stage("k-means on all columns") as entry:
@@ -86,9 +86,9 @@ def evaluate(
             entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
         with session.stage("k-means on random columns") as entry:
             at_random = _on_random_columns(session, selection.support.size, entry)
-        found += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
+        candidates += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
     known = session.vector("labels")
-    agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in found]
+    agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in candidates]
     compared = [
         ComparedRecord(
             columns,
@@ -97,7 +97,7 @@ def evaluate(
             None if agreement is None else agreement.ari,
             place == best,
         )
-        for place, ((columns, _, cost), agreement) in enumerate(zip(found, agreements, strict=True))
+        for place, ((columns, _, cost), agreement) in enumerate(zip(candidates, agreements, strict=True))
     ]
     evaluation = Evaluation(
         objective,
