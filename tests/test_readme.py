@@ -53,7 +53,7 @@ def test_reads_and_weights_are_those_of_the_class(method: str) -> None:
     assert bool(weights) == cls.has_weights
     by_columns = [cls(), *([cls(read="columns")] if "read" in cls().get_params() else [])]
     assert ("columns" in reads) == any(selector.reads_columns for selector in by_columns)
-    assert reads.startswith(("rows, once", "a sample of rows")) == (not cls().has_own_passes)
+    assert reads.startswith(("rows, once", "a sample of rows")) == (not cls().makes_passes)
 
 
 def test_summaries_of_the_table_are_those_of_the_registry() -> None:

@@ -12,7 +12,7 @@ _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.
 
 
 def resident_nbytes(*, reset_peak: bool = False) -> int:
-    """Return this process's resident memory (0 where it is unknown), and let its peak begin anew (Linux)."""
+    """Return this process's resident memory (0 where it is unknown), and start its peak again (Linux)."""
     if reset_peak:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
@@ -26,7 +26,7 @@ def resident_nbytes(*, reset_peak: bool = False) -> int:
 def peak_nbytes() -> int:
     """Return the largest resident memory of this process, since its peak was last reset.
 
-    From what the kernel says of this program alone: `getrusage` counts what the process that started it held, too.
+    From what the kernel says of this program alone: `getrusage` counts the process that started it, too.
     """
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -37,7 +37,7 @@ def peak_nbytes() -> int:
 
 
 def can_reset() -> bool:
-    """Return whether this system lets a process's peak begin anew."""
+    """Return whether this system can start a process's peak again."""
     return os.access("/proc/self/clear_refs", os.W_OK)
 
 

@@ -3,6 +3,7 @@
     F(A, X) <= certificate_.bound(F(C, X))                                for every partition X, from any sketch
     F(A, best X of C) <= 1 + 4 (1 + sqrt(n/R))^2 / (1 - sqrt(k/R))^2 F*   deterministic, exact sketch
     P(sigma_k^2 >= 1 - sqrt(4 k log(20 k) / r)) >= 0.9                    randomized, one draw, r > 4 k log(20 k)
+    E s_i^2 = 1                                                           randomized, r draws
     P(F(A, best X of C) <= proven_factor F*) >= 0.4                       hybrid, one draw
 
 Every partition of at most eight rows is tried; probabilities are frequencies over seeds.
@@ -87,6 +88,29 @@ def test_randomized_conditioning_has_its_probability():
         assert np.mean(kept) >= 0.9
 
 
+@each_instance
+def test_weights_of_the_draws_have_the_expectation_one(seeds):
+    """For each matrix 20 seeds: the sum over columns of ``p_i s_i^2`` is 1 in every draw, ``s_i^2`` on average."""
+    mean, spread = 0.0, 0.0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        p, k = int(rng.integers(6, 30)), int(rng.integers(1, 4))
+        r = int(rng.integers(k + 1, p))
+        X = rng.standard_normal((50, p)) * rng.uniform(0.5, 2, p)
+        moments = sks.Moments().from_block(X)
+        share = (np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k] ** 2).sum(axis=0) / k
+        column = int(share.argmax())
+        for draw in range(20):
+            chosen = sks.RandomizedSelector(r, n_clusters=k, random_state=20 * seed + draw).fit_summary(moments)
+            squares = np.zeros(p)
+            squares[chosen.support_] = chosen.weights_**2
+            assert share @ squares == pytest.approx(1.0, rel=1e-9)
+            mean += squares[column] - 1
+            spread += (1 / share[column] - 1) / r
+    assert abs(mean) <= 5 * math.sqrt(spread)
+
+
+@pytest.mark.slow
 def test_the_factor_of_one_hybrid_draw_has_its_probability():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((7, 200)) * 10.0 ** rng.uniform(-1, 1, 200)

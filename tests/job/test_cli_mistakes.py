@@ -15,8 +15,8 @@ def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
     refused(cli("run", tmp_path / "none.toml"), 2, "no such job file")
     refused(cli("run", job_file(select={"n_featurs": 3})), 2, "job.toml: select.n_featurs", "did you mean", "(line ")
     refused(cli("run", job_file(), "--set", "cluster.n_clusters=0"), 2, "cluster.n_clusters", "(from --set)")
-    refused(cli("run", job_file(select={"n_features": 13})), 2, "select.n_features: 13 wanted", "12 columns")
-    refused(cli("run", job_file(cluster={"n_clusters": 301})), 2, "cluster.n_clusters: 301 wanted", "300 rows")
+    refused(cli("run", job_file(select={"n_features": 13})), 2, "select.n_features: 13 asked for", "12 columns")
+    refused(cli("run", job_file(cluster={"n_clusters": 301})), 2, "cluster.n_clusters: 301 asked for", "300 rows")
     (tmp_path / "job.toml").write_text("[input\n")
     refused(cli("run", tmp_path / "job.toml"), 2, "line 1")
     several = cli("run", job_file(select={"method": "x"}, cluster={"tol": -1.0}, output={"report": 3}))
@@ -100,7 +100,7 @@ def test_bad_selections(store: Path, tmp_path: Path) -> None:
     assert cli("summarize", store, "-o", file, "--size", 6, "--cluster", "serial").exit_code == 0
     chosen = tmp_path / "s.json"
     select = ["select", file, "-o", chosen, "--features"]
-    refused(cli(*select, 13, "--method", "variance"), 2, "13 wanted", "12 columns")
+    refused(cli(*select, 13, "--method", "variance"), 2, "13 asked for", "12 columns")
     refused(cli(*select, 3, "--method", "varience"), 2, "did you mean 'variance'?")
     refused(cli(*select, 3, "--method", "sketched-ridge", "--set", "n_component=2"), 2, "did you mean 'n_components'?")
     refused(cli(*select, 3, "--method", "sketched-ridge", "--set", "n_components=40"), 2, "n_components")

@@ -49,7 +49,8 @@ def reused(result: Any) -> dict[str, bool]:
 def test_every_method_runs_as_a_job(job: Job, rows: np.ndarray, method: str, tmp_path: Path) -> None:
     result = sks.run(with_method(job(output={"report": True}), method))
     support = result.selection.support
-    assert support.size == 5
+    # Of five draws two may be of one column.
+    assert support.size == 5 or (method == "randomized" and 0 < support.size < 5)
     if result.manifest["prepare"] == []:
         assert stored(result.folder, "features.zarr") == pytest.approx(rows[:, support], abs=1e-6)
     assert result.objective >= result.certificates[0].lower_bound > 0
@@ -245,7 +246,7 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     assert tables.read_selection(chosen).support.size == 4
     assert "12 columns of 300 values each" in cli("inspect", columns).output
     done = cli("select", columns, "--method", "online-leverage", "--features", 13, "-o", chosen)
-    assert (done.exit_code, "13 wanted, the summary has 12 columns" in done.stderr) == (2, True)
+    assert (done.exit_code, "13 asked for, the summary has 12 columns" in done.stderr) == (2, True)
 
 
 def test_two_passes_over_columns_give_the_scores_of_numpy(job: Job, rows: np.ndarray) -> None:

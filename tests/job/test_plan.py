@@ -255,7 +255,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--set", "select.n_features=41"], "41 wanted"),
+        (["--set", "select.n_features=41"], "41 asked for"),
         (["--set", "select.method=varance"], "did you mean"),
         (["--json", "--kubernetes"], "cannot be combined"),
     ],

@@ -203,7 +203,7 @@ def cluster_range(
         members: list[Any] = list(source.values()) if isinstance(source, Mapping) else [source]
         sample = next((m for m in members if isinstance(m, RowSample)), None)
         if sample is None:
-            raise Incompatible("cluster_range needs a summary of kind row-sample, or the rows themselves")
+            raise Incompatible(f"cluster_range needs a summary of kind {RowSample.kind}, or the rows themselves")
         spectrum = next((m for m in members if isinstance(m, (FrequentDirections, Moments))), None)
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))

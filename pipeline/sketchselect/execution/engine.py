@@ -88,7 +88,7 @@ def available_cores() -> int:
 class LocalEngine(Engine):
     """Dask's threaded scheduler in this process, or its synchronous one (kind "serial"), which is the reference.
 
-    BLAS is held to one thread meanwhile. There are as many threads as cores by default, each with one block in memory;
+    BLAS takes one thread meanwhile. There are as many threads as cores by default, each with one block in memory;
     the projection of a pass may not exceed `memory_limit`.
     """
 

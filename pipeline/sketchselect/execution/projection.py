@@ -21,8 +21,8 @@ PROCESS_NBYTES = 320 * 2**20
 """An idle process with Python and the libraries loaded."""
 
 SPLIT_FACTOR = 3.0
-"""What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are hardly sparse become
-dense (a quarter full at least), the others are sorted by column."""
+"""What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are at least a quarter
+full become dense, the others are sorted by column."""
 
 UNKNOWN_ENTRIES = 1 << 21
 """Entries that the largest block of a sparse Dask array is taken to have: 32 MiB, a partition of the default size."""

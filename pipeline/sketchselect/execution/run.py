@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassStats:
-    """The account of a pass; what a checkpoint already held is not counted as read."""
+    """The account of a pass; what a checkpoint already has is not counted as read."""
 
     rows_read: int
     rows_dropped: int

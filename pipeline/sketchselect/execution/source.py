@@ -134,20 +134,10 @@ class Source:
         return tuple(names[j] for j in self.columns)
 
     def block(self, start: int, stop: int, rows: Rows | None = None) -> Block:
-        """Read rows `start` to `stop`, apply the policy for non-finite values, prepare, and choose columns.
+        """Return rows `start` to `stop`, or what was read of them, by the policy for non-finite values and prepared.
 
-        Parameters
-        ----------
-        start, stop : int
-            Range of global row indices.
-        rows : Rows, optional
-            What was read already.
-
-        Raises
-        ------
-        NotFinite
-            Under the policy "error", naming the first bad row (global index) and column, and the counts; under
-            "missing" for infinity, and for NaN where they are not taken as missing values.
+        Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
+        under "missing" for infinity, and for NaN where they are not taken as missing values.
         """
         rows = rows or Rows()
         values = (
@@ -190,8 +180,8 @@ class Source:
             return
         cure = 'clean the data, or set nonfinite = "drop_rows" to leave such rows out'
         if not n_inf and filled is None:
-            cure = 'clean the data, fill missing values with the prepare step "impute", or set nonfinite = "drop_rows"'
-            cure += " to leave such rows out"
+            cure = f"clean the data, fill missing values with {prepare.FILLING_STEP}, or set nonfinite = "
+            cure += '"drop_rows" to leave such rows out'
         if self.takes_missing and not allowed:
             cure = 'set nonfinite = "missing" if NaN are missing values, or "drop_rows" to leave such rows out'
         elif allowed and not n_inf:
@@ -199,7 +189,7 @@ class Source:
             if undefined is not None:
                 why = f"the step {undefined.name!r} is"
             cure = (
-                f'{why} not defined for rows with missing values; fill them by the prepare step "impute" before it, or '
+                f"{why} not defined for rows with missing values; fill them by {prepare.FILLING_STEP} before it, or "
                 'set nonfinite = "drop_rows" to leave them out'
             )
         axis, other = self.matrix.axes

@@ -154,6 +154,7 @@ def _contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
 def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
     """Yield the contradictions between the method, the input, and the sections on the result."""
     from sketchselect import selectors
+    from sketchselect.prepare import FILLING_STEP
 
     method, parameters = config.select.method, config.select.parameters
     if config.input.target is None:
@@ -164,13 +165,13 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             yield ("input", "target"), f"missing; select.batches = true needs one: {expected}"
     if config.input.nonfinite == "missing":
         if parameters.get("missing") in (None, False) and not _fills_missing(config.prepare):
-            fix = 'the prepare step "impute", or select.missing = "pairwise" and a method that has this parameter'
+            fix = f'{FILLING_STEP}, or select.missing = "pairwise" and a method that has this parameter'
             yield ("input", "nonfinite"), f'"missing" needs {fix}'
         elif config.cluster is not None and not _fills_missing(config.prepare):
-            why = 'k-means needs complete rows; input.nonfinite = "missing" leaves gaps in them: add the step "impute"'
+            why = f'k-means needs complete rows; input.nonfinite = "missing" leaves gaps in them: add {FILLING_STEP}'
             yield ("cluster",), why
     if config.input.nonfinite == "drop_rows" and _fills_missing(config.prepare):
-        yield ("input", "nonfinite"), '"drop_rows" leaves nothing for the prepare step "impute" to fill; remove one'
+        yield ("input", "nonfinite"), f'"drop_rows" leaves nothing for {FILLING_STEP} to fill; remove one'
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"

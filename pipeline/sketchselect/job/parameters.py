@@ -126,7 +126,7 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
 
 
 def _with_clusters(config: JobConfig) -> dict[str, Any]:
-    """Return the method's parameters; one that selects for so many clusters takes the number from ``[cluster]``."""
+    """Return the method's parameters; one that selects for a number of clusters takes it from ``[cluster]``."""
     parameters = dict(config.select.parameters)
     has_number = "n_clusters" in parameters or parameters.get("partition", "kmeans++") != "kmeans++"
     if config.cluster is not None and not has_number and "n_clusters" in method_parameters(config.select.method):

@@ -13,10 +13,12 @@ from sketchselect.prepare.entries import (
     resolve,
     widths,
 )
+from sketchselect.prepare.missing import FILLING_STEP
 from sketchselect.prepare.steps import Need, Step
 
 __all__ = [
     "COLUMN_STEPS",
+    "FILLING_STEP",
     "ROW_STEPS",
     "STEPS",
     "Need",

@@ -106,7 +106,7 @@ class LibrarySize(Step):
         """The rows' totals, for the median."""
         if self.target != "median":
             return None
-        return Need("row-sample", {"size": SAMPLED_TOTALS}, before=(RowTotals(),))
+        return Need("row-sample", {"size": SAMPLED_TOTALS}, weighted=False, before=(RowTotals(),))
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the median of the totals above 0; 1 where there is none."""

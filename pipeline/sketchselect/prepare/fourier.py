@@ -93,7 +93,8 @@ class Fourier(Step):
     @property
     def needs(self) -> Need | None:
         """A sample of rows, for the median distance."""
-        return Need("row-sample", {"size": PILOT_ROWS, "seed": self.seed}) if self.gamma == "median" else None
+        sample = Need("row-sample", {"size": PILOT_ROWS, "seed": self.seed}, weighted=False)
+        return sample if self.gamma == "median" else None
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return gamma; 1 where all sampled rows are equal."""

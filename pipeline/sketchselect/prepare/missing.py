@@ -57,6 +57,7 @@ class Impute(Step):
     acts_on: ClassVar[Literal["rows", "columns"]] = "columns"
     takes_missing: ClassVar[bool] = True
     fills_missing: ClassVar[bool] = True
+    keeps_units: ClassVar[bool] = True
 
     by: str = "mean"
 
@@ -69,7 +70,7 @@ class Impute(Step):
         """The means of the columns, or a sample of the rows."""
         if self.by == "mean":
             return Need("column-stats")
-        return Need("row-sample", {"size": SAMPLED_ROWS}, before=(MarkMissing(),))
+        return Need("row-sample", {"size": SAMPLED_ROWS}, weighted=False, before=(MarkMissing(),))
 
     def learn(self, summary: Any) -> dict[str, Array]:
         """Return the value of every column, and whether it has one."""
@@ -97,3 +98,7 @@ class Impute(Step):
         value = self.value("value")
         self.require_width(block, value.size)
         return _filled(block, value)
+
+
+FILLING_STEP = f'the prepare step "{Impute.name}"'
+"""What messages advise for missing values."""

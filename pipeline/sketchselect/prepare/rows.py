@@ -67,6 +67,8 @@ class UnitRows(Step):
 
     name: ClassVar[str] = "l2"
     acts_on: ClassVar[Literal["rows", "columns"]] = "rows"
+    keeps_units: ClassVar[bool] = True
+    normalizes_rows: ClassVar[bool] = True
 
     def apply(self, block: Block) -> Block:
         """Return the block with rows of unit length."""

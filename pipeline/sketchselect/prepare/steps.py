@@ -35,6 +35,8 @@ class Need:
         Arguments of its constructor.
     first_partition : bool
         Whether it is of the first partition alone, not of all rows.
+    weighted : bool
+        Whether rows count by their weights; not in a sample, which stands for the rows as they are.
     before : tuple of Step
         Steps on the rows for this summary only, after the earlier steps of the list.
     """
@@ -42,6 +44,7 @@ class Need:
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     first_partition: bool = False
+    weighted: bool = True
     before: tuple[Step, ...] = ()
 
 
@@ -74,6 +77,10 @@ class Step(ABC):
     """Whether it is defined for rows with missing values (NaN)."""
     fills_missing: ClassVar[bool] = False
     """Whether there are none after it."""
+    keeps_units: ClassVar[bool] = False
+    """Whether columns that differ in unit still do after it."""
+    normalizes_rows: ClassVar[bool] = False
+    """Whether rows have length 1 after it."""
 
     values: Mapping[str, Array] | None = field(default=None, kw_only=True, repr=False)
     expected: str | None = field(default=None, kw_only=True, repr=False)

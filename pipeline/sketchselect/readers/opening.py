@@ -104,7 +104,7 @@ def open_matrix(
         known = format_of(location)
         if known is None:
             return open_zarr_matrix(location, key, missing, policy)
-        named = _own_columns(vectors, location) if known is PARQUET else []
+        named = _vector_columns(vectors, location) if known is PARQUET else []
         matrix = known.open_matrix(location, _without(named, key), policy)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
@@ -244,7 +244,7 @@ def _vector_beside(
     return None if known.vector_inside is None else known.vector_inside(matrix, text)
 
 
-def _own_columns(vectors: Sequence[Any], location: Location) -> list[str]:
+def _vector_columns(vectors: Sequence[Any], location: Location) -> list[str]:
     """Return the columns of Parquet files that vectors are named by; a file of that name goes first, as ever."""
     names = [name for name in vectors if isinstance(name, str) and not is_url(name)]
     return [

@@ -120,7 +120,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
 
     @property
-    def has_own_passes(self) -> bool:
+    def makes_passes(self) -> bool:
         """Whether `collect_source` makes other passes than the one that `summary_description` describes.
 
         A job calls `collect_source` if so; otherwise it adds the description to the summaries of its pass.
@@ -361,7 +361,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:
         """Return the normalisation of a summary's rows, which may differ from this selector's."""
-        return next((step for step in summary.prepare if step == "l2"), None)
+        return next((s for s in summary.prepare if s in prepare.STEPS and prepare.STEPS[s].normalizes_rows), None)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self, "support_")

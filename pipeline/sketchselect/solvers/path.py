@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,8 @@ class Path:
     optimality : array of shape (m,)
         Relative distance from the optimum: for a convex penalty the duality gap divided by the variance of the targets,
         otherwise the largest violation of the stationarity conditions divided by the standard deviation of the targets.
+    converged : array of bool, shape (m,)
+        Whether that is at most the solver's `tol`, or rounding.
     n_iter : array of int, shape (m,)
         Sweeps over the working set; for the homotopy, breakpoints so far.
     """
@@ -45,6 +48,7 @@ class Path:
     n_features: int
     rss: Floats
     optimality: Floats
+    converged: NDArray[np.bool_]
     n_iter: Ints
 
     def __len__(self) -> int:
@@ -73,20 +77,30 @@ class PathBuilder:
 
     def __init__(self, n_features: int) -> None:
         self._n_features = n_features
-        self._rows: list[tuple[float, Ints, Floats, float, float, int]] = []
+        self._rows: list[tuple[float, Ints, Floats, float, float, bool, int]] = []
 
-    def add(self, alpha: float, columns: Ints, values: Floats, rss: float, optimality: float, n_iter: int) -> None:
+    def add(
+        self, alpha: float, columns: Ints, values: Floats, rss: float, optimality: float, converged: bool, n_iter: int
+    ) -> None:
         """Append a model whose columns are ascending."""
-        self._rows.append((alpha, columns, values, rss, optimality, n_iter))
+        self._rows.append((alpha, columns, values, rss, optimality, converged, n_iter))
 
     @property
     def empty(self) -> bool:
         """Whether there is no model yet."""
         return not self._rows
 
-    def build(self) -> Path:
-        """Return the path of at least one model."""
+    def build(self, tol: float) -> Path:
+        """Return the path of at least one model; warn of models that did not reach `tol`."""
         rows = self._rows
+        unfinished = [r[4] for r in rows if not r[5]]
+        if unfinished:
+            warnings.warn(
+                f"{len(unfinished)} of {len(rows)} models did not reach tol = {tol:g} (largest gap or violation "
+                f"{max(unfinished):.1e}); use a larger alpha_ratio or a ridge penalty",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return Path(
             alphas=np.array([r[0] for r in rows]),
             indptr=np.concatenate([[0], np.cumsum([r[1].size for r in rows])]).astype(np.int64),
@@ -95,5 +109,6 @@ class PathBuilder:
             n_features=self._n_features,
             rss=np.array([r[3] for r in rows]),
             optimality=np.array([r[4] for r in rows]),
-            n_iter=np.array([r[5] for r in rows], dtype=np.int64),
+            converged=np.array([r[5] for r in rows]),
+            n_iter=np.array([r[6] for r in rows], dtype=np.int64),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,13 +108,10 @@ def solve_path(
             else _checked_alphas(alphas)
         )
         out = PathBuilder(problem.n_features)
-        unfinished = []
         for alpha in strengths:
             model = _next_model(state, _pieces(penalty, alpha * weights, unit), total, tol)
             if max_features is not None and model.columns.size > max_features:
                 break
-            if model.violation > max(tol, state.rounding):
-                unfinished.append(model.violation)
             values = state.coef[model.columns] * unit
             out.add(
                 float(alpha),
@@ -123,18 +119,12 @@ def solve_path(
                 values[:, 0] if target is not None else values,
                 model.rss * unit * unit,
                 model.optimality,
+                model.optimality <= max(tol, state.rounding),
                 model.n_sweeps,
             )
-    if unfinished:
-        warnings.warn(
-            f"{len(unfinished)} of {strengths.size} models did not reach tol = {tol:g} (largest violation "
-            f"{max(unfinished):.1e}); use a larger alpha_ratio or a ridge penalty",
-            RuntimeWarning,
-            stacklevel=2,
-        )
     if out.empty:
         raise BadParameter(f"the model of the largest alpha has more than max_features = {max_features} columns")
-    return out.build()
+    return out.build(tol)
 
 
 def adaptive_factors(coef: ArrayLike, power: float = 1.0) -> Floats:
@@ -238,7 +228,6 @@ class _Model:
 
     columns: NDArray[np.int64]
     rss: float
-    violation: float
     optimality: float
     n_sweeps: int
 
@@ -256,7 +245,7 @@ def _next_model(state: WorkingSet, pieces: Floats, total: float, tol: float) -> 
         gap = _gap(state, used, pieces, total, rss) if convex else violation
         if gap <= tol:
             break
-    return _Model(used, rss, violation, gap, n_sweeps)
+    return _Model(used, rss, gap, n_sweeps)
 
 
 def _rss(state: WorkingSet, used: NDArray[np.int64], total: float) -> float:

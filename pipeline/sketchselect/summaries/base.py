@@ -109,7 +109,7 @@ class Summary(ABC, Generic[R]):
 
     @property
     def has_panels(self) -> bool:
-        """Whether passes over so many columns that one state is too large can make it in panels."""
+        """Whether a pass can make it in panels, where the columns are too many for one state."""
         return False
 
     @property

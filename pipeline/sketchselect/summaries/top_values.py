@@ -38,7 +38,8 @@ class TopRecord(ColumnRecord):
 class TopValues(ColumnStats):
     """Column statistics and the `size` largest values of every column.
 
-    The largest values are exact, the same to the bit for any blocks and merge tree. Mean and variance are those of
+    The largest values are exact in float64, which rounds whole numbers above 2^53, and the same to the bit for any
+    blocks and merge tree. Mean and variance are those of
     `ColumnStats`; if all values are whole numbers (counts) and the sums of squares are below 2^53, they are the exact
     ones, rounded once: columns with the same counts in a different order have the same variance to the bit.
 

@@ -47,7 +47,7 @@ def select(job: Job) -> Path:
 
     with open_session(_config(job)) as session:
         # Whether the method read the rows once more shows in what `summarize` left.
-        more = session.selector.has_own_passes or (session.folder.path / "columns.sks").exists()
+        more = session.selector.makes_passes or (session.folder.path / "columns.sks").exists()
         name = "columns.sks" if more else "summary.sks"
         stages.select(session, load(_needed(session.folder.path / name, "summarize")))
         return session.folder.path / "selection.json"

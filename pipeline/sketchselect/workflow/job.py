@@ -172,7 +172,7 @@ def run_config(
         if preset is not None and preset.scores.size != session.n_columns:
             here = f"{session.matrix.address} has {session.n_columns}"
             raise ConfigError(f"--selection: it is of {preset.scores.size} columns, {here}")
-        session.columns_given = preset is not None
+        session.has_preset = preset is not None
         summary = stages.summarize(session)
         selection, model = stages.select(session, stages.collect(session, summary), preset)
         along = timeline(session)

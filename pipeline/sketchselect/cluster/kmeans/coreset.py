@@ -70,7 +70,7 @@ def refine(points: Floats, weights: Floats, centers: Floats, most: int = REFINEM
 def best_start(points: Floats, weights: Floats, starts: Sequence[Floats], most: int = REFINEMENTS) -> Floats:
     """Return the start of lowest cost on the points once refined there, as refined; the first of several such.
 
-    Costs that differ by rounding are equal: starts that end in the same clusters must not be told apart by a processor.
+    Costs that differ by rounding are equal: starts that end in the same clusters must not differ between processors.
     """
     refined = [refine(points, weights, start, most) for start in starts]
     lowest = min(cost for cost, _ in refined)

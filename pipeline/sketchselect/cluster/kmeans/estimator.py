@@ -90,7 +90,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     -----
     Methods take what `open_matrix` takes: arrays, data frames, sparse matrices, paths, URLs, Dask arrays. Cost: one
     pass to survey, six to seed, one an iteration and one for the labels; what fits a quarter of the memory is read once
-    and held, by the workers of a Dask cluster if it is too much for this process.
+    and cached, by the workers of a Dask cluster if it is too much for this process.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||); Arthur and Vassilvitskii 2007 (k-means++).
 
     Examples

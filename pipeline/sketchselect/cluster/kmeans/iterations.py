@@ -66,7 +66,7 @@ class Iterations:
             listing = list_nodes(self._directory)
         except (OSError, ImportError, ValueError) as error:
             self._progress.note(
-                f"{self._directory}: checkpoints cannot be read ({type(error).__name__}); starting anew"
+                f"{self._directory}: checkpoints cannot be read ({type(error).__name__}); starting from the beginning"
             )
             return None
         for iteration in range(most if listing else -1, -1, -1):
@@ -76,7 +76,7 @@ class Iterations:
             try:
                 sums = read_node(path)
             except (OSError, SketchSelectError) as error:
-                self._progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed anew")
+                self._progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
                 continue
             if isinstance(sums, CentroidSums) and sums.n_features == n_features and sums.centers is not None:
                 self._saved = path

@@ -43,7 +43,7 @@ COMPARE_FLOPS = 4e10
 
 SAMPLE_ROWS = 1 << 16
 SAMPLE_NBYTES = 256 << 20
-"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of so many beyond."""
+"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of this size beyond."""
 
 
 def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:

@@ -51,25 +51,9 @@ def local_cluster(
 ) -> Iterator[DaskEngine]:
     """Start worker processes on this machine, yield their engine, and take them down again.
 
-    Nothing listens beyond the loopback interface, and there is no dashboard.
-
-    Parameters
-    ----------
-    n_workers : int, optional
-        Processes; one per core by default.
-    memory_limit : int or text, optional
-        Bytes per worker, such as ``"2GiB"``; by default the machine's memory shared equally.
-    threads_per_worker : int
-        Tasks at a time in each.
-    worker_timeout : float
-        Seconds to wait for a worker.
-
-    Raises
-    ------
-    BadCluster
-        If it does not start in three attempts; in a daemonic process; in a script without a main guard.
-    WillNotFit
-        If the limit is below what a worker takes before it has done anything.
+    One process per core by default, which share the machine's memory equally. Nothing listens beyond the loopback
+    interface, and there is no dashboard. Raises `BadCluster` if it does not start in three attempts, in a daemonic
+    process, and in a script without a main guard; `WillNotFit` if the limit is below what an idle worker takes.
     """
     import dask
 
@@ -116,22 +100,10 @@ def local_cluster(
 def connect(
     address: Any, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
 ) -> Iterator[DaskEngine]:
-    """Yield the engine of a cluster that runs already; the cluster stays up.
+    """Yield the engine of a cluster that runs already, by its address, "env", scheduler file or object; it stays up.
 
-    Parameters
-    ----------
-    address : str or Cluster
-        ``tcp://host:port``, ``tls://host:port``, "env" for what ``DASK_SCHEDULER_ADDRESS`` says, the path of a
-        scheduler file (``.json``), or a cluster object.
-    security : distributed.Security, optional
-        Certificates for ``tls://``.
-    timeout, worker_timeout : float
-        Seconds to wait for the scheduler, and for its first worker.
-
-    Raises
-    ------
-    BadCluster, NoWorkers
-        If the scheduler cannot be reached or cannot be used; if it has no workers.
+    Raises `BadCluster` if the scheduler cannot be reached or used, `NoWorkers` if it has no workers. `timeout` and
+    `worker_timeout` are the seconds to wait for the one and the other.
     """
     from distributed import Client
 

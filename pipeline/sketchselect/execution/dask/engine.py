@@ -7,7 +7,7 @@ import os
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
-from sketchselect.errors import BadCluster, BadParameter, NoWorkers
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost, NoWorkers
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
@@ -18,19 +18,9 @@ T = TypeVar("T")
 
 
 class DaskEngine(Engine):
-    """Runs tasks on the workers of a Dask client.
+    """Runs tasks on the workers of a synchronous Dask client, which stays open.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client; it is used, not closed.
-    worker_timeout : float
-        Seconds to wait for a worker before `NoWorkers`.
-
-    Raises
-    ------
-    NoWorkers, BadCluster
-        If no worker comes, or their libraries differ from ours.
+    Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours.
     """
 
     kind = "dask"
@@ -72,6 +62,8 @@ class DaskEngine(Engine):
                 f"{self._address}: no worker after {self.worker_timeout:g} s; start one with "
                 f"`dask worker {self._address}`, then run again"
             ) from None
+        except OSError:
+            raise self._lost() from None
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         threads = [int(w["nthreads"]) for w in workers] or [1]
         limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
@@ -91,7 +83,10 @@ class DaskEngine(Engine):
 
     def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
-        return probe_folder(self.client, directory)
+        able = probe_folder(self.client, directory)
+        if self.client.status != "running":  # its silence says nothing of the folder
+            raise self._lost()
+        return able
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
@@ -112,7 +107,12 @@ class DaskEngine(Engine):
 
     def _prepare(self, work: Pass[Any]) -> None:
         if self.client.status != "running":
-            raise BadCluster(f"{self._address}: the client is {self.client.status}; make a new one")
+            raise self._lost()
         self._await_workers()
         while self._notes:
             work.progress.note(self._notes.pop(0))
+
+    def _lost(self) -> ClusterLost:
+        return ClusterLost(
+            f"{self._address}: the scheduler went away; running the same command again resumes from the checkpoints"
+        )

@@ -17,11 +17,12 @@ from dask.task_spec import List, Task, TaskRef
 from sketchselect._progress import Progress
 from sketchselect.errors import PartitionFailed
 from sketchselect.execution.cached import CachedSource
-from sketchselect.execution.graph.arrays import cut_arrays, partition_of
+from sketchselect.execution.graph.arrays import partition_of
 from sketchselect.execution.graph.tasks import PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
 from sketchselect.execution.source import Block, Rows, Source
+from sketchselect.readers.arrays.dask import cut_arrays
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.views import MatrixMetadata

@@ -60,7 +60,7 @@ class Part(Generic[T]):
 
     value: T
     rows: int = 0
-    """Rows read; what a checkpoint already held is not counted in the first five."""
+    """Rows read; what a checkpoint already has is not counted in the first five."""
     dropped: int = 0
     nbytes: int = 0
     unsaved_seconds: float = 0.0

@@ -113,7 +113,7 @@ class MergeTree:
         return values
 
     def subtrees(self, most_leaves: int) -> list[Node]:
-        """Return the roots of the largest full subtrees of at most so many leaves, from left to right.
+        """Return the roots of the largest full subtrees of at most `most_leaves` leaves, from left to right.
 
         Examples
         --------
@@ -129,8 +129,8 @@ class MergeTree:
 def make_tree(n_partitions: int, partition_nbytes: int, state_nbytes: int = 0) -> MergeTree:
     """Return the tree: a pure function of the partitions' number and size and of the bytes of a state.
 
-    Of a partition, its rows x columns x 8 bytes count. A leaf takes so many partitions that it reads at least
-    `CHAIN_RATIO` times the bytes of the state that it leaves behind.
+    Of a partition, its rows x columns x 8 bytes count. A leaf takes as many partitions as make it read at
+    least `CHAIN_RATIO` times the bytes of the state that it leaves behind.
     """
     chain = max(1, -(-CHAIN_RATIO * state_nbytes // max(partition_nbytes, 1)))
     fan_in = FAN_IN if state_nbytes <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,27 @@ def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
         with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
             array = array.with_config({"read_missing_chunks": False})
     return da.from_array(array, chunks=array.shards or array.chunks)
+
+
+def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the graph of Dask arrays cut along their rows, optimised together, and for each the keys of its pieces."""
+    import dask
+
+    cuts = tuple(edges)
+    sizes = tuple(int(n) for n in np.diff(cuts))
+    pieces = [
+        array[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        for array in arrays
+    ]
+    graph: dict[Any, Any] = {}
+    keys = []
+    # Fused, each array would have a copy of the tasks that they share.
+    with dask.config.set({"optimization.fuse.active": False} if len(pieces) > 1 else {}):
+        pieces = dask.optimize(*pieces)
+    for piece in pieces:
+        graph.update(piece.__dask_graph__())
+        keys.append([row[0] if isinstance(row, list) else row for row in piece.__dask_keys__()])
+    return graph, keys
 
 
 def futures_client(array: Any) -> Any | None:

@@ -50,11 +50,6 @@ class ColumnSelector(BaseSelector):
     sketch_size: int | None
     certificate_: SelectionCertificate
 
-    @property
-    def completes(self) -> bool:
-        """Whether exactly r distinct columns are selected."""
-        return True
-
     @abstractmethod
     def _sample(
         self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
@@ -125,7 +120,7 @@ class ColumnSelector(BaseSelector):
         if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
             raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
         diagnostics: dict[str, Any] = {}
-        if (n_select == p and self.completes) or subspace.vectors.shape[1] == 0:
+        if n_select == p or subspace.vectors.shape[1] == 0:
             squares = np.zeros(p)
             squares[by_leverage(subspace)[:n_select]] = 1.0
         else:

@@ -118,7 +118,7 @@ class DeterministicSelector(ColumnSelector):
         return self._finish(both.feature_names)
 
     @property
-    def has_own_passes(self) -> bool:
+    def makes_passes(self) -> bool:
         """Whether there is a partition."""
         return self.partition is not None
 

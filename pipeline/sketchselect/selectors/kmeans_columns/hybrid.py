@@ -25,7 +25,8 @@ class HybridSelector(DrawnColumnSelector):
 
     With probability 0.4 a draw is such that the objective, in all columns, of a gamma-approximate clustering of the
     weighted selected ones is at most ``15 + 320 gamma ((1 + sqrt(c / r)) / (1 - sqrt(k / r)))^2`` times the best one;
-    no more columns than O(k) are needed. The bounds of `certificate_` hold for every draw.
+    no more columns than O(k) are needed. No probability is proved for the best of several draws
+    (`n_draws`, by `certificate_`). The bounds of `certificate_` hold for every draw.
 
     Notes
     -----

@@ -93,11 +93,12 @@ class RandomizedSelector(DrawnColumnSelector):
     Parameters
     ----------
     n_features_to_select : int, optional
-        r > k; half of the columns by default.
-    top_up : bool, default True
-        The columns that the draws leave missing to r distinct ones are added by leverage, with the median s^2 of those
-        drawn, at most 1: sigma_k cannot fall, and the expected ``||E Omega S||_F^2`` at most doubles. False is
-        Algorithm 3 as printed, with at most r columns.
+        R > k; half of the columns by default. A column that is drawn twice counts once, so that fewer are selected; all
+        columns, with weights of 1, where R is their number.
+    top_up : bool, default False
+        Add the columns that the draws leave missing to R distinct ones by leverage, with the median s^2 of those drawn,
+        at most 1: not Algorithm 3. sigma_k cannot fall, and the expected ``||E Omega S||_F^2`` at most doubles, but
+        E s_i^2 is above 1.
 
     Notes
     -----
@@ -108,7 +109,7 @@ class RandomizedSelector(DrawnColumnSelector):
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((300, 12))
-    >>> chosen = RandomizedSelector(5, n_clusters=2).fit(X)
+    >>> chosen = RandomizedSelector(5, n_clusters=2, top_up=True).fit(X)
     >>> len(chosen.support_), chosen.weights_.shape
     (5, (5,))
     """
@@ -125,7 +126,7 @@ class RandomizedSelector(DrawnColumnSelector):
         n_draws: int = 1,
         normalize: str | None = None,
         random_state: Any = 0,
-        top_up: bool = True,
+        top_up: bool = False,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_clusters = n_clusters
@@ -142,11 +143,6 @@ class RandomizedSelector(DrawnColumnSelector):
         super().check_parameters()
         if not isinstance(self.top_up, bool):
             raise BadParameter(f"top_up must be true or false, got {self.top_up!r:.40}")
-
-    @property
-    def completes(self) -> bool:
-        """Whether exactly r distinct columns are selected: not with `top_up` false."""
-        return self.top_up
 
     def _further_parameters(self, summary: Any) -> dict[str, Any]:
         return super()._further_parameters(summary) | {"top_up": self.top_up}

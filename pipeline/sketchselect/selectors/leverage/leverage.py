@@ -134,7 +134,7 @@ class LeverageSelector(BaseSelector):
         return self.read == "columns"
 
     @property
-    def has_own_passes(self) -> bool:
+    def makes_passes(self) -> bool:
         """Whether the passes are over columns."""
         return self.reads_columns
 

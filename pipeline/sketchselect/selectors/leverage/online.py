@@ -39,15 +39,16 @@ SKETCH_SIZE = 128
 class OnlineLeverageSelector(BaseSelector):
     """Sample columns as they arrive, each with a probability proportional to its ridge leverage, weighted by 1 / p.
 
-    With A the data (n rows) and C the selected columns times `weights_`, with probability at least
-    ``1 - 2 n exp(-3 c eps^2 / 8)`` over `random_state`::
+    With A the data (n rows) and C the sampled columns times `weights_`, the realised error `eps_` is the least eps with
 
         (1 - eps) AA' - eps ridge I  <=  CC'  <=  (1 + eps) AA' + eps ridge I
 
-    and k-means on C is then within ``(1 + eps) / (1 - eps)`` of the best, apart from the ridge. The realised error is
-    `eps_`. A column scores high if the columns in the sample do not explain it, so that redundant ones are rarely both
-    selected. A pass over a store samples partitions of columns and merges the samples (`LeverageSample`), with the same
-    bits for the same partitions on any engine. `partial_fit` takes the next columns of the stream.
+    With ``sampling_rate="paper"`` it is at most `eps` with probability ``1 - 2 / (n + 1)^2`` over `random_state`, as
+    `LeverageSample` states; at the default rate nothing is known before it is measured. K-means on C is then within
+    ``(1 + eps_) / (1 - eps_)`` of the best, apart from the ridge. A column scores high if the columns in the sample do
+    not explain it, so that redundant ones are rarely both selected. A pass over a store samples partitions of columns
+    and merges the samples (`LeverageSample`), with the same bits for the same partitions on any engine. `partial_fit`
+    takes the next columns of the stream.
 
     The paper's constants select *every* column unless there are many more than ``8 n log n / eps^2`` of them, so all
     columns of its six data sets. A warning says so; then set n_features_to_select, a smaller sampling_rate, or a larger

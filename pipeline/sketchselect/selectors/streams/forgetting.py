@@ -47,7 +47,7 @@ class ForgettingSelector(BaseSelector):
             raise BadParameter("window and half_life exclude each other; leave one of them out")
 
     @property
-    def has_own_passes(self) -> bool:
+    def makes_passes(self) -> bool:
         """Whether only the rows of a window are read."""
         return self.window is not None
 

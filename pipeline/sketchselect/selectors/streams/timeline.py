@@ -198,7 +198,7 @@ def require_one_summary(selector: BaseSelector) -> None:
         raise BadParameter(f"timeline: expected a selector, got {type(selector).__name__}")
     selector.check_parameters()
     # The timeline itself moves the window along the rows.
-    if (selector.has_own_passes and window_of(selector) is None) or selector.axis != "rows":
+    if (selector.makes_passes and window_of(selector) is None) or selector.axis != "rows":
         raise BadParameter(
             f"timeline: {selector.method} reads the source in passes of its own; use a method that selects from one "
             "summary of the rows"

@@ -44,7 +44,10 @@ class SupervisedSelector(ModelFitter):
     classes_ : array
         Labels, ascending; classification only.
     path_ : ModelPath
-        All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors``, ``plot_path()``.
+        All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors``, ``gaps``,
+        ``plot_path()``.
+    converged_ : bool
+        Whether no solver stopped before its `tol`: ``path_.converged`` of every model. ``path_.gaps`` says how far off.
     support_, scores_, selection_, summary_
         As for every selector; with degree=2 `support_` and `scores_` are of polynomial terms.
     """
@@ -148,6 +151,7 @@ class SupervisedSelector(ModelFitter):
         design = design_of(summary, self.task, self.degree, with_folds=self.cv is not None)
         fitted = self._fit_design(design, n_select or None)
         self.path_ = fitted.path
+        self.converged_ = bool(fitted.path.converged.all())
         single = fitted.coef.shape[1] == 1 and self.task == "regression"
         self.coef_ = fitted.coef[:, 0] if single else fitted.coef.T.copy()
         self.intercept_ = float(fitted.intercept[0]) if single else fitted.intercept

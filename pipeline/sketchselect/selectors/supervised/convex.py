@@ -46,7 +46,7 @@ class LassoPath(PenalizedPath):
 
     def _exactly(self, problem: Problem, size: int, alphas: Floats, factors: Floats | None) -> list[Candidate]:
         if factors is None and self.alphas is None and problem.n_targets == 1:
-            return models_of(problem, homotopy_path(problem, max_features=size))
+            return models_of(problem, homotopy_path(problem, max_features=size, tol=float(self.tol)))
         return super()._exactly(problem, size, alphas, factors)
 
 

@@ -71,7 +71,7 @@ class ModelFitter(LinearPredictor):
         Choose the number of columns, of some fifty from none to all.
     cv : int, optional
         Choose it by cross-validated squared error, with this number of folds. The folds are hashed rows, their moments
-        come from the same one pass.
+        come from the same one pass; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
     cv_rule : "min" or "1se"
         The best model, or the sparsest within one standard error of it.
     ebic_gamma : float
@@ -258,6 +258,7 @@ class ModelFitter(LinearPredictor):
                 "explained": 1.0 - float(model.rss.sum()) / total if total > 0 else None,
                 "effective_rows": float(problem.n),
                 "model": float(model.value),
+                "converged": bool(path.converged.all()),
                 "cv_error": None if path.cv_errors is None else float(path.cv_errors[path.chosen].mean()),
             },
         )
@@ -278,4 +279,4 @@ def refitted(problem: Problem, model: Candidate) -> Candidate:
     if not model.support.size:
         return model
     coef = least_squares(problem, model.support)
-    return Candidate.of(problem, model.value, coef, model.support)
+    return Candidate.of(problem, model.value, coef, model.support, model.gap, model.converged)

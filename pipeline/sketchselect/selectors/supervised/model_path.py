@@ -41,9 +41,19 @@ class Candidate:
     support: NDArray[np.int64]  # shape (k,): Its columns, ascending
     coef: Floats  # shape (k, n_targets): Coefficients of the standardised columns, in units of the targets
     rss: Floats  # shape (n_targets,): Mean squared residual of each target
+    gap: float = 0.0  # Of a penalised model (before a refit): its relative distance from the optimum
+    converged: bool = True  # Whether that is at most `tol`
 
     @classmethod
-    def of(cls, problem: Problem, value: float, coef: Floats, support: NDArray[np.int64] | None = None) -> Candidate:
+    def of(
+        cls,
+        problem: Problem,
+        value: float,
+        coef: Floats,
+        support: NDArray[np.int64] | None = None,
+        gap: float = 0.0,
+        converged: bool = True,
+    ) -> Candidate:
         """Return the model with these coefficients of all columns, shape (p,) or (p, n_targets).
 
         The support is by default that of the rows that are not zero.
@@ -52,7 +62,8 @@ class Candidate:
         s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
         b = rows[s]
         explained = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
-        return cls(float(value), s, b, np.maximum(problem.yy.diagonal() - explained, 0.0))
+        rss = np.maximum(problem.yy.diagonal() - explained, 0.0)
+        return cls(float(value), s, b, rss, gap, converged)
 
     @property
     def n_nonzero(self) -> NDArray[np.int64]:
@@ -152,6 +163,19 @@ class ModelPath:
     def residual_squares(self) -> Floats:
         """Mean squared residual of each model, summed over targets, shape (m,)."""
         return np.array([c.rss.sum() for c in self.candidates])
+
+    @property
+    def gaps(self) -> Floats:
+        """Distance of each model from its optimum, shape (m,): see `optimality` of `sketchselect.solvers.Path`.
+
+        Of the penalised model, before a refit; 0 for least squares, which has no iterations that could end early.
+        """
+        return np.array([c.gap for c in self.candidates])
+
+    @property
+    def converged(self) -> NDArray[np.bool_]:
+        """Whether the gap of each model is at most the `tol` of its solver, shape (m,)."""
+        return np.array([c.converged for c in self.candidates])
 
     @property
     def mean_cv_error(self) -> Floats | None:

@@ -192,7 +192,10 @@ class PenalizedPath(SupervisedSelector):
 
 def models_of(problem: Problem, path: Path) -> list[Candidate]:
     """Return the models of a solver's path."""
-    return [Candidate.of(problem, float(path.alphas[i]), path.coef(i)) for i in range(len(path))]
+    return [
+        Candidate.of(problem, alpha, path.coef(i), gap=float(path.optimality[i]), converged=bool(path.converged[i]))
+        for i, alpha in enumerate(path.alphas.tolist())
+    ]
 
 
 def _pilot(problem: Problem) -> Floats:

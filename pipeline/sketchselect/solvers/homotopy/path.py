@@ -14,7 +14,9 @@ from sketchselect.solvers.path import Path, PathBuilder
 from sketchselect.solvers.problem import Problem
 
 
-def homotopy_path(problem: Problem, max_features: int | None = None, l2: float = 0.0, target: int = 0) -> Path:
+def homotopy_path(
+    problem: Problem, max_features: int | None = None, l2: float = 0.0, target: int = 0, tol: float = 1e-10
+) -> Path:
     """Return the breakpoints of the minimisers of ``f(b) + alpha ||b||_1 + (l2 / 2) ||b||^2``, alpha descending.
 
     Between two breakpoints the minimiser is linear in alpha. The last model has exactly `max_features` columns (just
@@ -34,6 +36,8 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
         A fixed ridge penalty (elastic net), at least 0.
     target : int
         Index of the target.
+    tol : float
+        Largest duality gap, relative to the variance of the target, of a model that counts as converged.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
     Warns
     -----
     RuntimeWarning
-        If the path ended early because of rounding.
+        If the path ended early because of rounding, or a model did not reach `tol`.
 
     Notes
     -----
@@ -81,7 +85,7 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
         level = np.full(norms.size, state.alpha)
         explained, quadratic = float(values @ xy[columns]), l2 * float(size @ size)
         gap = duality_gap(rss, total, explained, quadratic, state.alpha * float(size.sum()), norms, level)
-        out.add(state.alpha * unit, columns, values * unit, rss * unit * unit, gap, n_breaks)
+        out.add(state.alpha * unit, columns, values * unit, rss * unit * unit, gap, gap <= tol, n_breaks)
         if state.alpha <= 0.0:
             break
         state.enter()
@@ -94,4 +98,4 @@ def homotopy_path(problem: Problem, max_features: int | None = None, l2: float =
             RuntimeWarning,
             stacklevel=2,
         )
-    return out.build()
+    return out.build(tol)

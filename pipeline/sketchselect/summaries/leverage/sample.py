@@ -56,14 +56,16 @@ class SampleRecord:
 class LeverageSample(Summary[SampleRecord]):
     """Rows sampled by online ridge leverage, each weighted by the inverse of its probability.
 
-    With C the sampled rows times `weights` and A all rows, in expectation C'C = A'A for fixed partitions, and with
-    probability at least ``1 - 2 n exp(-3 c eps^2 / 8)`` over the seed (n columns, sampling rate c)::
+    With C the sampled rows times `weights` and A all rows, in expectation C'C = A'A for fixed partitions, and at the
+    sampling rate "paper" with probability at least ``1 - 2 / (n + 1)^2`` over the seed (n columns)::
 
         (1 - eps) A'A - eps ridge I  <=  C'C  <=  (1 + eps) A'A + eps ridge I
 
-    for any merge tree of rows with different global indices; `merge` and `update` refuse an index that occurs twice. To
-    sample *columns*, summarise `sketchselect.readers.transposed` of the matrix: its rows are the columns, and `start`
-    the global index of the first of them.
+    In general it is ``1 - 2 n exp(-3 c eps^2 / 8)`` for the rate c: nothing at the default one, whose error can only be
+    measured (`OnlineLeverageSelector.eps_`). Proved for rows one after the other (one block, or `update`); of merges it
+    is tested, not proved. `merge` and `update` refuse a global index that occurs twice. To sample *columns*, summarise
+    `sketchselect.readers.transposed` of the matrix: its rows are the columns, and `start` the global index of the first
+    of them.
 
     Parameters
     ----------

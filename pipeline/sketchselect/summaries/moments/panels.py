@@ -53,7 +53,7 @@ class Panels:
 
 
 def make_panels(description: Summary[Any], n_features: int, n_targets: int) -> Panels | None:
-    """Return how a description of so many columns is computed in panels; None where one pass does.
+    """Return how a description of `n_features` columns is computed in panels; None where one pass does.
 
     A pure function of the description and the number of columns.
     """

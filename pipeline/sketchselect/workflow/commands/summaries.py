@@ -212,7 +212,7 @@ def select_from_file(
     settings: Sequence[str],
     model_file: Path | None = None,
 ) -> str:
-    """Select columns from a summary file, and write the fitted model where one is wanted."""
+    """Select columns from a summary file, and write the fitted model where one is asked for."""
     from sketchselect import selectors
     from sketchselect.location import write_atomically
     from sketchselect.selectors.registry import require_known
@@ -256,7 +256,7 @@ def select_from_file(
     n_columns = columns_in(summary)
     if n_features is not None and n_features > (most := n_choices(chosen.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
-        raise ConfigError(f"--features: {n_features} wanted, the summary has {most} {what}")
+        raise ConfigError(f"--features: {n_features} asked for, the summary has {most} {what}")
     _check_folds(file, summary, chosen.parameters.get("cv"))
     try:
         selector.fit_summary(summary)
@@ -279,7 +279,7 @@ def select_from_file(
 
 
 def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:
-    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot be dealt anew."""
+    """Raise `ConfigError` where another number of folds is asked for than the file holds: rows cannot change folds."""
     from sketchselect.summaries import Bundle, Folds
 
     members = list(summary.values()) if isinstance(summary, Bundle) else [summary]

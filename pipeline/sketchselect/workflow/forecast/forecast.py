@@ -43,7 +43,7 @@ CALIBRATION_SECONDS = 10.0
 """What the calibration may take; the first rows of every pass are tried whatever that takes."""
 
 ASSUMED_SHARE = 10
-"""Of so many columns one is taken to be selected, where the job does not say and a few rows cannot tell."""
+"""One of this number of columns is taken to be selected, where the job does not say and a few rows cannot tell."""
 
 
 class CyclicLabels(Vector):

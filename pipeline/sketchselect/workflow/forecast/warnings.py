@@ -28,7 +28,7 @@ def warnings_of(plan: JobPlan) -> Iterator[str]:
         least = min(few, key=lambda one: one.partitions)
         yield (
             f"{least.name}: {least.partitions} partitions for {slots} tasks at a time; more than "
-            f"{max(1, least.partitions // PARTITIONS_PER_SLOT)} workers hardly help. Lower execution.partition_bytes "
+            f"{max(1, least.partitions // PARTITIONS_PER_SLOT)} workers help little. Lower execution.partition_bytes "
             "(not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)
@@ -75,7 +75,7 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
     panels = [one for one in plan.passes if one.name.startswith("summarize, a panel")]
     if len(panels) > 1:
         yield (
-            f"{plan.source['shape'][1]} columns are so many that their co-moment is made in {len(panels)} passes, each "
+            f"{plan.source['shape'][1]} columns are too many for one pass: their co-moment takes {len(panels)}, each "
             f"of which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
             "process; a method that selects from a sketch takes one pass"
         )
@@ -83,7 +83,7 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
     if plan.reads_columns and any(one.bytes_read for one in read):
         yield (
             f"{plan.method} reads columns: there are {read[0].partitions} partitions of them, and from a store that is "
-            'chunked by rows each band reads every chunk. Rechunk it, or set read = "rows" where the method has that'
+            'chunked by rows each of them reads every chunk. Rechunk it, or set read = "rows" where the method has that'
         )
 
 

@@ -61,7 +61,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
         "selection": {
             "method": selection.method,
             "n_selected": len(selection.support),
-            "given": session.columns_given,
+            "given": session.has_preset,
             "parameters": {k: plain_value(v) for k, v in dict(selection.parameters).items()},
         },
         "seeds": {"random_state": config.cluster.random_state if config.cluster else 0},

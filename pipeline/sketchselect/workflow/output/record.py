@@ -79,5 +79,5 @@ def run_record(session: Session, results: JobResults, content: dict[str, Any], s
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
         notes=session.notes,
-        job_text=(PRESET if session.columns_given else "") + job_toml(session.config),
+        job_text=(PRESET if session.has_preset else "") + job_toml(session.config),
     )

@@ -13,6 +13,7 @@ from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
+from sketchselect.prepare.scaling import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
@@ -25,7 +26,7 @@ from sketchselect.workflow.stages.opening import column_partition_bytes, require
 from sketchselect.workflow.stages.session import Session, names_digest
 
 LEAST_SHARE = 1e-3
-"""Share of all squares below which half of the columns hardly count in distances."""
+"""Share of all squares below which half of the columns count little in distances."""
 
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
@@ -34,7 +35,7 @@ def description(config: JobConfig, selector: BaseSelector, n_features: int) -> S
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
     members: dict[str, Summary[Any]] = {}
-    if not (selector.has_own_passes or (selector.needs_counts and config.prepare.entries)):
+    if not (selector.makes_passes or (selector.needs_counts and config.prepare.entries)):
         described = selector.summary_description(n_features)
         members = dict(described.items()) if isinstance(described, Bundle) else {described.kind: described}
     kinds = {member.kind for member in members.values()}
@@ -114,26 +115,27 @@ def _require_same_names(session: Session) -> None:
         if a != b:
             raise Incompatible(
                 f"{session.matrix.address}: rows were appended since the last run here, and column {j}, which was "
-                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start anew with --fresh"
+                f"named {a!r}, is named {b!r} now; put the columns in the order they had, or start again with --fresh"
             )
 
 
 def _note_units(session: Session, summary: Summary[Any]) -> None:
-    """Note where half of the columns hardly count in distances, because others have far larger values."""
-    steps = {step.name for step in session.steps}
-    if session.selector.needs_target or session.matrix.is_sparse or steps - {"impute", "l2"}:
+    """Note where half of the columns count little in distances, because others have far larger values."""
+    same_units = all(step.keeps_units for step in session.steps)
+    if session.selector.needs_target or session.matrix.is_sparse or not same_units:
         return
     stats: Any = pick(summary, ColumnStats.kind)
-    # Rows of unit length leave a column of large values hardly any variance.
-    variance = np.asarray(stats.variance + stats.mean**2 if "l2" in steps else stats.variance)
+    # Rows of unit length leave a column of large values almost no variance.
+    normalized = any(step.normalizes_rows for step in session.steps)
+    variance = np.asarray(stats.variance + stats.mean**2 if normalized else stats.variance)
     varying, names = np.sort(variance[variance > 0]), session.matrix.feature_names
     if varying.size > 1 and varying[: varying.size // 2].sum() < LEAST_SHARE * varying.sum():
         largest = int(variance.argmax())
         name = f"column {largest}" if names is None else f"{names[largest]!r:.80}"
         session.note(
             f"half of the columns make up less than {LEAST_SHARE:.1%} of all squares, {name} alone "
-            f"{variance[largest] / variance.sum():.1%}, so distances hardly depend on the others; if the columns "
-            'differ in unit, put "standardise" into prepare.steps'
+            f"{variance[largest] / variance.sum():.1%}, so distances depend little on the others; if the columns "
+            f'differ in unit, put "{Standardise.name}" into prepare.steps'
         )
 
 
@@ -144,10 +146,10 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
-    further, own_passes = None, selector.has_own_passes or session.selects_apart
-    if not session.columns_given and not own_passes:
+    further, collects = None, selector.makes_passes or session.selects_apart
+    if not session.has_preset and not collects:
         further = selector.further_description(summary)
-    if session.columns_given or not (own_passes or further is not None):
+    if session.has_preset or not (collects or further is not None):
         folder.discard(("columns.sks",))
         return summary
     parameters = selector.get_params()
@@ -283,7 +285,7 @@ def _state_projection(session: Session, source: Source, description: Summary[Any
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
-    times = f"; {n_passes} passes, as there are so many columns" if n_passes > 1 else ""
+    times = f"; {n_passes} passes, because one cannot take all columns" if n_passes > 1 else ""
     session.progress.note(f"summarize: {projected.sentence()}{times}")
 
 

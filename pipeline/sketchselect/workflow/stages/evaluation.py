@@ -37,7 +37,7 @@ class Evaluation:
     # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
     compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
-    # Of k-means itself: of the clustering it found, in the columns that it worked on
+    # Of k-means itself: of the clustering it candidates, in the columns that it worked on
     selected_certificate: Certificate | None = None
     # What the selected columns promised for all columns before they were clustered
     selection_bound: SelectionBound | None = None

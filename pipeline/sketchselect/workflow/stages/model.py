@@ -211,7 +211,7 @@ def path_csv(model: Model) -> str:
     """Return one line per model of the path: value, columns, fit, criteria, cross-validation, and which was chosen."""
     path = model.path
     criteria = sorted(path.criteria)
-    fit = ("n_terms", "mean_squared_residual", *criteria)
+    fit = ("n_terms", "mean_squared_residual", "gap", *criteria)
     rows: list[list[Any]] = [[path.parameter, *fit, "cv_error", "cv_standard_error", "chosen", "terms"]]
     residuals, sizes = path.residual_squares, path.n_nonzero
     for i, candidate in enumerate(path.candidates):
@@ -222,7 +222,8 @@ def path_csv(model: Model) -> str:
         value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
         scores = [repr(float(path.criteria[name][i])) for name in criteria]
         used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))
-        rows.append([value, int(sizes[i]), repr(float(residuals[i])), *scores, *errors, int(i == path.chosen), used])
+        fit_of = [int(sizes[i]), repr(float(residuals[i])), repr(candidate.gap)]
+        rows.append([value, *fit_of, *scores, *errors, int(i == path.chosen), used])
     return csv_text(rows)
 
 

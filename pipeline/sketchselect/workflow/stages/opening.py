@@ -78,7 +78,7 @@ def check_session(session: Session) -> None:
     """Raise an error for whatever can be known to be wrong before anything is read."""
     config = session.config
     if config.prepare.fitted is not None:
-        preparing.use_given(session)
+        preparing.use_earlier(session)
     check_against_source(session)
     for name in ("target", "labels", "row_names"):
         session.vector(name)
@@ -94,12 +94,12 @@ def check_against_source(session: Session) -> None:
     address, select, problems = session.matrix.address, config.select, []
     if select.n_features is not None and select.n_features > (most := n_choices(select.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
-        problems.append(f"select.n_features: {select.n_features} wanted, {address} has {most} {what}")
+        problems.append(f"select.n_features: {select.n_features} asked for, {address} has {most} {what}")
     rank = select.parameters.get("n_components")
     if METHODS[select.method].limits_components and isinstance(rank, int) and rank >= n_columns > 1:
         problems.append(f"select.n_components: must be below the {n_columns} columns of {address}, got {rank}")
     if config.cluster is not None and config.cluster.n_clusters > n_rows:
-        problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} wanted, {address} has {n_rows} rows")
+        problems.append(f"cluster.n_clusters: {config.cluster.n_clusters} asked for, {address} has {n_rows} rows")
     shape = config.output.image_shape
     changing = [step.name for step in session.steps if step.n_columns(2) != 2]
     if changing and session.selector.needs_counts:
@@ -140,7 +140,7 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
 
 
 def column_partition_bytes(partition_bytes: int | None) -> int | None:
-    """Return the size of a band of columns: a size that suits short rows would cut chunks of long columns too small."""
+    """Return the bytes of a partition of columns: few, as suit short rows, would cut long columns too small."""
     return None if partition_bytes is None else max(partition_bytes, DEFAULT_PARTITION_BYTES)
 
 

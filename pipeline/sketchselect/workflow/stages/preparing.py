@@ -12,7 +12,7 @@ FILE = "prepare.sks"
 """Name of the file of statistics in an output folder."""
 
 
-def use_given(session: Session) -> None:
+def use_earlier(session: Session) -> None:
     """Fit the steps with the file of ``[prepare] fitted``; the source is not read.
 
     Raises `SketchSelectError` if there is no such file, or it holds statistics of other steps or columns.
@@ -40,12 +40,12 @@ def prepare(session: Session) -> None:
     again; so is the file of ``[prepare] fitted``, which makes appended rows cost only themselves.
     """
     if session.statistics is not None:
-        _publish_given(session)
+        _publish_earlier(session)
     elif not session.is_prepared:
         _fit(session)
 
 
-def _publish_given(session: Session) -> None:
+def _publish_earlier(session: Session) -> None:
     """Keep a copy of the statistics given beside what is made with them."""
     assert session.statistics is not None
     raw, path = codec.encode(session.statistics), session.folder.path / FILE

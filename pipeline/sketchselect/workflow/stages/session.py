@@ -79,7 +79,7 @@ class Session:
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
-    columns_given: bool = False
+    has_preset: bool = False
     statistics: StepStatistics | None = None
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
@@ -284,7 +284,7 @@ class Session:
         if result is None:
             changed = self.folder.differences(stage, fingerprint)
             if changed:
-                self.progress.note(f"{stage}: done anew, changed since the last run here: {', '.join(changed)}")
+                self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changed)}")
             if stage not in ("prepare", "summarize"):
                 self.folder.invalidate_results()
             return False

@@ -41,7 +41,7 @@ def timeline(session: Session) -> TimelineRecord | None:
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
     folder, settings = session.folder, session.config.timeline
-    if settings is None or session.columns_given:
+    if settings is None or session.has_preset:
         folder.discard((FILE,))
         return None
     from sketchselect.selectors.streams.timeline import timeline_of, window_of
