@@ -50,4 +50,10 @@ class WeightedColumns(MatrixView):
     def dask_rows(self) -> Any | None:
         """Return the rows as a Dask array, every column times its weight."""
         rows = self.matrix.dask_rows()
-        return None if rows is None else rows.astype(self.dtype) * self.weights.astype(self.dtype)
+        if rows is None:
+            return None
+        rows, weights = rows.astype(self.dtype), self.weights.astype(self.dtype)
+        if not self.is_sparse:
+            return rows * weights
+        # A block may be a `scipy.sparse.csr_matrix`, whose product with a vector would be that of matrices.
+        return rows.rechunk({1: -1}).map_blocks(lambda block: block.multiply(weights).tocsr(), meta=rows._meta)
