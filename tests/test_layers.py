@@ -56,7 +56,7 @@ def layer_of(name: str) -> str:
 def backward_arrows(module: Module) -> list[str]:
     if layer_of(module.name) not in RANKS:
         return [f"{module.name}: {layer_of(module.name)!r} is in no layer; add it to RANKS and to CONTRIBUTING.md"]
-    found = []
+    result = []
     for line, name in imported(module):
         parts = name.split(".")
         if parts[0] != "sketchselect" or name.startswith("sketchselect._version"):
@@ -69,8 +69,8 @@ def backward_arrows(module: Module) -> list[str]:
             continue
         above = RANKS[target] >= RANKS[layer_of(module.name)] and layer_of(module.name) not in NOT_IMPORTABLE
         if above or target in {"testing", "__main__"}:
-            found.append(f"{module.name}, line {line}: {layer_of(module.name)} may not import {name}")
-    return found
+            result.append(f"{module.name}, line {line}: {layer_of(module.name)} may not import {name}")
+    return result
 
 
 def dask_outside(module: Module) -> list[str]:
@@ -90,7 +90,7 @@ def too_long(module: Module) -> list[str]:
 
 def unsafe(module: Module) -> list[str]:
     """Return what could run code found in data, or overwrite what is the user's."""
-    found = [
+    result = [
         f"{module.name}, line {line}: {name} can run code that it reads"
         for line, name in imported(module)
         # The suites check that objects survive the way to another process; that is a pickle of their own making.
@@ -104,20 +104,20 @@ def unsafe(module: Module) -> list[str]:
         function = dotted(node.func)
         where = f"{module.name}, line {node.lineno}"
         if function in {"eval", "exec"}:
-            found.append(f"{where}: {function}")
+            result.append(f"{where}: {function}")
         if function in {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}:
-            found.append(f"{where}: {function} instead of a safe loader")
+            result.append(f"{where}: {function} instead of a safe loader")
         for keyword in node.keywords:
             value = keyword.value.value if isinstance(keyword.value, ast.Constant) else object()
             if keyword.arg == "allow_pickle" and value is not False:
-                found.append(f"{where}: allow_pickle")
+                result.append(f"{where}: allow_pickle")
             if keyword.arg == "overwrite" and value is not False:
-                found.append(f"{where}: overwrite")
+                result.append(f"{where}: overwrite")
             if keyword.arg == "mode" and value == "w" and (function.startswith("zarr") or "zarr" in function):
-                found.append(f'{where}: mode="w" empties whatever is there')
+                result.append(f'{where}: mode="w" empties whatever is there')
             if keyword.arg == "shell" and value is not False:
-                found.append(f"{where}: shell")
-    return found
+                result.append(f"{where}: shell")
+    return result
 
 
 RULES: dict[str, Callable[[Module], list[str]]] = {

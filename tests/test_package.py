@@ -122,7 +122,7 @@ def test_readme_commands_are_those_that_the_ci_runs() -> None:
     assert len(commands) == 2
     assert all(line.startswith("python3 -m venv .venv && .venv/bin/pip install ") for line in commands)
     assert commands[0].endswith("&& .venv/bin/sketchselect demo")
-    assert commands[1].endswith("&& .venv/bin/python -m pytest -n 2 --dist loadfile")
+    assert commands[1].endswith("&& .venv/bin/python -m pytest -n 2 --dist worksteal")
     shown = subprocess.run([ROOT / ".ci" / "run", "--show-commands"], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines() == commands
 
@@ -151,6 +151,7 @@ def test_readme_text_job(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "out" / "selection.json").read_text(encoding="utf-8"))["support"]) == 1000
 
 
+@pytest.mark.slow
 def test_readme_supervised_job_and_its_saved_moments(tmp_path: Path) -> None:
     job = job_of_the_readme("patients")
     (tmp_path / "job.toml").write_text(job, encoding="utf-8")

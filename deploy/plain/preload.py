@@ -4,6 +4,7 @@ The scheduler answers the question which versions it has; a worker asks it befor
 when they differ. Two NumPy versions in one cluster would give results that depend on which worker did which part.
 """
 
+import asyncio
 import importlib.metadata
 import logging
 import platform
@@ -69,12 +70,19 @@ async def dask_setup(server: Any) -> None:
 
 
 async def ask(scheduler: Any) -> dict[str, str]:
-    """Return the versions that the scheduler has."""
-    try:
-        # A scheduler that does not know the question answers None.
-        theirs = await getattr(scheduler, QUESTION)()
-    except Exception as error:
-        refuse(f"the scheduler cannot be asked for its versions: {type(error).__name__}: {error}")
+    """Return the versions that the scheduler has.
+
+    Where nobody answers, Dask gives up after its death timeout; a worker that ended before that would be started again.
+    """
+    while True:
+        try:
+            # A scheduler that does not know the question answers None.
+            theirs = await getattr(scheduler, QUESTION)()
+            break
+        except OSError:
+            await asyncio.sleep(0.5)
+        except Exception as error:
+            refuse(f"the scheduler cannot be asked for its versions: {type(error).__name__}: {error}")
     if not isinstance(theirs, dict):
         refuse(
             "the scheduler does not tell its versions; "

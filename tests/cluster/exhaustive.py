@@ -9,7 +9,7 @@ import numpy as np
 
 
 @numba.njit(cache=True)
-def _search(X: Any, w: Any, k: int, best: float, labels: Any, found: Any) -> float:
+def _search(X: Any, w: Any, k: int, best: float, labels: Any, result: Any) -> float:
     """Try the restricted growth strings depth first; a row never lowers the cost, so dearer beginnings are left."""
     n, p = X.shape
     count, mass, sums, cost = np.zeros(k), np.zeros((n + 1, k)), np.zeros((n + 1, k, p)), np.zeros(n + 1)
@@ -43,7 +43,7 @@ def _search(X: Any, w: Any, k: int, best: float, labels: Any, found: Any) -> flo
         if cost[row + 1] < best or row == 0:
             if row == n - 1:
                 best = cost[row + 1]
-                found[:] = labels
+                result[:] = labels
             else:
                 row += 1
     return best
@@ -53,9 +53,9 @@ def solved(X: Any, k: int, weights: Any = None) -> tuple[float, Any]:
     """Return the optimum over all partitions into at most k clusters, and one that reaches it."""
     # Differences of these rows are exact, also far from the origin.
     near = X - X[0]
-    found = np.zeros(len(X), np.int64)
+    result = np.zeros(len(X), np.int64)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
-    return _search(near, w, k, np.inf, np.zeros(len(X), np.int64), found), found
+    return _search(near, w, k, np.inf, np.zeros(len(X), np.int64), result), result
 
 
 def cost(X: Any, labels: Any, weights: Any = None) -> float:

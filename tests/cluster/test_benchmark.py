@@ -23,6 +23,7 @@ def test_bench_lloyd_runs():
     assert found["ratio"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_kmeans_seeding_runs(capsys, stream):
     found = load("kmeans_seeding").run(("zipf", "heavy"), n_seeds=2, n_rows=1500, stream=stream)

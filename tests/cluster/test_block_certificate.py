@@ -29,6 +29,7 @@ def digits():
     return X, float(KMeans(10, n_init=3, random_state=0).fit(X).inertia_)
 
 
+@pytest.mark.slow
 def test_digits_are_certified_within_a_few_percent(digits):
     X, objective = digits
     found = sks.certify(X, objective, 10, method="blocks", block_rows=300)

@@ -32,14 +32,14 @@ def test_no_clustering_beats_the_bound(seed):
         fd = FrequentDirections(size=size)
         sketch = fd.from_block(X[:3]).merge(fd.from_block(X[3:5], start=3).merge(fd.from_block(X[5:], start=5)))
         assert not sketch.is_exact
-        found = certify(sketch, best, k)
-        assert found.lower_bound <= best * (1 + 1e-9)
-        assert found.factor >= 1.0
+        result = certify(sketch, best, k)
+        assert result.lower_bound <= best * (1 + 1e-9)
+        assert result.factor >= 1.0
     exact = certify(Moments().from_block(X), best, k)
     assert exact.lower_bound <= best * (1 + 1e-9)
     spectrum = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
     assert exact.lower_bound == pytest.approx(spectrum[k - 1 :].sum(), rel=1e-6)
-    assert found.lower_bound <= exact.lower_bound * (1 + 1e-9)
+    assert result.lower_bound <= exact.lower_bound * (1 + 1e-9)
     if k == 1:
         assert exact.factor == pytest.approx(1.0, rel=1e-7)
 
@@ -49,10 +49,10 @@ def test_weighted_rows():
     weights = np.array([1, 2, 1, 3, 1, 1, 2])
     best = best_objective(np.repeat(X, weights, axis=0)[:11] - X.mean(axis=0), 2)
     repeated = np.repeat(X, weights, axis=0)
-    found = certify(Moments().from_block(X, sample_weight=weights), 1e9, 2)
+    result = certify(Moments().from_block(X, sample_weight=weights), 1e9, 2)
     same = certify(Moments().from_block(repeated), 1e9, 2)
-    assert found.lower_bound == pytest.approx(same.lower_bound, rel=1e-9)
-    assert found.lower_bound <= best * (1 + 1e-9)
+    assert result.lower_bound == pytest.approx(same.lower_bound, rel=1e-9)
+    assert result.lower_bound <= best * (1 + 1e-9)
 
 
 def two_points(n_rows, n_features, offset, seed=0):
@@ -103,13 +103,13 @@ def test_drop_bound_holds_and_says_so():
     support = [0, 1, 2]
     selected = kmeans_objective(X[:, support], labels, 2)
     full = kmeans_objective(X, labels, 2)
-    found = dropped_columns_certificate(moments, selected, support, 2)
+    result = dropped_columns_certificate(moments, selected, support, 2)
     dropped = ((X[:, 3:] - X[:, 3:].mean(axis=0)) ** 2).sum()
-    assert found.objective == pytest.approx(selected + dropped, rel=1e-12)
-    assert found.objective >= full
-    assert found.factor >= certify(moments, full, 2).factor
-    assert found.factor == pytest.approx(found.objective / found.lower_bound)
-    assert "at most" in found.sentence()
+    assert result.objective == pytest.approx(selected + dropped, rel=1e-12)
+    assert result.objective >= full
+    assert result.factor >= certify(moments, full, 2).factor
+    assert result.factor == pytest.approx(result.objective / result.lower_bound)
+    assert "at most" in result.sentence()
     for wrong in ([0, 0], [6], [-1], [0.5], [[0]]):
         with pytest.raises(BadParameter, match="support"):
             dropped_columns_certificate(moments, selected, wrong, 2)
@@ -156,13 +156,13 @@ def test_an_impossible_objective_is_refused():
 
 
 def test_record_in_words_and_numbers():
-    found = certify(Moments().from_block(blobs(5, 50, 3)), 1e5, 2)
-    plain = found.to_dict()
+    result = certify(Moments().from_block(blobs(5, 50, 3)), 1e5, 2)
+    plain = result.to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert Certificate.from_dict(plain) == found
+    assert Certificate.from_dict(plain) == result
     assert plain["confidence"] == 1.0
     assert plain["cost"] >= 0
-    assert found.details["n_rows"] == 50
+    assert result.details["n_rows"] == 50
     words = Certificate(50.0, 51.0, 1.02, "spectral", 1.0, 0.0, 3).sentence()
     assert "within 2 %" in words
     assert "3 clusters" in words
@@ -184,31 +184,31 @@ def test_squares_that_vanish_make_no_factor_too_small(method, exponent):
     X = blobs(11, 9, 3, 2, separation=1.0)
     best, other = best_objective(X - X.mean(axis=0), 2), np.arange(9) % 2
     true = kmeans_objective(X, other, 2) / best
-    found = certify_labels(X * 2.0**exponent, other, 2, method)
-    assert found.factor >= true * (1 - 1e-9)
-    assert found.to_dict()["factor"] != 1.0
+    result = certify_labels(X * 2.0**exponent, other, 2, method)
+    assert result.factor >= true * (1 - 1e-9)
+    assert result.to_dict()["factor"] != 1.0
     if exponent <= -540:
-        assert found.factor == np.inf
-        assert "squares vanish in double precision" in found.sentence()
-        assert "multiply the rows by a power of two" in found.sentence()
+        assert result.factor == np.inf
+        assert "squares vanish in double precision" in result.sentence()
+        assert "multiply the rows by a power of two" in result.sentence()
     if exponent >= -500:
-        assert found.factor == pytest.approx(certify_labels(X, other, 2, method).factor, rel=1e-3)
+        assert result.factor == pytest.approx(certify_labels(X, other, 2, method).factor, rel=1e-3)
 
 
 def test_an_objective_of_nothing_is_told_from_one_that_vanished():
     X = np.repeat(blobs(12, 3, 4), 4, axis=0)
     labels = np.repeat(np.arange(3), 4)
     for method in ("blocks", "spectral"):
-        found = certify_labels(X, labels, 3, method)
-        assert (found.objective, found.factor) == (0.0, 1.0)
-        assert found.sentence() == "The clustering is the best possible one with 3 clusters: its objective is 0."
+        result = certify_labels(X, labels, 3, method)
+        assert (result.objective, result.factor) == (0.0, 1.0)
+        assert result.sentence() == "The clustering is the best possible one with 3 clusters: its objective is 0."
     # One row is apart by less than can be squared.
     X[4:8, 0] = 0.0
     X[5, 0] = 1e-170
     assert kmeans_objective(X, labels, 3) == 0.0
-    found = certify_labels(X, labels, 3)
-    assert (found.objective, found.factor) == (0.0, np.inf)
-    assert "vanish" in found.sentence()
+    result = certify_labels(X, labels, 3)
+    assert (result.objective, result.factor) == (0.0, np.inf)
+    assert "vanish" in result.sentence()
     weights = np.ones(12)
     weights[5] = 0.0
     assert certify_labels(X, labels, 3, sample_weight=weights).factor == 1.0
@@ -217,9 +217,9 @@ def test_an_objective_of_nothing_is_told_from_one_that_vanished():
 
 
 def test_what_a_method_proves_of_its_own_is_a_certificate_too() -> None:
-    found = bounded_certificate(50.0, 60.0, 3, 0.0)
-    assert (found.factor, found.method, found.confidence) == (1.2, "spectral+selection", 1.0)
-    assert found.sentence().startswith("Judged by its selected columns alone, the clustering is within 20 %")
+    result = bounded_certificate(50.0, 60.0, 3, 0.0)
+    assert (result.factor, result.method, result.confidence) == (1.2, "spectral+selection", 1.0)
+    assert result.sentence().startswith("Judged by its selected columns alone, the clustering is within 20 %")
     assert bounded_certificate(0.0, 60.0, 3, 0.0).factor == np.inf
     assert bounded_certificate(0.0, 0.0, 3, 0.0).factor == 1.0
     assert bounded_certificate(5.0, np.inf, 3, 0.0).to_dict()["factor"] is None

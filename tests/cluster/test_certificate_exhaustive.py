@@ -74,6 +74,7 @@ def summaries(one: Instance) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_oracle_is_the_best_of_all_partitions() -> None:
     """The search against every label vector, written out."""
     for number in range(0, 60, 5):
@@ -129,6 +130,7 @@ def test_no_upper_bound_is_below_what_it_bounds(batch: int) -> None:
                 assert weighted.bound(cost(chosen * np.sqrt(squares), labels)) >= value - one.slack, number
 
 
+@pytest.mark.slow
 def test_a_sample_of_blocks_is_right_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of many small blocks, at 80 %: against the sum over all of the same blocks, which is what is estimated."""
     monkeypatch.setattr(block_bound, "ITERATIONS", 10)

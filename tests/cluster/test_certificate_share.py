@@ -68,6 +68,7 @@ def test_blocks_are_not_all_solved_where_a_few_promise_less(noise, monkeypatch) 
     assert found.factor <= sks.certify_labels(X, labels, 5, "blocks", client="serial").factor
 
 
+@pytest.mark.slow
 def test_blocks_are_all_solved_where_a_few_promise_more(monkeypatch) -> None:
     X = blobs(3, 2000, 2, 6, separation=3.0)
     labels = sks.KMeans(6, n_init=3, random_state=0).fit_predict(X)

@@ -17,19 +17,19 @@ from .data import best_objective, blobs
 @pytest.mark.parametrize("n_blobs", [3, 7])
 def test_separate_groups_are_recommended(n_blobs):
     X = 30 * np.eye(8)[np.arange(3000) % n_blobs] + np.random.default_rng(n_blobs).standard_normal((3000, 8))
-    found = cluster_range(X, range(2, 11))
-    assert found.recommended == n_blobs
-    assert f"{n_blobs} clusters" in found.sentence()
-    by_k = {one.n_clusters: one for one in found.counts}
+    result = cluster_range(X, range(2, 11))
+    assert result.recommended == n_blobs
+    assert f"{n_blobs} clusters" in result.sentence()
+    by_k = {one.n_clusters: one for one in result.counts}
     assert by_k[n_blobs].stability == pytest.approx(1.0, abs=0.01)
     labels = np.arange(3000) % n_blobs
     assert by_k[n_blobs].objective == pytest.approx(sks.kmeans_objective(X, labels, n_blobs), rel=1e-9)
 
 
 def test_nothing_is_recommended_where_nothing_stands_out():
-    found = cluster_range(np.random.default_rng(0).standard_normal((2000, 10)), range(2, 9))
-    assert found.recommended is None
-    assert "No number of clusters from 2 to 8" in found.sentence()
+    result = cluster_range(np.random.default_rng(0).standard_normal((2000, 10)), range(2, 9))
+    assert result.recommended is None
+    assert "No number of clusters from 2 to 8" in result.sentence()
 
 
 def test_objectives_are_those_of_a_partition_and_bounds_hold():
@@ -42,8 +42,8 @@ def test_objectives_are_those_of_a_partition_and_bounds_hold():
         # All nine rows are in the coreset, so the estimate is no estimate.
         assert one.coreset_objective == pytest.approx(one.objective, rel=1e-6)
         # In two columns, three clusters have no singular values left over.
-        wanted = one.objective / one.lower_bound if one.lower_bound else np.inf
-        assert one.factor == pytest.approx(max(1, wanted))
+        expected = one.objective / one.lower_bound if one.lower_bound else np.inf
+        assert one.factor == pytest.approx(max(1, expected))
 
 
 def test_the_same_on_every_engine_and_with_weights(tmp_path):
@@ -61,10 +61,10 @@ def test_the_same_on_every_engine_and_with_weights(tmp_path):
 def test_summaries_alone_give_estimates_and_bounds():
     X = blobs(3, 6000, 6, 4)
     members = sks.summarize(X, {"rows": sks.summaries.RowSample(3000), "sketch": sks.FrequentDirections(12)})
-    found = cluster_range(members, range(2, 7))
+    result = cluster_range(members, range(2, 7))
     full = cluster_range(X, range(2, 7))
-    assert found.recommended == full.recommended == 4
-    for ours, whole in zip(found.counts, full.counts, strict=True):
+    assert result.recommended == full.recommended == 4
+    for ours, whole in zip(result.counts, full.counts, strict=True):
         assert ours.objective is None
         assert ours.factor is None
         assert ours.coreset_objective == pytest.approx(whole.objective, rel=0.1)
@@ -76,9 +76,9 @@ def test_summaries_alone_give_estimates_and_bounds():
 
 
 def test_identical_rows_and_distinct_values():
-    found = cluster_range(np.repeat(np.arange(3.0)[:, None], 20, axis=0), [2, 3])
-    assert found.recommended == 3
-    assert "distinct values" in found.sentence()
+    result = cluster_range(np.repeat(np.arange(3.0)[:, None], 20, axis=0), [2, 3])
+    assert result.recommended == 3
+    assert "distinct values" in result.sentence()
 
 
 def test_what_is_refused():

@@ -92,9 +92,9 @@ def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change)
     source = Source(open_matrix(store), weight=weight)
     told = Stages()
     kept = Checkpoint(tmp_path / "kept")
-    found = fit_kmeans(source, PARAMETERS | more, serial(checkpoint=kept, progress=told))
+    outcome = fit_kmeans(source, PARAMETERS | more, serial(checkpoint=kept, progress=told))
     assert not any("going on" in note for note in told.notes)
-    assert bits(found) == bits(fit_kmeans(source, PARAMETERS | more, serial()))
+    assert bits(outcome) == bits(fit_kmeans(source, PARAMETERS | more, serial()))
 
 
 def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkeypatch):

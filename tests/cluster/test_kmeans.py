@@ -52,6 +52,7 @@ def test_scikit_learn_from_the_same_centres_converged_or_not(dtype, max_iter, to
     assert_consistent(ours, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_iter", [2, 300])
 def test_scikit_learn_with_two_hundred_clusters(max_iter):
     """Rows of several partitions' worth of sums, and as many clusters as let most implementations lose some."""

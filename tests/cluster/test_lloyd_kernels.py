@@ -101,11 +101,11 @@ def test_sums_are_those_of_extended_precision(offset, separation, weighted):
     labels, _, sums = lloyd.assign_and_sum(X, centers, weights)
     weight, mean, within = exact_sums(X, labels, 12, weights)
     spread = np.abs(X).max()
-    for found in (sums, lloyd.label_sums(X, labels, 12, weights)):
-        np.testing.assert_allclose(found.weight, weight.astype(float), rtol=1e-13)
-        np.testing.assert_allclose(found.within, within.astype(float), rtol=1e-11, atol=1e-11)
-        heavy = found.weight > 0
-        np.testing.assert_allclose(found.mean[heavy], mean[heavy].astype(float), rtol=0, atol=4e-16 * spread + 1e-15)
+    for result in (sums, lloyd.label_sums(X, labels, 12, weights)):
+        np.testing.assert_allclose(result.weight, weight.astype(float), rtol=1e-13)
+        np.testing.assert_allclose(result.within, within.astype(float), rtol=1e-11, atol=1e-11)
+        heavy = result.weight > 0
+        np.testing.assert_allclose(result.mean[heavy], mean[heavy].astype(float), rtol=0, atol=4e-16 * spread + 1e-15)
 
 
 def test_a_light_outlier_first_does_not_spoil_the_sum_of_squares():

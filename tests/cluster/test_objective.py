@@ -31,10 +31,10 @@ def test_preparation_paths_weights_and_engines(tmp_path):
     exact = float(exact_sums(unit, labels, 3)[2].sum())
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "labels.npy", labels)
-    found = kmeans_objective(tmp_path / "x.npy", tmp_path / "labels.npy", 3, prepare=["l2"], client="serial")
-    assert isinstance(found, float)
-    assert found == pytest.approx(exact, rel=1e-12)
-    assert kmeans_objective(X, labels, 3, ["l2"], client="threads") == found
+    result = kmeans_objective(tmp_path / "x.npy", tmp_path / "labels.npy", 3, prepare=["l2"], client="serial")
+    assert isinstance(result, float)
+    assert result == pytest.approx(exact, rel=1e-12)
+    assert kmeans_objective(X, labels, 3, ["l2"], client="threads") == result
     weights = np.random.default_rng(0).random(300)
     source = Source(open_matrix(X), open_vector(labels, 300), open_vector(weights, 300))
     exact = float(exact_sums(X, labels, 3, weights)[2].sum())

@@ -92,19 +92,19 @@ def test_blocks_stay_on_the_workers_between_iterations(engine, store, on_workers
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
     told = Told("k-means: iteration 1", lambda: moved.rename(tmp_path / "gone.zarr"))
     weight = open_vector(np.random.default_rng(0).random(len(X)), len(X))
-    found = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, PassOptions(engine, progress=told))
+    outcome = fit_kmeans(Source(open_matrix(moved), weight=weight), parameters, PassOptions(engine, progress=told))
     assert any("workers' memory" in note for note in told.notes)
     assert not moved.exists()
-    assert bits(found) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, serial()))
+    assert bits(outcome) == bits(fit_kmeans(Source(open_matrix(path), weight=weight), parameters, serial()))
 
 
 def test_rows_in_our_memory_are_clustered_there(engine, store, on_workers):
     """However large they are, the cluster sees no iteration."""
     _, X = store
     told = Told("k-means: iteration 1", lambda: pytest.fail("an iteration ran on the cluster"))
-    found = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, PassOptions(engine, progress=told))
+    outcome = fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, PassOptions(engine, progress=told))
     assert any("clustered here" in note for note in told.notes)
-    assert bits(found) == bits(fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, serial()))
+    assert bits(outcome) == bits(fit_kmeans(Source(open_matrix(X)), {"n_clusters": 7, "max_iter": 5}, serial()))
 
 
 def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers):
@@ -117,9 +117,9 @@ def test_what_a_worker_held_is_read_again_when_it_dies(engine, store, on_workers
     parameters = {"n_clusters": 7, "max_iter": 5, "tol": 0.0}
     source = Source(open_matrix(path))
     told = Told("k-means: iteration 3", kill)
-    found = fit_kmeans(source, parameters, PassOptions(engine, progress=told))
+    outcome = fit_kmeans(source, parameters, PassOptions(engine, progress=told))
     assert any("a worker died" in note for note in told.notes)
-    assert bits(found) == bits(fit_kmeans(source, parameters, serial()))
+    assert bits(outcome) == bits(fit_kmeans(source, parameters, serial()))
     assert not engine.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
@@ -136,9 +136,10 @@ def test_an_array_persisted_on_the_cluster(engine, store):
 
     _, X = store
     persisted = engine.client.persist(da.from_array(X, chunks=(500, 10)))
-    found = KMeans(5).fit(persisted, client=engine)
+    outcome = KMeans(5).fit(persisted, client=engine)
     assert (
-        found.cluster_centers_.tobytes() == KMeans(5).fit(da.from_array(X, chunks=(500, 10))).cluster_centers_.tobytes()
+        outcome.cluster_centers_.tobytes()
+        == KMeans(5).fit(da.from_array(X, chunks=(500, 10))).cluster_centers_.tobytes()
     )
 
 

@@ -68,6 +68,6 @@ def test_labels_of_many_partitions_and_dropped_rows(fitted, tmp_path, monkeypatc
     km.predict(open_matrix(tmp_path / "x.npy", nonfinite="drop_rows"), out=tmp_path / "labels.zarr")
     stored = zarr.open_array(str(tmp_path / "labels.zarr"), mode="r")
     assert stored.nchunks > 1
-    wanted = km.labels_.copy()
-    wanted[[3, 500, 999]] = -1
-    assert np.array_equal(stored[:], wanted)
+    expected = km.labels_.copy()
+    expected[[3, 500, 999]] = -1
+    assert np.array_equal(stored[:], expected)

@@ -38,11 +38,11 @@ def test_a_stream_is_clustered_nearly_as_well_as_all_rows_at_once(order):
     X = blobs(2, 20000, 5, 8, separation=1.5)
     if order == "sorted":
         X = X[np.argsort(X[:, 0])]
-    found = streamed(X, tuple(range(500, 20000, 500)), n_clusters=8, random_state=3)
+    result = streamed(X, tuple(range(500, 20000, 500)), n_clusters=8, random_state=3)
     best = min(Theirs(8, n_init=5, random_state=s).fit(X[rng.permutation(20000)]).inertia_ for s in (0, 1))
-    inertia = float(exact_distances(X, found.cluster_centers_).min(axis=1).sum())
+    inertia = float(exact_distances(X, result.cluster_centers_).min(axis=1).sum())
     assert inertia <= 1.01 * best
-    assert found.score(X) == pytest.approx(-inertia, rel=1e-10)
+    assert result.score(X) == pytest.approx(-inertia, rel=1e-10)
 
 
 def test_asking_in_between_changes_nothing():

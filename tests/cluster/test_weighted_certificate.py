@@ -58,6 +58,7 @@ def instance(number: int) -> tuple[Any, Any, int, Any]:
     return X, weights_of(KINDS[number % len(KINDS)], n, rng), k, rng
 
 
+@pytest.mark.slow
 def test_the_oracle_is_the_best_of_all_weighted_partitions() -> None:
     for number in range(0, 70, 3):
         X, w, k, _ = instance(number)
@@ -69,6 +70,7 @@ def test_the_oracle_is_the_best_of_all_weighted_partitions() -> None:
         assert cost(X, partition, w) == pytest.approx(best, rel=1e-9, abs=slack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_lower_bound_is_above_the_weighted_optimum(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spectral from exact moments and from a sketch, and block bounds of one block, of two, and of some of several."""

@@ -81,10 +81,10 @@ class PlainCluster:
             process.wait(timeout=10)
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(0.02)
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +29,7 @@ from sketchselect.execution.summarize import SummariseBlock
 from sketchselect.summaries import Bundle, load
 from sketchselect.workflow import run
 
+ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 150
 BAND = 40
 """Rows of a partition, and of a chunk."""
@@ -55,6 +64,47 @@ def marks_of(extra: str) -> list[pytest.MarkDecorator]:
         # The orchestrator's own, of its dependencies.
         pytest.mark.filterwarnings("ignore"),
     ]
+
+
+def commands_of(text: Path, job: Path, skipped: str) -> list[str]:
+    """Return the blocks of shell commands in a text, for this job, without those that begin so."""
+    blocks = re.findall(r"```sh\n(.*?)```", text.read_text(encoding="utf-8"), re.DOTALL)
+    return [block.replace("/data/job.toml", str(job)) for block in blocks if not block.startswith(skipped)]
+
+
+@contextlib.contextmanager
+def shell(script: str, folder: Path, log: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run commands by bash in a folder that has `deploy`, as a user would; nothing of them outlives the context."""
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    environment = os.environ | {
+        "HOME": str(folder),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **settings,
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            ["bash", "-ec", script],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            time.sleep(2)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def rows_of(seed: int, n_bands: int) -> np.ndarray:

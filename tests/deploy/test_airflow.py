@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.deploy.conftest import ROOT
+from tests.deploy.conftest import wait_until
 from tests.deploy.orchestrated import (
     BAND,
+    ROOT,
     Reads,
     append,
     assert_guarantee,
     assert_same_bits,
+    commands_of,
     first_stage,
+    free_port,
     marks_of,
     rows_of,
+    shell,
     undisturbed,
     write_job,
     write_store,
@@ -158,6 +162,32 @@ def test_operator_runs_a_whole_job_with_templates(dags: dict[str, Any], job: Pat
     assert_same_bits(undisturbed(job.parent), job.parent / "templated")
     with pytest.raises(BadParameter, match="stage"):
         SketchSelectOperator(task_id="wrong", job="job.toml", stage="sumarize")
+
+
+def test_the_text_is_followed_literally(job: Path, tmp_path: Path) -> None:
+    """Commands of the README in their order, with the default cluster of workers and a scheduler that runs."""
+    job.write_text(job.read_text().replace('cluster = "serial"', 'cluster = "local"\nn_workers = 1'))
+    start, use = commands_of(ROOT / "deploy" / "airflow" / "README.md", job, "pip install")
+    assert "standalone" in start
+    ready = "until grep -q 'Airflow is ready' airflow.log; do sleep 1; done\n"
+    port, home = free_port(), tmp_path / "user"
+    home.mkdir()
+    settings = {
+        "AIRFLOW_HOME": str(home / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "airflow" / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__API__PORT": port,
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+    }
+    log, page = tmp_path / "log", job.parent / "out" / "report.html"
+    script = start + ready + use.replace("n_features=50", "n_features=11") + "wait\n"
+    with shell(script, home, log, **settings) as process:
+        wait_until(lambda: page.exists() or process.poll() is not None, "the page", 600)
+        assert process.poll() is None, log.read_text()
+    logs = home / "airflow" / "logs" / "dag_id=sketchselect_job"
+    # No task needed a second try.
+    assert not list(logs.rglob("attempt=2.log")), list(logs.rglob("*.log"))
+    assert len(list(logs.rglob("attempt=1.log"))) == len(STAGES)
 
 
 def test_examples(dags: dict[str, Any]) -> None:

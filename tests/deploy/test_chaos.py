@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deploy.chaos import Stage, codes_of, damaged_nodes, digests, plan_of
+from tests.deploy.chaos import Stage, damaged_nodes, digests
 from tests.deploy.cluster_jobs import write_job
 from tests.deploy.conftest import PlainCluster
+from tests.deploy.faults import codes_of, plan_of
 
 JOB = """
 [input]

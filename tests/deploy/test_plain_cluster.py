@@ -128,6 +128,16 @@ def test_worker_without_a_scheduler_gives_up(plain_cluster: PlainCluster) -> Non
     assert worker.wait(timeout=60) != 0
 
 
+def test_worker_that_is_being_restarted_gives_up_without_a_scheduler(plain_cluster: PlainCluster) -> None:
+    scheduler = plain_cluster.start_scheduler()
+    worker = plain_cluster.start_worker(SKETCHSELECT_DEATH_TIMEOUT="20")
+    (inside,) = (p for p in psutil.Process(worker.pid).children() if "spawn_main" in " ".join(p.cmdline()))
+    inside.suspend()  # or it would see that the scheduler goes, and tell its nanny to end
+    os.killpg(scheduler.pid, signal.SIGKILL)
+    inside.kill()
+    worker.wait(timeout=90)
+
+
 def test_worker_with_another_version_does_not_join(plain_cluster: PlainCluster) -> None:
     scheduler = plain_cluster.start_scheduler()
     other = plain_cluster.folder / "sitecustomize.py"

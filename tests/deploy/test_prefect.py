@@ -23,9 +23,12 @@ from tests.deploy.orchestrated import (
     append,
     assert_guarantee,
     assert_same_bits,
+    commands_of,
     first_stage,
+    free_port,
     marks_of,
     rows_of,
+    shell,
     undisturbed,
     write_job,
     write_store,
@@ -242,6 +245,25 @@ def test_deployment_is_run_by_a_worker(server: str, job: Path) -> None:
     assert labels.shape == (12 * BAND,)
     names = {run["name"] for run in asked(server, "deployments")}
     assert names == {"job", "daily"}
+
+
+def test_the_text_is_followed_literally(server: str, job: Path, tmp_path: Path) -> None:
+    """Commands of the README in their order, with a server and a worker that run."""
+    start, use, _ = commands_of(FLOWS / "README.md", job, "pip install")
+    port, home = free_port(), tmp_path / "user"
+    home.mkdir()
+    assert "4200" in start
+    script = start.replace("4200", port) + use
+    settings = {"PREFECT_HOME": str(home / ".prefect"), "PREFECT_SERVER_API_PORT": port, "PREFECT_API_URL": ""}
+    log = tmp_path / "log"
+    with shell(script, home, log, **settings) as process:
+        try:
+            assert process.wait(timeout=600) == 0, log.read_text()
+        finally:
+            # The server in the background has a session of its own.
+            stop = [sys.executable, "-m", "prefect", "server", "stop"]
+            subprocess.run(stop, env=os.environ | {"HOME": str(home), **settings}, check=False, timeout=60)
+    assert (job.parent / "out" / "report.html").exists(), log.read_text()
 
 
 def test_examples() -> None:

@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from sketchselect.errors import BadCluster, BadParameter
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost
 from sketchselect.execution import DaskEngine, local_cluster, summarize
 from sketchselect.summaries import Moments
 
@@ -33,6 +33,32 @@ def test_own_clusters_listen_on_loopback_only_and_leave_nothing_behind(store):
     assert alive == []
     changed = {k for k in os.environ if os.environ[k] != before.get(k)}
     assert changed <= {"PYTEST_CURRENT_TEST", "__DASK_PARENT_PID", "KMP_DUPLICATE_LIB_OK"}
+
+
+def test_a_scheduler_lost_between_passes_is_named_and_a_closed_client_refused(tiny, tmp_path):
+    from distributed import Client
+
+    with local_cluster(1) as own, Client(own.client.scheduler.address, set_as_default=False) as client:
+        mine = DaskEngine(client)
+        client.close()
+        for ask in (lambda: mine.can_write(tmp_path), lambda: run(tiny(20), mine)):
+            with pytest.raises(ClusterLost, match="same command again resumes"):
+                ask()
+        with pytest.raises(BadCluster, match="the client is closed; make a new one"):
+            DaskEngine(client)
+
+
+def test_a_frozen_worker_does_not_answer_for_the_others(engine, tmp_path, monkeypatch):
+    from sketchselect.execution.dask import checks
+
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 1.0)
+    frozen = psutil.Process(min(engine.client.run(os.getpid).values()))
+    frozen.suspend()
+    try:
+        assert engine.can_write(tmp_path)
+        assert not engine.can_write("/proc/nowhere")
+    finally:
+        frozen.resume()
 
 
 def test_describe_tells_the_settings_in_effect(engine):

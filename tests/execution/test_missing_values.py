@@ -26,14 +26,14 @@ def brute(X, i, j):
 @pytest.mark.parametrize("client", ["serial", "threads"])
 def test_missing_values_reach_the_summaries_that_take_them(holes, client):
     source = sks.open_matrix(holes, nonfinite="missing")
-    wanted = {"stats": sks.ColumnStats(), "moments": sks.Moments(missing="pairwise")}
-    found = sks.summarize(source, wanted, partition_bytes=1000, client=client)
-    assert np.array_equal(found["stats"].missing, np.isnan(holes).sum(axis=0))
-    covariance = found["moments"].covariance()
+    expected = {"stats": sks.ColumnStats(), "moments": sks.Moments(missing="pairwise")}
+    result = sks.summarize(source, expected, partition_bytes=1000, client=client)
+    assert np.array_equal(result["stats"].missing, np.isnan(holes).sum(axis=0))
+    covariance = result["moments"].covariance()
     for i in range(5):
         for j in range(5):
             assert covariance[i, j] == pytest.approx(brute(holes, i, j), rel=1e-11)
-    assert found["moments"].n_rows == 400
+    assert result["moments"].n_rows == 400
 
 
 def test_from_a_store_with_checkpoints(tmp_path, holes):

@@ -130,12 +130,12 @@ def test_classes_are_encoded(narrow, data, labels):
 
 def test_other_members_of_a_bundle_are_as_in_one_pass(narrow, data):
     X, y, w = data
-    wanted = {"stats": ColumnStats(), "moments": Moments(), "sketch": FrequentDirections(8)}
+    reference = {"stats": ColumnStats(), "moments": Moments(), "sketch": FrequentDirections(8)}
     options = {"y": y, "sample_weight": w, "partition_bytes": 20_000, "client": "serial"}
-    both = summarize(X, wanted, **options)
-    assert list(both) == list(wanted)
+    both = summarize(X, reference, **options)
+    assert list(both) == list(reference)
     assert both["moments"] == summarize(X, Moments(), **options)
-    alone = summarize(X, {k: v for k, v in wanted.items() if k != "moments"}, **options)
+    alone = summarize(X, {k: v for k, v in reference.items() if k != "moments"}, **options)
     assert both["stats"] == alone["stats"]
     assert both["sketch"] == alone["sketch"]
 

@@ -101,6 +101,7 @@ def test_moments_equal_those_of_the_rows_one_after_the_other(window):
         assert np.allclose(summary.y_mean, np.average(y[start:stop], weights=w[start:stop]), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("description", [FrequentDirections(4), DecayedDirections(4, half_life=40)])
 @pytest.mark.parametrize("window", [None, 85])
 def test_sketches_keep_their_guarantee_at_every_point(description, window):

@@ -123,21 +123,21 @@ def test_nan_is_named_or_costs_its_row(X, policy):
         with pytest.raises(NotFinite, match=f"the first at row 450, column {bad.indices[place]}"):
             summarize(matrix, ColumnStats(), partition_bytes=16 * 300)
         return
-    found = summarize(matrix, ColumnStats(), partition_bytes=16 * 300)
-    assert found.n_rows == 899
+    result = summarize(matrix, ColumnStats(), partition_bytes=16 * 300)
+    assert result.n_rows == 899
     rest = np.delete(X.toarray(), 450, axis=0)
-    assert np.array_equal(found.nonzero, (rest != 0).sum(axis=0))
+    assert np.array_equal(result.nonzero, (rest != 0).sum(axis=0))
 
 
 def test_missing_values_are_counted():
     values = np.where(np.random.default_rng(0).random((200, 30)) < 0.03, 2.0, 0.0)
     values[[3, 90, 150], [4, 4, 20]] = np.nan
-    found = summarize(open_matrix(sp.csr_array(values), nonfinite="missing"), ColumnStats())
-    assert np.array_equal(found.missing, np.isnan(values).sum(axis=0))
-    assert np.allclose(found.mean, np.nanmean(values, axis=0), rtol=1e-14)
-    assert np.allclose(found.variance, np.nanvar(values, axis=0), rtol=1e-13)
-    assert np.array_equal(found.minimum, np.nanmin(values, axis=0))
-    assert np.array_equal(found.nonzero, ((values != 0) & ~np.isnan(values)).sum(axis=0))
+    result = summarize(open_matrix(sp.csr_array(values), nonfinite="missing"), ColumnStats())
+    assert np.array_equal(result.missing, np.isnan(values).sum(axis=0))
+    assert np.allclose(result.mean, np.nanmean(values, axis=0), rtol=1e-14)
+    assert np.allclose(result.variance, np.nanvar(values, axis=0), rtol=1e-13)
+    assert np.array_equal(result.minimum, np.nanmin(values, axis=0))
+    assert np.array_equal(result.nonzero, ((values != 0) & ~np.isnan(values)).sum(axis=0))
 
 
 def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
@@ -147,10 +147,10 @@ def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
     whole = summarize(X, Moments(), y=y)
     monkeypatch.setattr(tiles, "PANELS_ABOVE", 100)
     monkeypatch.setattr(tiles, "PANEL_NBYTES", 8 * 150 * 30)
-    found = summarize(X, Moments(), y=y, partition_bytes=16 * 500)
+    result = summarize(X, Moments(), y=y, partition_bytes=16 * 500)
     size = np.sqrt(np.outer(whole.covariance().diagonal(), whole.covariance().diagonal()))
-    assert (np.abs(found.covariance() - whole.covariance()) <= 1e-13 * size).all()
-    assert np.allclose(found.xy, whole.xy, rtol=1e-11, atol=1e-11 * np.abs(whole.xy).max())
+    assert (np.abs(result.covariance() - whole.covariance()) <= 1e-13 * size).all()
+    assert np.allclose(result.xy, whole.xy, rtol=1e-11, atol=1e-11 * np.abs(whole.xy).max())
 
 
 def test_columns_are_written_and_the_view_is_taken_without_dense_rows(X, tmp_path):
@@ -158,27 +158,27 @@ def test_columns_are_written_and_the_view_is_taken_without_dense_rows(X, tmp_pat
     view = View(np.asarray(X.mean(axis=0)), axes)
     support = np.array([2, 3, 50, 149])
     with as_engine("serial") as engine:
-        found = write_features(
+        result = write_features(
             Source(open_matrix(X)), support, tmp_path / "f.zarr", view, 0, PassOptions(engine, partition_bytes=16 * 300)
         )
     written = zarr.open_array(str(tmp_path / "f.zarr"), mode="r")
     dense = X.toarray()
     assert np.array_equal(written[:], dense[:, support])
-    assert np.allclose(found.value.points, (dense[found.value.rows] - view.mean) @ axes, rtol=1e-12, atol=1e-12)
+    assert np.allclose(result.value.points, (dense[result.value.rows] - view.mean) @ axes, rtol=1e-12, atol=1e-12)
 
 
 def test_selectors_on_sparse_stores(X, tmp_path):
     sp.save_npz(tmp_path / "x.npz", sp.csr_array(X))
     selector = VarianceSelector(n_features_to_select=20).fit(str(tmp_path / "x.npz"))
-    wanted = np.sort(np.argsort(-X.toarray().var(axis=0), kind="stable")[:20])
-    assert selector.support_.tolist() == wanted.tolist()
+    reference = np.sort(np.argsort(-X.toarray().var(axis=0), kind="stable")[:20])
+    assert selector.support_.tolist() == reference.tolist()
     taken = selector.transform(str(tmp_path / "x.npz"))
     assert is_csr(taken)
-    assert np.array_equal(taken.toarray(), X.toarray()[:, wanted])
+    assert np.array_equal(taken.toarray(), X.toarray()[:, reference])
     streamed = VarianceSelector(n_features_to_select=20)
     for a in range(0, 900, 300):
         streamed.partial_fit(X[a : a + 300])
-    assert streamed.support_.tolist() == wanted.tolist()
+    assert streamed.support_.tolist() == reference.tolist()
 
 
 def test_the_projection_counts_entries_and_not_columns():

@@ -10,8 +10,10 @@ import pytest
 
 FAST, ALL = range(24), range(24, 264)
 
-each_instance = pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=pytest.mark.slow)], ids=["fast", "all"])
-"""A share of the instances in every run of the tests, the others where slow tests run."""
+NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
+"""Marks of the other instances: a share of them is in every run of the tests."""
+
+each_instance = pytest.mark.parametrize("seeds", [FAST, pytest.param(ALL, marks=NIGHTLY)], ids=["fast", "all"])
 
 
 def matrix(rng: np.random.Generator, n: int, p: int) -> Any:

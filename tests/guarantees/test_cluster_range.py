@@ -20,12 +20,12 @@ def test_objectives_and_bounds_of_a_range(seeds):
         rng = np.random.default_rng(seed)
         X = matrix(rng, int(rng.integers(4, 9)), int(rng.integers(1, 5)))
         ks = [1, 2, 3]
-        found = cluster_range(X, ks, n_seeds=3, random_state=seed)
+        result = cluster_range(X, ks, n_seeds=3, random_state=seed)
         scaled = cluster_range(
             X, ks, n_seeds=3, random_state=seed, sample_weight=np.full(len(X), 2.0 ** float(rng.integers(-30, 30)))
         )
         room = 1e-12 * float((X**2).sum())
-        for k, one, other in zip(ks, found.counts, scaled.counts, strict=True):
+        for k, one, other in zip(ks, result.counts, scaled.counts, strict=True):
             best, _ = best_partition(X, k)
             assert one.objective >= best * (1 - 1e-9) - room
             assert one.lower_bound <= best + room

@@ -40,9 +40,9 @@ def two_passes(X, trend):
 def test_one_pass_is_the_two_of_the_definition(seeds):
     for seed in seeds:
         rng, X = counts(seed)
-        found = sks.HighlyVariableGenes(1).fit_summary(merged(rng, TopValues(len(X)), X))
-        wanted = two_passes(X, lambda mean, variance: mean_variance_trend(mean, variance, "loess", 0.3))
-        assert np.allclose(found.variances_norm_, wanted, rtol=1e-8, atol=1e-12)
+        result = sks.HighlyVariableGenes(1).fit_summary(merged(rng, TopValues(len(X)), X))
+        expected = two_passes(X, lambda mean, variance: mean_variance_trend(mean, variance, "loess", 0.3))
+        assert np.allclose(result.variances_norm_, expected, rtol=1e-8, atol=1e-12)
 
 
 @each_instance

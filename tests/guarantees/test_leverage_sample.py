@@ -46,8 +46,8 @@ def test_the_rate_of_the_paper_has_its_probability(seeds):
         rng, A = columns(seed)
         n = A.shape[1]
         eps = float(rng.choice([0.5, 0.9]))
-        found = merged(rng, LeverageSample(eps=eps, sampling_rate="paper", seed=seed), A)
-        failures += realised(found.sample, A, found.final_ridge) > eps
+        result = merged(rng, LeverageSample(eps=eps, sampling_rate="paper", seed=seed), A)
+        failures += realised(result.sample, A, result.final_ridge) > eps
         allowed += 2 * n / (n + 1) ** 3
     assert failures <= allowed
 

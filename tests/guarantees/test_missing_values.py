@@ -22,10 +22,11 @@ import pytest
 from sketchselect.summaries import Moments
 from sketchselect.summaries.moments.pairwise import pairs_of
 
+from .instances import NIGHTLY
 from .rational import fractions_of, mean_of, rows_of, scatter_of
 
 FAST, ALL = range(60), range(60, 600)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
+whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
 
 UNIT = 4000 * 2.0**-52
 

@@ -25,8 +25,10 @@ from sketchselect.linalg.kmeans.partition_bound import PartitionBound
 from sketchselect.summaries import BlockBound, Bundle, Folds, Groups, LeverageSample, Moments, RowSample
 from sketchselect.summaries.kmeans import block_bound
 
+from .instances import NIGHTLY
+
 FAST, ALL = range(60), range(60, 400)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
+whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
 
 KEYED = {
     "row-sample": RowSample(5),
@@ -143,6 +145,7 @@ def test_a_leverage_sample_of_merged_sources_is_unbiased() -> None:
         assert within(errors[:, i, j], 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.9, 0.99])
 def test_the_confidence_of_sampled_blocks_holds_for_merged_sources(
     confidence: float, monkeypatch: pytest.MonkeyPatch

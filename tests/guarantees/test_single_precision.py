@@ -31,10 +31,11 @@ from sketchselect.selectors import StabilitySelector, ThresholdedOLS
 from sketchselect.selectors.supervised.moments import SinglePrecision
 
 from .exact import solve
+from .instances import NIGHTLY
 from .rational import fractions_of, mean_of, rows_of, scatter_of
 
 FAST, ALL = range(30), range(30, 240)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
+whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
 
 FACTOR = 8.0
 

@@ -20,10 +20,11 @@ import pytest
 
 from sketchselect.summaries import DecayedDirections, FrequentDirections
 
+from .instances import NIGHTLY
 from .rational import fractions_of, rows_of, scatter_of
 
 FAST, ALL = range(20), range(20, 220)
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
+whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
 
 UNIT = 2.0**-52
 

@@ -26,6 +26,7 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.summaries import BlockBound, CentroidSums, ColumnStats, FrequentDirections, Moments
 from sketchselect.summaries.moments.panel import ComomentPanel
 
+from .instances import NIGHTLY
 from .rational import best_objective, fractions_of, mean_of, objective_of, rows_of, scatter_of
 
 FAST, ALL = range(60), range(60, 600)
@@ -91,7 +92,7 @@ def instance(number: int) -> Instance:
     return Instance(X, w, rng)
 
 
-whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=pytest.mark.slow) for i in ALL)])
+whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ def test_the_largest_values_are_exact(seeds):
         rng, X = instance(seed)
         size = int(rng.integers(1, 70))
         for rows in (X, csr_array(X)):
-            found = merged(rng, TopValues(size), rows)
-            assert np.array_equal(found.top, -np.sort(-X, axis=0)[:size])
+            result = merged(rng, TopValues(size), rows)
+            assert np.array_equal(result.top, -np.sort(-X, axis=0)[:size])
 
 
 @each_instance

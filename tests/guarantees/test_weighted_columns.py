@@ -110,6 +110,7 @@ def test_weights_of_the_draws_have_the_expectation_one(seeds):
     assert abs(mean) <= 5 * math.sqrt(spread)
 
 
+@pytest.mark.slow
 def test_the_factor_of_one_hybrid_draw_has_its_probability():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((7, 200)) * 10.0 ** rng.uniform(-1, 1, 200)

@@ -35,17 +35,18 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
     np.save("truth.npy", np.arange(200) % 3)
     assert cli("summarize", "rows.zarr", "-o", "monday.sks", "--cluster", "serial").exit_code == 0
     np.save("tuesday.npy", rows + 1)
+    zarr.create_array("new.zarr", data=rows[:50])
     assert cli("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial").exit_code == 0
     commands = [(f, example) for group in GROUPS.values() for f, example in group.items()]
     order = ["convert", "inspect", "summarize", "merge", "select", "cluster", "certify", "evaluate", "init", "methods"]
-    order += ["run", "report", "schema"]
+    order += ["run", "assign", "report", "schema"]
     assert {f.__name__ for f, _ in commands} == {*order, *ELSEWHERE}
     examples = {f.__name__: example for f, example in commands}
     for name in order:
         example = examples[name]
         words = shlex.split(example.partition(" > ")[0])[1:]
         target = ["rows2.zarr" if word == "rows.zarr" and words[0] == "convert" else word for word in words]
-        serial = ["--cluster", "serial"] if words[0] in ("summarize", "cluster", "certify") else []
+        serial = ["--cluster", "serial"] if words[0] in ("summarize", "cluster", "certify", "assign") else []
         serial += ["--set", "execution.cluster=serial"] if words[0] == "run" else []
         done = cli(*target, *serial)
         assert done.exit_code == 0, (example, done.output)

@@ -38,16 +38,16 @@ def test_anybodys_labels_are_certified_in_one_pass(digits: Path) -> None:
     words = ("--labels", digits / "labels.npy", "--clusters", 10, "--block-rows", 200)
     told = shell("certify", digits / "rows.npy", *words, "--json")
     assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+    outcome = json.loads(told.stdout)
     direct = sks.certify(rows, sks.kmeans_objective(rows, labels, 10), 10, block_rows=200, client="serial")
-    assert found["objective"] == pytest.approx(direct.objective, rel=1e-12)
-    assert found["lower_bound"] == direct.lower_bound
-    assert found["factor"] == pytest.approx(direct.factor, rel=1e-12)
-    assert (found["rows_read"], found["method"], found["confidence"]) == (len(rows), "blocks", 1.0)
-    assert found["bytes_read"] > 0
-    assert found["sentence"] == sks.certify_labels(rows, labels, 10, block_rows=200).sentence()
+    assert outcome["objective"] == pytest.approx(direct.objective, rel=1e-12)
+    assert outcome["lower_bound"] == direct.lower_bound
+    assert outcome["factor"] == pytest.approx(direct.factor, rel=1e-12)
+    assert (outcome["rows_read"], outcome["method"], outcome["confidence"]) == (len(rows), "blocks", 1.0)
+    assert outcome["bytes_read"] > 0
+    assert outcome["sentence"] == sks.certify_labels(rows, labels, 10, block_rows=200).sentence()
     plain = shell("certify", digits / "rows.npy", *words)
-    assert found["sentence"] in plain.stdout
+    assert outcome["sentence"] in plain.stdout
     assert f"{len(rows)} rows" in plain.stdout
 
 
@@ -58,14 +58,14 @@ def test_weighted_rows(digits: Path, tmp_path: Path) -> None:
     words = ("--clusters", 10, "--block-rows", 200, "--weight", tmp_path / "weights.npy", "--json")
     told = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
     assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+    outcome = json.loads(told.stdout)
     oracle = sum(
         float(w @ ((X - w @ X / w.sum()) ** 2).sum(axis=1))
         for X, w in ((rows[labels == c], weights[labels == c]) for c in range(10))
     )
-    assert found["objective"] == pytest.approx(oracle, rel=1e-12)
-    again = shell("certify", digits / "rows.npy", "--objective", found["objective"], *words)
-    assert json.loads(again.stdout)["lower_bound"] == found["lower_bound"] <= oracle
+    assert outcome["objective"] == pytest.approx(oracle, rel=1e-12)
+    again = shell("certify", digits / "rows.npy", "--objective", outcome["objective"], *words)
+    assert json.loads(again.stdout)["lower_bound"] == outcome["lower_bound"] <= oracle
     np.save(tmp_path / "weights.npy", weights[1:])
     short = shell("certify", digits / "rows.npy", "--labels", digits / "labels.npy", *words)
     assert short.exit_code != 0
@@ -111,10 +111,10 @@ def test_dropped_rows_count_on_neither_side(tmp_path: Path) -> None:
     gappy, marked = X.copy(), labels.copy()
     gappy[[7, 30], 1], marked[[7, 30]] = np.nan, -1
     matrix = sks.open_matrix(gappy, nonfinite="drop_rows")
-    found = sks.certify_labels(matrix, marked, 2, method="spectral", client="serial")
+    outcome = sks.certify_labels(matrix, marked, 2, method="spectral", client="serial")
     kept = np.flatnonzero(marked >= 0)
     same = sks.certify_labels(X[kept], labels[kept], 2, method="spectral", client="serial")
-    assert found.factor == pytest.approx(same.factor, rel=1e-9)
+    assert outcome.factor == pytest.approx(same.factor, rel=1e-9)
 
 
 def test_a_folder_gains_certificates(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_unexpected_errors_are_one_line_too(job_file: Callable[..., Path], monke
     assert isinstance(shown.exception, ZeroDivisionError)
 
 
+@pytest.mark.slow
 def test_warnings_are_one_line_and_said_once(job_file: Callable[..., Path], tmp_path: Path) -> None:
     np.save(tmp_path / "big.npy", np.arange(60).reshape(20, 3) + 2**60)
     job = job_file(

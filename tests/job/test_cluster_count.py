@@ -14,7 +14,7 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
     plain = sks.run(job(cluster={"n_clusters": 5}))
     assert not (tmp_path / "out" / "clusters.csv").exists()
     told = job(cluster={"n_clusters": 5, "range": [2, 6]}, output={"report": True})
-    found = sks.run(told)
+    result = sks.run(told)
     with (tmp_path / "out" / "clusters.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [int(row["n_clusters"]) for row in table] == [2, 3, 4, 5, 6]
@@ -23,14 +23,14 @@ def test_a_range_is_published_and_changes_nothing_else(job, tmp_path):
         assert float(row["lower_bound"]) <= float(row["objective"])
         assert -1 <= float(row["stability"]) <= 1
     # The rows have three clusters; the job still makes the five that it was told to.
-    assert found.manifest["range_of_clusters"]["recommended"] == 3
-    assert found.centers.tobytes() == plain.centers.tobytes()
-    assert found.labels.max() == 4
+    assert result.manifest["range_of_clusters"]["recommended"] == 3
+    assert result.centers.tobytes() == plain.centers.tobytes()
+    assert result.labels.max() == 4
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Number of clusters" in page
     assert "3 clusters: the sharpest elbow from 2 to 6" in page
     assert "This run used 5." in page
-    assert "3 clusters: the sharpest elbow" in found.summary()
+    assert "3 clusters: the sharpest elbow" in result.summary()
     again = sks.run(told)
     assert {s["name"]: s["reused"] for s in again.manifest["stages"]}["range of clusters"] is True
     sks.run(job(cluster={"n_clusters": 5}))

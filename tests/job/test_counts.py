@@ -68,11 +68,11 @@ def test_a_job_reads_the_rows_again_where_too_few_values_were_kept(
     X = cells[0].copy()
     X[[3, 50, 99], [20, 21, 20]] = 20000
     np.save(tmp_path / "cells.npy", X)
-    wanted = sks.HighlyVariableGenes(3, trend="quadratic").fit(X)
-    assert wanted.selection_.diagnostics["most_clipped_values"] >= 1
+    expected = sks.HighlyVariableGenes(3, trend="quadratic").fit(X)
+    assert expected.selection_.diagnostics["most_clipped_values"] >= 1
     for reused in (False, True):
         result = sks.run(job(tmp_path, top_values=1), progress=True)
-        assert np.array_equal(result.selection.scores, wanted.scores_)
+        assert np.array_equal(result.selection.scores, expected.scores_)
         assert result.selection.parameters["top_values"] > 1
         assert ("reading the rows again" in capsys.readouterr().err) is not reused
         assert {s["name"]: s["reused"] for s in result.manifest["stages"]}["collect"] is reused
@@ -80,7 +80,7 @@ def test_a_job_reads_the_rows_again_where_too_few_values_were_kept(
     assert kept == result.selection.parameters["top_values"]
     # With enough from the start nothing of that is left.
     result = sks.run(job(tmp_path))
-    assert np.array_equal(result.selection.scores, wanted.scores_)
+    assert np.array_equal(result.selection.scores, expected.scores_)
     assert not (result.folder / "columns.sks").exists()
 
 
@@ -101,12 +101,12 @@ def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.n
         out = tmp_path / f"{method}.json"
         done = cli("select", tmp_path / "all.sks", "--method", method, "--features", 3, "-o", out, *settings)
         assert done.exit_code == 0, done.output
-        found = json.loads(out.read_text())
+        outcome = json.loads(out.read_text())
         if method == "hvg":
-            assert found["support"] == [4, 17, 30]
-            assert found["diagnostics"]["n_batches"] == 2
+            assert outcome["support"] == [4, 17, 30]
+            assert outcome["diagnostics"]["n_batches"] == 2
         else:
-            assert found["diagnostics"]["n_sampled_rows"] == 50
+            assert outcome["diagnostics"]["n_sampled_rows"] == 50
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,19 @@ def test_a_run_against_the_types_in_its_store(cells: Path, job: Job, tmp_path: P
     result = sks.run(job(input={"url": str(cells)}, execution={"partition_bytes": "64KiB"}))
     told = shell(tmp_path / "out", "--labels", "obs/kind", "--json")
     assert told.exit_code == 0, told.output
-    found = json.loads(told.stdout)
+    outcome = json.loads(told.stdout)
     known = np.arange(300) % 3
     kept = np.setdiff1d(np.arange(300), [0, 8, 100])
-    assert found["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], result.labels[kept]), abs=1e-12)
-    assert found["ari"] == pytest.approx(adjusted_rand_score(known[kept], result.labels[kept]), abs=1e-12)
-    assert found["n_rows"] == np.sum(found["table"]) == 297
-    assert found["left_out"] == {"no_known_label": 3, "no_cluster": 0}
-    held = [found["table"][found["classes"].index(a)][found["clusters"].index(int(b))] for a, b in found["matching"]]
-    assert found["accuracy"] == sum(held) / 297
+    assert outcome["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], result.labels[kept]), abs=1e-12)
+    assert outcome["ari"] == pytest.approx(adjusted_rand_score(known[kept], result.labels[kept]), abs=1e-12)
+    assert outcome["n_rows"] == np.sum(outcome["table"]) == 297
+    assert outcome["left_out"] == {"no_known_label": 3, "no_cluster": 0}
+    held = [
+        outcome["table"][outcome["classes"].index(a)][outcome["clusters"].index(int(b))] for a, b in outcome["matching"]
+    ]
+    assert outcome["accuracy"] == sum(held) / 297
     plain = shell(tmp_path / "out", "--labels", cells / "obs" / "kind")
-    assert f"NMI {found['nmi']:.4f}" in plain.stdout
+    assert f"NMI {outcome['nmi']:.4f}" in plain.stdout
     assert "3 rows without a known label" in plain.stdout
     assert "stem" in plain.stdout
 
@@ -75,14 +77,14 @@ def test_named_rows_and_their_clusters(cells: Path, job: Job, tmp_path: Path) ->
 
 def test_any_two_sources_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
-    known, found = rng.integers(-1, 3, 1000), rng.integers(0, 5, 1000)
-    found[[3, 999]] = -1
+    known, outcome = rng.integers(-1, 3, 1000), rng.integers(0, 5, 1000)
+    outcome[[3, 999]] = -1
     np.savez(tmp_path / "known.npz", y=known, X=rng.random((1000, 2)))
-    zarr.create_array(str(tmp_path / "found.zarr"), data=found, chunks=(100,))
+    zarr.create_array(str(tmp_path / "found.zarr"), data=outcome, chunks=(100,))
     monkeypatch.setattr(evaluation, "PIECE_ROWS", 64)
     content = json.loads(shell(tmp_path / "found.zarr", "--labels", tmp_path / "known.npz", "--json").stdout)
-    kept = found >= 0
-    assert content["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], found[kept]), abs=1e-12)
+    kept = outcome >= 0
+    assert content["nmi"] == pytest.approx(normalized_mutual_info_score(known[kept], outcome[kept]), abs=1e-12)
     assert content["classes"] == [-1, 0, 1, 2], "a negative number is a class like any other"
     assert content["left_out"] == {"no_known_label": 0, "no_cluster": 2}
     assert np.sum(content["table"]) == 998

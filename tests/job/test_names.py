@@ -33,9 +33,9 @@ def test_names_that_changed_are_not_those_of_the_last_run(job: Job, store: Path,
     name(store, NAMES)
     sks.run(job())
     name(store, [f"new{j}" for j in range(12)])
-    found = sks.run(job())
+    result = sks.run(job())
     assert json.loads((tmp_path / "out" / "selection.json").read_text())["feature_names"][0] == "new0"
-    assert found.selection.feature_names[0] == "new0"
+    assert result.selection.feature_names[0] == "new0"
     assert codec.load(tmp_path / "out" / "summary.sks").feature_names[0] == "new0"
 
 

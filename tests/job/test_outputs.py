@@ -135,10 +135,10 @@ def test_sampled_rows_are_those_of_smallest_hash_for_any_piece(monkeypatch: pyte
     from sketchselect.workflow.stages import features
 
     draws = uniforms(derive_seed(7, "view sample"), np.arange(5000, dtype=np.uint64))
-    wanted = np.sort(np.argsort(draws)[:100]).tolist()
+    reference = np.sort(np.argsort(draws)[:100]).tolist()
     for piece in (1, 99, 4096, 10_000):
         monkeypatch.setattr(features, "_HASH_PIECE", piece if piece > 1 else 37)
-        assert sample_rows(5000, 7, 100).tolist() == wanted
+        assert sample_rows(5000, 7, 100).tolist() == reference
     assert sample_rows(50, 7, 100).tolist() == list(range(50))
 
 

@@ -210,6 +210,27 @@ def test_json_is_complete_and_adds_up(job_file: Path) -> None:
     assert not (job_file.parent / "out").exists()
 
 
+def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = 9.0 * rng.standard_normal((3, 20))[rng.integers(3, size=3000)] + rng.standard_normal((3000, 20))
+    np.save(tmp_path / "rows.npy", rows)
+    job: dict[str, Any] = {
+        "input": {"url": str(tmp_path / "rows.npy")},
+        "select": {"method": "greedy", "n_features": 5},
+    }
+    job |= {"cluster": {"n_clusters": 3}, "execution": {"cluster": "serial"}}
+    job["output"] = {"dir": str(tmp_path / "out"), "report": False}
+    plan = plan_job(job)
+    (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
+    result = run(job)
+    # Groups that are far apart take as many iterations whatever the number of rows.
+    assert iterations.repeats == result.manifest["clustering"]["n_iter"] < 5
+    told, sizes = plan.to_dict(), [(tmp_path / "out" / "features.zarr"), (tmp_path / "out" / "labels.zarr")]
+    assert told["output_bytes"] == sum(zarr.open_array(path, mode="r").nbytes for path in sizes)
+    memory = told["memory"]
+    assert memory["limit_bytes_total"] == memory["limit_bytes_per_worker"]
+
+
 def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     yaml = pytest.importorskip("yaml")
     overlay = Path(__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"

@@ -164,8 +164,8 @@ def test_appended_rows_are_prepared_with_the_statistics_of_the_first_run(
     assert "prepare" not in stages(second), "no pass"
     assert kept.exists()
     new = sks.summarize(documents[:60], sks.ColumnStats(), prepare=sks.fit_prepare(documents, TEXT).steps)
-    found = sks.load(second.folder / "summary.sks")["column-stats"]
-    np.testing.assert_allclose(found.mean, old.merge(new).mean, atol=1e-13)
+    outcome = sks.load(second.folder / "summary.sks")["column-stats"]
+    np.testing.assert_allclose(outcome.mean, old.merge(new).mean, atol=1e-13)
     third = sks.run(text_job(output={"dir": str(tmp_path / "own")}))
     assert third.manifest["prepare"] != first.manifest["prepare"], "its own statistics, of all 360 rows"
 
@@ -236,8 +236,8 @@ def test_halves_summarised_apart_merge_with_the_statistics_of_one(documents: np.
     assert cli("summarize", b, "-o", tmp_path / "b.sks", "--fitted", tmp_path / "p.sks", *common).exit_code == 0
     assert cli("merge", tmp_path / "a.sks", tmp_path / "b.sks", "-o", tmp_path / "m.sks").exit_code == 0
     fitted = sks.fit_prepare(documents[:160], TEXT)
-    wanted = apply_steps(fitted.steps, documents)
-    np.testing.assert_allclose(sks.load(tmp_path / "m.sks")["columns"].mean, wanted.mean(axis=0), atol=1e-13)
+    expected = apply_steps(fitted.steps, documents)
+    np.testing.assert_allclose(sks.load(tmp_path / "m.sks")["columns"].mean, expected.mean(axis=0), atol=1e-13)
     shown = cli("inspect", tmp_path / "p.sks")
     assert "step statistics of 1 summaries, 160 rows x 30 columns" in shown.stdout
     assert "0 tf-idf(sublinear=true):" in shown.stdout

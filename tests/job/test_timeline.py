@@ -170,9 +170,9 @@ def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, mo
     reads.clear()
     selector = sks.SketchedRidgeSelector(2, 2, sketch_size=6, normalize=None)
     options = {"partition_bytes": 8 * COLUMNS * 20, "client": "serial"}
-    found = sks.timeline(str(drift), selector, window=60, checkpoint=kept, **options)
+    outcome = sks.timeline(str(drift), selector, window=60, checkpoint=kept, **options)
     assert sorted(set(reads)) == [(240, 260), (260, 280), (280, 300)]
-    assert np.array_equal(found.scores, sks.timeline(str(drift), selector, window=60, **options).scores)
+    assert np.array_equal(outcome.scores, sks.timeline(str(drift), selector, window=60, **options).scores)
     reads.clear()
     result = sks.run(long_job)
     stage = next(stage for stage in result.manifest["stages"] if stage["name"] == "timeline")

@@ -64,15 +64,15 @@ def test_a_model_of_the_last_rows(job: Job, drift: np.ndarray, tmp_path: Path) -
     given = {"url": str(tmp_path / "drift.npy"), "target": str(tmp_path / "y.npy")}
     chosen = {"method": "lasso", "n_features": 2, "window": 90}
     result = sks.run(described(job, tmp_path, chosen, input=given))
-    wanted = sks.LassoPath(n_features_to_select=2).fit(drift[-90:], y[-90:])
-    assert result.selection.support.tolist() == wanted.support_.tolist() == [11, 20]
+    expected = sks.LassoPath(n_features_to_select=2).fit(drift[-90:], y[-90:])
+    assert result.selection.support.tolist() == expected.support_.tolist() == [11, 20]
     model = json.loads((result.folder / "model.json").read_text())
-    assert np.allclose(np.ravel(model["coefficients"]), wanted.coef_[wanted.support_], rtol=1e-7)
+    assert np.allclose(np.ravel(model["coefficients"]), expected.coef_[expected.support_], rtol=1e-7)
 
 
 def test_a_plan_counts_the_pass_over_the_window(job: Job, drift: np.ndarray, tmp_path: Path) -> None:
-    wanted = described(job, tmp_path, {"method": "greedy", "n_features": 2, "window": 100}, timeline={})
-    config = load_job(wanted)
+    expected = described(job, tmp_path, {"method": "greedy", "n_features": 2, "window": 100}, timeline={})
+    config = load_job(expected)
     plan = plan_job(config, calibrate=False)
     assert {"collect", "timeline"} <= {one.stage for one in plan.passes}
     (collect,) = [one for one in plan.passes if one.stage == "collect"]
@@ -89,7 +89,7 @@ def test_windows_that_cannot_be(job: Job, drift: np.ndarray, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"timeline\.window: 60, but select\.window is 100"):
         sks.run(described(job, tmp_path, select, timeline={"window": 60}))
     assert cli("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks").exit_code == 0
-    wanted = ["--method", "greedy", "--features", 2, "-o", tmp_path / "s.json"]
-    result = cli("select", tmp_path / "d.sks", *wanted, "--set", "window=100")
+    expected = ["--method", "greedy", "--features", 2, "-o", tmp_path / "s.json"]
+    result = cli("select", tmp_path / "d.sks", *expected, "--set", "window=100")
     refused(result, 2, "--set window", "summarize only those that count")
-    assert cli("select", tmp_path / "d.sks", *wanted, "--set", "window=false").exit_code == 0
+    assert cli("select", tmp_path / "d.sks", *expected, "--set", "window=false").exit_code == 0

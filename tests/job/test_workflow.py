@@ -20,6 +20,7 @@ from .oracles import Diary
 Job = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.slow
 def test_selection_has_the_same_bytes_on_every_engine(job: Job, tmp_path: Path) -> None:
     found = set()
     with local_cluster(2) as dask:

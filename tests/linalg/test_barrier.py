@@ -183,11 +183,11 @@ def test_the_same_bits_twice_whatever_the_number_of_blas_threads():
 
     V = random(np.random.default_rng(3), 9001, 6)
     norms = np.random.default_rng(4).exponential(size=9001)
-    found = []
+    result = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            found.append((sample_spectral(V, 25).squares, sample_frobenius(V, norms, 25).squares))
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
+            result.append((sample_spectral(V, 25).squares, sample_frobenius(V, norms, 25).squares))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(*result, strict=True))
 
 
 def test_of_equal_columns_the_first_is_picked():

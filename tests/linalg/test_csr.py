@@ -53,10 +53,10 @@ def test_a_canonical_matrix_is_shared_and_not_copied():
     assert np.shares_memory(as_csr(X).data, X.data)
 
 
-@pytest.mark.parametrize(("dtype", "wanted"), [("bool", "f8"), ("i2", "i2"), ("u1", "u1"), ("f4", "f4")])
-def test_types(dtype, wanted):
+@pytest.mark.parametrize(("dtype", "expected"), [("bool", "f8"), ("i2", "i2"), ("u1", "u1"), ("f4", "f4")])
+def test_types(dtype, expected):
     X = sp.csr_array(np.array([[0, 1], [1, 0]]).astype(dtype))
-    assert as_csr(X).dtype == np.dtype(wanted)
+    assert as_csr(X).dtype == np.dtype(expected)
 
 
 def test_whole_numbers_stored_twice_do_not_wrap_around():
@@ -188,9 +188,9 @@ def test_products(name):
 def test_complete_takes_a_product_off_and_mirrors(first):
     rng = np.random.default_rng(0)
     A, t, v = rng.standard_normal((70, 70)), rng.standard_normal(70 - first), rng.standard_normal(70 - first)
-    found = np.tril(A) + np.triu(rng.standard_normal((70, 70)), 1)
-    complete(found, first, t, v)
-    wanted = np.tril(A) + np.tril(A, -1).T
-    wanted[first:, first:] -= np.outer(t, v) + np.outer(v, t)
-    assert np.allclose(found, wanted, rtol=1e-14, atol=1e-14)
-    assert np.array_equal(found, found.T)
+    result = np.tril(A) + np.triu(rng.standard_normal((70, 70)), 1)
+    complete(result, first, t, v)
+    expected = np.tril(A) + np.tril(A, -1).T
+    expected[first:, first:] -= np.outer(t, v) + np.outer(v, t)
+    assert np.allclose(result, expected, rtol=1e-14, atol=1e-14)
+    assert np.array_equal(result, result.T)

@@ -28,11 +28,11 @@ def iterate(X, centers, sweeps, weights=None, memory=None):
     memory = Watched(len(X)) if memory is None else memory
     for _ in range(sweeps):
         plain = lloyd.assign_and_sum(X, centers, weights)
-        found = lloyd.assign_and_sum(X, centers, weights, memory=memory)
-        for a, b in zip(plain[:2], found[:2], strict=True):
+        result = lloyd.assign_and_sum(X, centers, weights, memory=memory)
+        for a, b in zip(plain[:2], result[:2], strict=True):
             assert a.tobytes() == b.tobytes()
         for name in ("weight", "mean", "correction", "within"):
-            assert getattr(plain[2], name).tobytes() == getattr(found[2], name).tobytes()
+            assert getattr(plain[2], name).tobytes() == getattr(result[2], name).tobytes()
         centers = np.where(plain[2].weight[:, None] > 0, plain[2].mean, centers)
     return memory
 

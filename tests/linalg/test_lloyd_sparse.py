@@ -69,26 +69,26 @@ def test_summary_of_sparse_rows_is_that_of_dense_rows(weighted):
     weights = rng.random(900) * (rng.random(900) < 0.9) if weighted else None
     centers = X[:12].toarray().astype(float)
     description = CentroidSums(centers=centers)
-    labels, found = description.label_block(X, start=40, sample_weight=weights)
+    labels, result = description.label_block(X, start=40, sample_weight=weights)
     dense_labels, dense = description.label_block(X.toarray(), start=40, sample_weight=weights)
     assert labels.tolist() == dense_labels.tolist()
-    np.testing.assert_allclose(found.cluster_means, dense.cluster_means, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(found.within, dense.within, rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(found.inertia(), dense.inertia(), rtol=1e-12)
-    assert found.farthest_rows.tolist() == dense.farthest_rows.tolist()
-    assert found.farthest_points.tolist() == dense.farthest_points.tolist()
+    np.testing.assert_allclose(result.cluster_means, dense.cluster_means, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(result.within, dense.within, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(result.inertia(), dense.inertia(), rtol=1e-12)
+    assert result.farthest_rows.tolist() == dense.farthest_rows.tolist()
+    assert result.farthest_points.tolist() == dense.farthest_points.tolist()
     again = description.from_block(X, start=40, sample_weight=weights)
-    assert again.cluster_means.tobytes() == found.cluster_means.tobytes()
-    assert again.within.tobytes() == found.within.tobytes()
+    assert again.cluster_means.tobytes() == result.cluster_means.tobytes()
+    assert again.within.tobytes() == result.within.tobytes()
 
 
 def test_sparse_in_form_only_is_taken_too():
     X = counts(7, 300, 30, density=0.6)
     description = CentroidSums(centers=X[:4].toarray())
-    labels, found = description.label_block(X)
+    labels, result = description.label_block(X)
     dense_labels, dense = description.label_block(X.toarray())
     assert labels.tolist() == dense_labels.tolist()
-    np.testing.assert_allclose(found.within, dense.within, rtol=1e-12)
+    np.testing.assert_allclose(result.within, dense.within, rtol=1e-12)
 
 
 def test_rows_without_entries_and_blocks_without_rows():
@@ -96,9 +96,9 @@ def test_rows_without_entries_and_blocks_without_rows():
     labels, distances = lloyd.assign(X, np.stack([np.ones(8), np.zeros(8)]))
     assert labels.tolist() == [1] * 5
     assert distances.tolist() == [0.0] * 5
-    labels, found = CentroidSums(centers=np.ones((2, 8))).label_block(as_csr(sparse.csr_array((0, 8))))
+    labels, result = CentroidSums(centers=np.ones((2, 8))).label_block(as_csr(sparse.csr_array((0, 8))))
     assert labels.shape == (0,)
-    assert found.n_rows == 0
+    assert result.n_rows == 0
 
 
 def test_huge_values_are_refused_by_name():

@@ -51,6 +51,7 @@ def test_tight_on_small_instances():
     assert np.median(ratios) > 0.97
 
 
+@pytest.mark.slow
 def test_better_than_the_spectrum_where_directions_outnumber_clusters():
     X = np.random.default_rng(0).standard_normal((120, 2))
     bound = partition_bound(X, 6)

@@ -93,6 +93,7 @@ def test_theorem_2(index):
         assert ratio <= chosen.selection_.diagnostics["proven_factor"]
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Boutsidis 2012, Theorem 2, asymptotically", "Boutsidis 2012, Theorem 4, asymptotically")
 def test_the_proven_factors_have_the_orders_of_the_paper():
     """As r grows: 5 + O(sqrt(k / r)) of a partition; O(n / r) without one, while n / r is large."""
@@ -112,6 +113,7 @@ def test_the_proven_factors_have_the_orders_of_the_paper():
         assert 4 <= none["proven_factor"] / (2500 / steps) <= 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
 @pytest.mark.statement("Boutsidis 2012, Theorem 5", "Boutsidis 2012, Algorithm 6")
 def test_theorem_5(spread):
@@ -134,6 +136,7 @@ def test_theorem_5(spread):
         assert np.mean(held) >= 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [12.0, 30.0])
 @pytest.mark.statement("Boutsidis 2012, Corollary 3")
 def test_corollary_3(epsilon):

@@ -77,8 +77,8 @@ def test_the_top_directions_are_as_close_as_is_said(size):
     bound = fitted.selection_.diagnostics["subspace_angle"]
     assert bound is not None
     exact = np.linalg.svd(A, full_matrices=False)[2][:4]
-    found = fitted.summary_.directions.vectors[:4]
-    sine = np.sqrt(max(1 - np.linalg.svd(exact @ found.T, compute_uv=False).min() ** 2, 0))
+    result = fitted.summary_.directions.vectors[:4]
+    sine = np.sqrt(max(1 - np.linalg.svd(exact @ result.T, compute_uv=False).min() ** 2, 0))
     assert sine <= bound + 1e-7
 
 
@@ -91,10 +91,10 @@ def test_lasso_of_orthonormal_columns_is_soft_thresholding():
     plain = A.T @ target
     sizes = np.sort(np.abs(plain))[::-1]
     for n in (1, 4, 9):
-        found = lasso_coefficients(Design(A, center=False), target, n)
-        np.testing.assert_allclose(found, np.sign(plain) * np.maximum(np.abs(plain) - sizes[n], 0), atol=1e-10)
+        result = lasso_coefficients(Design(A, center=False), target, n)
+        np.testing.assert_allclose(result, np.sign(plain) * np.maximum(np.abs(plain) - sizes[n], 0), atol=1e-10)
         ridge = np.linalg.solve(A.T @ A + 0.7 * np.eye(15), plain)
-        assert rank(np.abs(found))[:n].tolist() == rank(np.abs(ridge))[:n].tolist()
+        assert rank(np.abs(result))[:n].tolist() == rank(np.abs(ridge))[:n].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +170,9 @@ def test_text_is_never_made_dense_and_its_sketch_is_as_close_as_is_said(stories,
     X = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
     start = np.random.default_rng(0).standard_normal(min(X.shape))
     exact = np.sort(svds(X, k=k, v0=start, return_singular_vectors=False))[::-1] ** 2
-    found, slack = sketch.directions.squares[:k], 1e-9 * exact[0]
-    assert (found <= exact + slack).all()
-    assert (exact <= found + sketch.shrinkage + slack).all()
+    result, slack = sketch.directions.squares[:k], 1e-9 * exact[0]
+    assert (result <= exact + slack).all()
+    assert (exact <= result + sketch.shrinkage + slack).all()
     # Rows have unit length, so the whole squared norm is their number.
     tail = X.shape[0] - exact.sum()
     assert sketch.shrinkage <= tail / (sketch.size - k)

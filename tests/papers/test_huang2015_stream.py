@@ -77,6 +77,7 @@ def test_a_literal_stream_refuses_what_algorithm_2_has_not():
         changed.partial_fit(A)
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Huang 2015, Algorithm 2")
 @pytest.mark.parametrize(("size", "k"), SIZES)
 def test_the_default_is_within_both_shrinkages_of_algorithm_2_and_equals_it_where_nothing_is_lost(size, k):

@@ -54,6 +54,7 @@ def test_drawn_moments_have_the_moments_of_rows(script):
     assert np.allclose(variance, expected, rtol=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.statement("Sun 2019, Section 5.1")
 def test_drawn_samples_have_the_distribution_of_real_ones(script, labels):
@@ -185,6 +186,7 @@ def test_columns_are_found_in_any_units():
 # --- section 5.2 -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Sun 2019, Theorem 5", "Sun 2019, Figure 4")
 def test_regret_of_the_moments_falls_like_one_over_n(script):
     """Theorem 5 and Figure 4: exponent near -1 (with a logarithm); truncated gradient descent stays far above."""

@@ -109,6 +109,7 @@ def test_the_true_columns_come_out_on_top_as_often_as_stated(n, b, p):
     assert np.mean(right) >= 1 - stated - np.exp(-n / 50) - slack
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Sun 2019, Theorem 6")
 @pytest.mark.parametrize("levels", [2, 3])
 @pytest.mark.parametrize("rho", [0.0, 0.4])

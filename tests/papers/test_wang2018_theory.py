@@ -75,6 +75,7 @@ def run_of_algorithm_1(A, eps, rate, ridge, seed):
     return total, kept, np.linalg.slogdet(M / ridge)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Wang 2018, Lemma 2", "Wang 2018, Number of features")
 @pytest.mark.parametrize("ridge", [1e-4, 1.0])
 def test_scores_sum_to_the_growth_of_the_determinant_and_the_sample_is_of_that_size(ridge):
@@ -149,6 +150,7 @@ def test_scores_of_edges_by_projections_are_those_of_the_inverse(script):
         assert np.sqrt(np.mean((estimates / exact - 1) ** 2)) <= 1.2 * np.sqrt(2 / 100)
 
 
+@pytest.mark.slow
 @pytest.mark.statement("Wang 2018, Laplacian inputs")
 def test_algorithm_1_on_edges_keeps_the_laplacian(script):
     laplacian = script("laplacian")

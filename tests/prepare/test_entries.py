@@ -100,8 +100,8 @@ def test_columns_and_names_after_the_steps():
 
 def test_entries_that_become_zero_are_no_longer_stored():
     X = csr_array(np.array([[-3.0, 0, 2], [0, -1, 0]]))
-    found = apply(["clip(low=0)"], X)
-    assert found.nnz == 1
-    assert np.array_equal(found.toarray(), [[0, 0, 2], [0, 0, 0]])
-    assert as_csr(found).nnz == 1
+    result = apply(["clip(low=0)"], X)
+    assert result.nnz == 1
+    assert np.array_equal(result.toarray(), [[0, 0, 2], [0, 0, 0]])
+    assert as_csr(result).nnz == 1
     assert X.nnz == 3, "the input keeps its own"

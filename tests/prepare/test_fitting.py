@@ -35,10 +35,10 @@ def by_hand(X, recipe):
 @pytest.mark.parametrize("made", [np.asarray, csr_array], ids=["array", "csr"])
 def test_a_recipe_is_what_it_is_by_hand(counts, recipe, made):
     X = counts.astype(float)
-    wanted = by_hand(X, recipe)
+    reference = by_hand(X, recipe)
     s = sks.summarize(made(X), sks.Moments(), prepare=recipe, partition_bytes=9000)
-    np.testing.assert_allclose(s.mean, wanted.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(s.covariance(), np.cov(wanted.T, ddof=0), atol=1e-12)
+    np.testing.assert_allclose(s.mean, reference.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(s.covariance(), np.cov(reference.T, ddof=0), atol=1e-12)
 
 
 @pytest.mark.parametrize("client", ["serial", "threads"])
@@ -62,8 +62,8 @@ def test_statistics_of_an_earlier_fit_prepare_new_rows_and_the_summaries_merge(c
     merged = sks.summarize(old, sks.Moments(), prepare=fit.steps).merge(
         sks.summarize(new, sks.Moments(), prepare=again.steps)
     )
-    wanted = apply_steps(fit.steps, counts)
-    np.testing.assert_allclose(merged.mean, wanted.mean(axis=0), atol=1e-12)
+    reference = apply_steps(fit.steps, counts)
+    np.testing.assert_allclose(merged.mean, reference.mean(axis=0), atol=1e-12)
     assert merged.prepare == fit.labels
 
 
@@ -214,9 +214,9 @@ def test_steps_that_are_not_say_so(counts, entry):
 def test_objective_and_certificate_take_the_same_steps(counts):
     Z = by_hand(counts.astype(float), CELLS)
     labels = np.arange(300) % 3
-    wanted = sum(((Z[labels == j] - Z[labels == j].mean(axis=0)) ** 2).sum() for j in range(3))
+    reference = sum(((Z[labels == j] - Z[labels == j].mean(axis=0)) ** 2).sum() for j in range(3))
     objective = sks.kmeans_objective(counts, labels, 3, prepare=CELLS)
-    assert objective == pytest.approx(wanted, rel=1e-12)
+    assert objective == pytest.approx(reference, rel=1e-12)
     best = sks.certify(counts, objective, 3, method="blocks", prepare=CELLS)
     by_rows = sks.certify(Z, objective, 3, method="blocks")
     assert best.lower_bound == pytest.approx(by_rows.lower_bound, rel=1e-6)
@@ -235,10 +235,10 @@ def test_projection_counts_what_steps_hold_and_copy(counts):
         steps = sks.fit_prepare(counts, entries).steps
         plan = make_tree(len(partitions), 48_000)
         source = Source(matrix, prepare=steps)
-        found = projection(
+        result = projection(
             source, partitions, plan, state_nbytes=0, working_nbytes=0, engine=LocalEngine(kind="serial")
         )
-        return found.reading + found.working
+        return result.reading + result.working
 
     plain = bytes_of()
     assert bytes_of("standardise") >= plain + 2 * rows * 60 * 8 + 2 * 60 * 8
@@ -261,18 +261,18 @@ def test_a_model_of_prepared_rows_predicts_new_ones_with_their_statistics(counts
         model.predict(counts)
     with pytest.raises(Incompatible, match=r"prepared by \['log1p', 'standardise#.*these steps are \['log1p'\]"):
         model.set_prepare(["log1p"])
-    wanted = sks.ThresholdedOLS(5).fit(apply_steps(fit.steps, counts), y).predict(apply_steps(fit.steps, counts[:7]))
-    np.testing.assert_allclose(model.set_prepare(fit.steps).predict(counts[:7]), wanted, rtol=1e-9)
+    reference = sks.ThresholdedOLS(5).fit(apply_steps(fit.steps, counts), y).predict(apply_steps(fit.steps, counts[:7]))
+    np.testing.assert_allclose(model.set_prepare(fit.steps).predict(counts[:7]), reference, rtol=1e-9)
 
 
 @pytest.mark.slow
 def test_other_processes_fit_and_prepare_alike(counts, tmp_path):
     np.save(tmp_path / "x.npy", counts)
     steps = [*CELLS, "fourier(n_components=8)"]
-    wanted = sks.fit_prepare(counts, steps, partition_bytes=9000)
-    expected = sks.summarize(counts, sks.Moments(), prepare=wanted.steps, partition_bytes=9000)
+    reference = sks.fit_prepare(counts, steps, partition_bytes=9000)
+    expected = sks.summarize(counts, sks.Moments(), prepare=reference.steps, partition_bytes=9000)
     with sks.local_cluster(2) as engine:
-        found = sks.fit_prepare(tmp_path / "x.npy", steps, partition_bytes=9000, client=engine)
-        s = sks.summarize(tmp_path / "x.npy", sks.Moments(), prepare=found.steps, partition_bytes=9000, client=engine)
-    assert found.statistics == wanted.statistics
+        result = sks.fit_prepare(tmp_path / "x.npy", steps, partition_bytes=9000, client=engine)
+        s = sks.summarize(tmp_path / "x.npy", sks.Moments(), prepare=result.steps, partition_bytes=9000, client=engine)
+    assert result.statistics == reference.statistics
     assert s == expected

@@ -82,8 +82,8 @@ def test_median_bandwidth_is_that_of_the_rows():
     assert sparse.label == step.label
     # Beyond a thousand rows a sample, drawn by hash of the row's index: the same for every cut.
     many = np.random.default_rng(1).standard_normal((3000, 3))
-    found = [sks.fit_prepare(many, ["fourier(n_components=5)"], partition_bytes=b).labels for b in (9000, 30_000)]
-    assert found[0] == found[1]
+    result = [sks.fit_prepare(many, ["fourier(n_components=5)"], partition_bytes=b).labels for b in (9000, 30_000)]
+    assert result[0] == result[1]
     (step,) = sks.fit_prepare(many, ["fourier(n_components=5)"]).steps
     assert float(step.value("gamma")) == pytest.approx(0.5 / np.median(pdist(many)) ** 2, rel=0.05)
 

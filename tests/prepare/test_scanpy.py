@@ -59,8 +59,8 @@ def by_scanpy(X, *calls):
 )
 def test_steps_are_scanpy_s(cells, steps, calls, made):
     X = made(cells.toarray()) if made is np.asarray else cells
-    found = apply_steps(sks.fit_prepare(X, steps).steps, X)
-    found = found if isinstance(found, np.ndarray) else found.toarray()
-    wanted = by_scanpy(cells, *calls)
+    result = apply_steps(sks.fit_prepare(X, steps).steps, X)
+    result = result if isinstance(result, np.ndarray) else result.toarray()
+    expected = by_scanpy(cells, *calls)
     # scanpy computes in float32 throughout.
-    np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-5)
+    np.testing.assert_allclose(result, expected, rtol=3e-5, atol=3e-5)

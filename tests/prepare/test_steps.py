@@ -26,11 +26,11 @@ def prepared(X, *entries, whole=None):
     return apply_steps(sks.fit_prepare(X if whole is None else whole, list(entries), client="serial").steps, X)
 
 
-def check(found, wanted, X, accuracy):
+def check(result, expected, X, accuracy):
     """Compare values, and the type: float32 stays float32, all else becomes float64."""
-    assert found.dtype == (np.float32 if X.dtype == np.float32 else np.float64)
-    scale = np.abs(wanted).max()
-    np.testing.assert_allclose(dense(found), wanted, rtol=accuracy, atol=accuracy * scale)
+    assert result.dtype == (np.float32 if X.dtype == np.float32 else np.float64)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(dense(result), expected, rtol=accuracy, atol=accuracy * scale)
 
 
 def test_l2(form):
@@ -49,19 +49,19 @@ def test_library_size(form, target):
     Z = dense(X).astype(float)
     totals = Z.sum(axis=1, keepdims=True)
     goal = np.median(totals[totals > 0]) if target == "median" else target
-    wanted = np.divide(Z * goal, totals, out=np.zeros_like(Z), where=totals > 0)
-    found = prepared(X, {"step": "library-size", "target": target})
-    check(found, wanted, X, accuracy)
-    assert not dense(found)[7].any(), "a row of zeros stays one"
+    expected = np.divide(Z * goal, totals, out=np.zeros_like(Z), where=totals > 0)
+    result = prepared(X, {"step": "library-size", "target": target})
+    check(result, expected, X, accuracy)
+    assert not dense(result)[7].any(), "a row of zeros stays one"
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
 def test_tf_idf_is_that_of_scikit_learn(form, sublinear):
     X, accuracy = form
     reference = TfidfTransformer(norm=None, smooth_idf=True, sublinear_tf=sublinear)
-    wanted = reference.fit_transform(csr_array(dense(X).astype(float))).toarray()
+    expected = reference.fit_transform(csr_array(dense(X).astype(float))).toarray()
     fit = sks.fit_prepare(X, [{"step": "tf-idf", "sublinear": sublinear}])
-    check(apply_steps(fit.steps, X), wanted, X, accuracy)
+    check(apply_steps(fit.steps, X), expected, X, accuracy)
     np.testing.assert_allclose(fit.steps[0].value("idf"), reference.idf_, rtol=1e-14)
 
 
@@ -69,19 +69,19 @@ def test_tf_idf_without_smoothing(form):
     X, accuracy = form
     Z = dense(X).astype(float)
     df = (Z != 0).sum(axis=0)
-    wanted = Z * (np.log(len(Z) / np.maximum(df, 1)) + 1)
-    found = prepared(X, {"step": "tf-idf", "smooth": False})
-    check(found, wanted, X, accuracy)
-    assert not dense(found)[:, [5, 41]].any(), "a column of zeros stays one"
+    expected = Z * (np.log(len(Z) / np.maximum(df, 1)) + 1)
+    result = prepared(X, {"step": "tf-idf", "smooth": False})
+    check(result, expected, X, accuracy)
+    assert not dense(result)[:, [5, 41]].any(), "a column of zeros stays one"
 
 
 def test_standardise(form):
     X, accuracy = form
     Z = dense(X).astype(float)
-    found = prepared(X, "standardise")
-    check(found, StandardScaler().fit_transform(Z), X, 10 * accuracy)
-    assert isinstance(found, np.ndarray)
-    assert (found[:, [5, 41]] == 0).all(), "constant columns become 0"
+    result = prepared(X, "standardise")
+    check(result, StandardScaler().fit_transform(Z), X, 10 * accuracy)
+    assert isinstance(result, np.ndarray)
+    assert (result[:, [5, 41]] == 0).all(), "constant columns become 0"
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
@@ -106,8 +106,8 @@ def test_pilot_scale_goes_by_the_first_partition(form):
 @pytest.mark.parametrize("bounds", [{"low": 1}, {"high": 2}, {"low": -1, "high": 1.5}, {"high": -0.5}])
 def test_clip(form, bounds):
     X, accuracy = form
-    wanted = np.clip(dense(X).astype(float), bounds.get("low"), bounds.get("high"))
-    check(apply([{"step": "clip", **bounds}], X), wanted, X, accuracy)
+    expected = np.clip(dense(X).astype(float), bounds.get("low"), bounds.get("high"))
+    check(apply([{"step": "clip", **bounds}], X), expected, X, accuracy)
 
 
 def test_clip_by_standard_deviations(form):
@@ -121,13 +121,13 @@ def test_clip_by_standard_deviations(form):
 def test_sparse_stays_canonical_or_becomes_dense(form, entry):
     X, _ = form
     steps = sks.fit_prepare(X, [entry]).steps
-    found = apply_steps(steps, X)
-    assert isinstance(found, np.ndarray) == (isinstance(X, np.ndarray) or not steps[0].keeps_sparsity)
-    if not isinstance(found, np.ndarray):
-        again = as_csr(csr_array((found.data, found.indices, found.indptr), shape=found.shape))
-        assert again.nnz == found.nnz
-        assert np.array_equal(again.indices, found.indices)
-        assert again.indices.dtype == found.indices.dtype
+    result = apply_steps(steps, X)
+    assert isinstance(result, np.ndarray) == (isinstance(X, np.ndarray) or not steps[0].keeps_sparsity)
+    if not isinstance(result, np.ndarray):
+        again = as_csr(csr_array((result.data, result.indices, result.indptr), shape=result.shape))
+        assert again.nnz == result.nnz
+        assert np.array_equal(again.indices, result.indices)
+        assert again.indices.dtype == result.indices.dtype
 
 
 @pytest.mark.parametrize("entry", [e for e in ALL if not e.startswith("fourier")])

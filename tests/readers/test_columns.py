@@ -166,16 +166,16 @@ def test_identity_in_memory_is_that_of_the_columns():
 def test_every_engine_gives_the_same_bits_over_columns(write):
     values = np.random.default_rng(1).standard_normal((60, 48))
     path = write(values, chunks=(25, 4))
-    found = []
+    result = []
     with local_cluster(2, "1GiB") as dask:
         for client in ("serial", "threads", dask):
             with as_engine(client) as engine:
                 for source in (open_matrix(path), open_matrix(values)):
                     matrix = transposed(source)
                     reduced = summarize_source(Source(matrix), sks.Moments(), PassOptions(engine, partition_bytes=1920))
-                    found.append(reduced.value)
-    assert all(summary == found[0] for summary in found)
-    assert np.allclose(found[0].gram(), values @ values.T)
+                    result.append(reduced.value)
+    assert all(summary == result[0] for summary in result)
+    assert np.allclose(result[0].gram(), values @ values.T)
 
 
 def test_float32_columns_can_be_had_in_double():

@@ -55,8 +55,8 @@ def test_types_are_kept_and_small_ones_widened(write, dtype):
     numbers = (np.arange(60).reshape(20, 3) % 5 - (0 if dtype in ("bool", "uint8", "uint32") else 2)).astype(dtype)
     matrix = open_matrix(write(numbers, chunks=(7, 2)), missing_chunks="fill")
     MatrixConformance(matrix, numbers).verify()
-    wanted = np.float64 if dtype in ("bool", "float16") else np.dtype(dtype)
-    assert matrix.read_rows(0, 20).dtype == wanted
+    expected = np.float64 if dtype in ("bool", "float16") else np.dtype(dtype)
+    assert matrix.read_rows(0, 20).dtype == expected
 
 
 def test_whole_numbers_that_float64_cannot_hold_are_named(values):

@@ -149,10 +149,15 @@ def test_matrix_market(tmp_path):
     scipy.io.mmwrite(tmp_path / "y.mtx", symmetric, symmetry="symmetric")
     scipy.io.mmwrite(tmp_path / "p.mtx", pattern, field="pattern")
     scipy.io.mmwrite(tmp_path / "d.mtx", m.toarray())
-    for name, wanted in (("s", m.toarray()), ("y", symmetric.toarray()), ("p", pattern.toarray()), ("d", m.toarray())):
+    for name, reference in (
+        ("s", m.toarray()),
+        ("y", symmetric.toarray()),
+        ("p", pattern.toarray()),
+        ("d", m.toarray()),
+    ):
         matrix = open_matrix(convert(tmp_path / f"{name}.mtx", tmp_path / "out.zarr"))
         rows = matrix.read_rows(0, matrix.shape[0])
-        assert np.allclose(rows if name == "d" else rows.toarray(), wanted, rtol=1e-14)
+        assert np.allclose(rows if name == "d" else rows.toarray(), reference, rtol=1e-14)
     scipy.io.mmwrite(tmp_path / "c.mtx", m * 1j)
     (tmp_path / "j.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 9\n1 1")
     for name, part in (("c", "complex128"), ("j", "damaged"), ("none", "no such file")):

@@ -100,11 +100,22 @@ def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path)
     message = str(caught.value)
     assert "a.zarr: chunks are 100 rows high" in message
     assert "sketchselect convert IN OUT.zarr --chunks 10x17" in message
-    assert "partition_bytes to 13.28 kiB" in message
+    # The advice, followed to the letter, reads every chunk once.
+    advised = message.rpartition("partition_bytes to ")[2]
+    assert row_partitions(open_matrix(write(values, "c.zarr", chunks=(100, 6))), advised).read_amplification == 1
     mended = row_partitions(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
     assert mended.read_amplification == 1
     with pytest.raises(BadParameter, match=r"x\.rechunk\(\(10, -1\)\)"):
         row_partitions(open_matrix(da.from_array(values, chunks=(100, 6))), 17 * 8 * 10)
+
+
+def test_by_default_a_chunk_of_some_partitions_stays_whole():
+    for matrix in (Shape(60_000, 500, 10_000), Shape(10**6, 1000, 16_000)):
+        partitions = row_partitions(matrix)
+        assert partitions.read_amplification == 1
+        assert partitions.edges[1] == matrix.chunk_rows
+    assert row_partitions(Shape(60_000, 500, 10_000), DEFAULT_PARTITION_BYTES).read_amplification == 2
+    assert row_partitions(Shape(10**6, 1000, 40_000), "128MiB").edges[1] < 40_000
 
 
 def test_split_chunks_are_counted(write, values):

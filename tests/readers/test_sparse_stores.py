@@ -54,24 +54,24 @@ def test_names_layers_and_categories_of_anndata(counts, tmp_path):
     dense = open_matrix(path, key="layers/dense")
     assert not dense.is_sparse
     MatrixConformance(dense, counts * 1.5, names).verify()
-    for found in (open_vector("obs/kind", 211, matrix_address=matrix.address), open_vector(path / "obs/kind", 211)):
-        assert found.read(0, 211).tolist() == obs["kind"].astype(str).tolist()
-        assert found.read(50, 60).tolist() == obs["kind"].astype(str).tolist()[50:60]
+    for result in (open_vector("obs/kind", 211, matrix_address=matrix.address), open_vector(path / "obs/kind", 211)):
+        assert result.read(0, 211).tolist() == obs["kind"].astype(str).tolist()
+        assert result.read(50, 60).tolist() == obs["kind"].astype(str).tolist()[50:60]
     depth = open_vector("obs/depth", 211, matrix_address=half.address)
     assert depth.read(0, 211).tolist() == counts.sum(1).tolist()
 
 
 def test_objects_with_names(counts):
-    found = anndata.AnnData(sp.csr_matrix(counts.astype(np.float32)), layers={"twice": counts * 2.0})
-    found.var_names = [f"g{j}" for j in range(40)]
-    matrix = open_matrix(found)
+    result = anndata.AnnData(sp.csr_matrix(counts.astype(np.float32)), layers={"twice": counts * 2.0})
+    result.var_names = [f"g{j}" for j in range(40)]
+    matrix = open_matrix(result)
     assert matrix.is_sparse
     assert matrix.feature_names[39] == "g39"
-    found.obs_names = [f"c{i}" for i in range(211)]
-    assert open_matrix(found).row_names.read(4, 6).tolist() == ["c4", "c5"]
-    assert np.array_equal(open_matrix(found, key="layers/twice").read_rows(0, 211), counts * 2.0)
+    result.obs_names = [f"c{i}" for i in range(211)]
+    assert open_matrix(result).row_names.read(4, 6).tolist() == ["c4", "c5"]
+    assert np.array_equal(open_matrix(result, key="layers/twice").read_rows(0, 211), counts * 2.0)
     with pytest.raises(SourceError, match=r"no layer 'thrice'; there are: twice"):
-        open_matrix(found, key="thrice")
+        open_matrix(result, key="thrice")
 
 
 def test_xarray_names_its_columns(counts):

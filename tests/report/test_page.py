@@ -78,6 +78,7 @@ def test_same_record_same_bytes(full_record):
     assert render(full_record()) == render(full_record())
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_process_or_user_style(full_record, tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: red\nsvg.hashsalt: mine\nfont.size: 30\n")
     program = (

@@ -329,6 +329,7 @@ def test_stores_sparse_rows_and_weights(cls, tmp_path):
     assert np.allclose(cls(9, n_clusters=4).fit(X, sample_weight=weight).weights_, twice.weights_, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", COMPLETE[1:])
 def test_draws_depend_on_the_seed_and_the_best_of_more_is_no_worse(cls):
     X, _ = blobs(d=900, seed=3)

@@ -231,6 +231,7 @@ def test_bad_parameters_are_named(selector, message):
 # --- the angle -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_angle_is_never_exceeded_and_is_in_every_selection_from_a_sketch():
     rng = np.random.default_rng(2)
     scale = np.r_[30.0, 25, 20, np.geomspace(3, 0.1, 77)]

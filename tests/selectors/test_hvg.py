@@ -67,8 +67,8 @@ def test_one_pass_equals_two(make, trend):
         pytest.importorskip("skmisc")
     X = make(p=200)
     chosen = hvg(30, trend=trend, span=0.4).fit(X)
-    wanted = two_passes(X, trend, 0.4)
-    assert np.allclose(chosen.variances_norm_, wanted, rtol=1e-9, atol=1e-12)
+    expected = two_passes(X, trend, 0.4)
+    assert np.allclose(chosen.variances_norm_, expected, rtol=1e-9, atol=1e-12)
     assert np.array_equal(chosen.scores_, chosen.variances_norm_)
     assert np.allclose(chosen.means_, X.mean(axis=0), rtol=1e-14)
     assert np.allclose(chosen.variances_, X.var(axis=0, ddof=1), rtol=1e-12)
@@ -119,11 +119,11 @@ def test_the_largest_values_of_sparse_rows():
     X[:, 4] = -np.abs(X[:, 4]) - 1
     for size in (1, 5, 89, 90, 200):
         for values in (X, X * 0.5):
-            found = TopValues(size).from_block(sp.csr_array(values))
-            assert np.array_equal(found.top, -np.sort(-values, axis=0)[:size])
+            result = TopValues(size).from_block(sp.csr_array(values))
+            assert np.array_equal(result.top, -np.sort(-values, axis=0)[:size])
             dense = TopValues(size).from_block(values)
-            assert np.array_equal(found.variance, dense.variance) or np.allclose(found.variance, dense.variance)
-            assert found.is_whole == dense.is_whole
+            assert np.array_equal(result.variance, dense.variance) or np.allclose(result.variance, dense.variance)
+            assert result.is_whole == dense.is_whole
 
 
 def test_more_clipped_values_than_a_summary_keeps_is_an_error_that_says_how_many_suffice():
@@ -148,16 +148,16 @@ def peaked(n=20_000, p=300):
 
 def test_a_second_pass_keeps_as_many_values_as_are_needed():
     X = spiked()
-    wanted = two_passes(X)
+    expected = two_passes(X)
     for data in (X, sp.csr_array(X)):
         chosen = hvg(top_values=2).fit(data)
-        assert np.allclose(chosen.variances_norm_, wanted, rtol=1e-9, atol=1e-12)
+        assert np.allclose(chosen.variances_norm_, expected, rtol=1e-9, atol=1e-12)
         assert chosen.selection_.parameters["top_values"] == chosen.summary_.size > 2
     assert hvg().fit(X).summary_.size == 64, "nothing is read twice without need"
     batch = np.arange(len(X)) % 2
-    wanted = np.array([two_passes(X[batch == b]) for b in range(2)])
+    expected = np.array([two_passes(X[batch == b]) for b in range(2)])
     chosen = hvg(top_values=1, batches=True).fit(X, batch)
-    assert np.allclose(chosen.variances_norm_, wanted.mean(axis=0), rtol=1e-9, atol=1e-12)
+    assert np.allclose(chosen.variances_norm_, expected.mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_the_number_of_rows_counts_where_their_weights_are_small():
@@ -235,11 +235,11 @@ def test_each_batch_by_itself(labels):
     X = spiked()
     which = np.random.default_rng(3).integers(0, 3, len(X))
     batch = np.array(labels)[which]
-    wanted = np.array([two_passes(X[which == b]) for b in range(3)])
+    expected = np.array([two_passes(X[which == b]) for b in range(3)])
     for data in (X, sp.csr_array(X)):
         chosen = hvg(12, batches=True).fit(data, batch)
-        assert np.allclose(chosen.variances_norm_, wanted.mean(axis=0), rtol=1e-9, atol=1e-12)
-        ranks = np.argsort(np.argsort(-wanted, axis=1, kind="stable"), axis=1)
+        assert np.allclose(chosen.variances_norm_, expected.mean(axis=0), rtol=1e-9, atol=1e-12)
+        ranks = np.argsort(np.argsort(-expected, axis=1, kind="stable"), axis=1)
         assert chosen.n_batches_.tolist() == (ranks < 12).sum(axis=0).tolist()
         assert np.allclose(chosen.means_, X.mean(axis=0), rtol=1e-13)
         assert np.sort(np.argsort(-chosen.scores_, kind="stable")[:12]).tolist() == chosen.support_.tolist()
@@ -267,7 +267,7 @@ def against_scanpy(X, batch, n_select, ours=None, **parameters):
         cells = ad.AnnData(sp.csr_matrix(X, dtype=np.float32))
         if batch is not None:
             cells.obs["batch"] = batch
-        wanted = sc.pp.highly_variable_genes(
+        expected = sc.pp.highly_variable_genes(
             cells,
             flavor="seurat_v3",
             n_top_genes=n_select,
@@ -279,13 +279,13 @@ def against_scanpy(X, batch, n_select, ours=None, **parameters):
         chosen = sks.HighlyVariableGenes(n_select, batches=batch is not None, **parameters, **(ours or {})).fit(
             data, batch
         )
-        assert set(chosen.support_) == set(np.flatnonzero(wanted["highly_variable"]))
-        assert np.array_equal(chosen.ranks_, wanted["highly_variable_rank"], equal_nan=True)
-        assert np.allclose(chosen.variances_norm_, wanted["variances_norm"], rtol=1e-10, atol=1e-12)
-        assert np.allclose(chosen.means_, wanted["means"], rtol=1e-12)
-        assert np.allclose(chosen.variances_, wanted["variances"], rtol=1e-10)
+        assert set(chosen.support_) == set(np.flatnonzero(expected["highly_variable"]))
+        assert np.array_equal(chosen.ranks_, expected["highly_variable_rank"], equal_nan=True)
+        assert np.allclose(chosen.variances_norm_, expected["variances_norm"], rtol=1e-10, atol=1e-12)
+        assert np.allclose(chosen.means_, expected["means"], rtol=1e-12)
+        assert np.allclose(chosen.variances_, expected["variances"], rtol=1e-10)
         if batch is not None:
-            assert np.array_equal(chosen.n_batches_, wanted["highly_variable_nbatches"])
+            assert np.array_equal(chosen.n_batches_, expected["highly_variable_nbatches"])
 
 
 @pytest.mark.parametrize("batched", [False, True])

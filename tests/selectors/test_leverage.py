@@ -107,6 +107,7 @@ def test_the_same_bits_for_the_same_bands_and_the_law_for_any(n_bands):
         assert relative_error(C, X, union.final_ridge) <= 0.5
 
 
+@pytest.mark.slow
 def test_two_workers_of_dask_give_the_same_bits(tmp_path):
     X = wide()
     zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(8, 80))
@@ -270,6 +271,7 @@ def test_one_pass_over_rows_bounds_the_scores_and_agrees_where_exact(size):
         assert np.allclose(moments.scores_, chosen.scores_, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_sampled_columns_are_exactly_so_many_and_unbiased():
     X = wide(p=200)
     sums = []

@@ -108,13 +108,13 @@ def test_many_updates_do_not_drift():
     rng = np.random.default_rng(3)
     C = rng.standard_normal((8, 700)) * np.geomspace(1, 1e-3, 8)[:, None]
     noise = np.full(700, 1e-4)
-    found = greedy(C, noise, 600).order
-    assert len(set(found.tolist())) == 600
+    result = greedy(C, noise, 600).order
+    assert len(set(result.tolist())) == 600
     # The 500th choice is still the best single step.
-    before = found[:499].tolist()
+    before = result[:499].tolist()
     rest = np.setdiff1d(np.arange(700), before)
     after = np.array([trace_left(C, noise, [*before, i]) for i in rest])
-    assert after[rest.tolist().index(found[499])] <= after.min() * (1 + 1e-6)
+    assert after[rest.tolist().index(result[499])] <= after.min() * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-9, 1e9, 1e140])
@@ -131,11 +131,11 @@ class TestDegenerate:
         rng = np.random.default_rng(5)
         base = rng.standard_normal((6, 6))
         C = np.repeat(base, 4, axis=1)
-        found = choose(C, 24)
+        result = choose(C, 24)
         for lap in range(4):
-            assert sorted(j // 4 for j in found.order[6 * lap : 6 * lap + 6]) == list(range(6))
+            assert sorted(j // 4 for j in result.order[6 * lap : 6 * lap + 6]) == list(range(6))
         # The lowest index of equal columns goes first.
-        assert sorted(found.order[:6].tolist()) == [0, 4, 8, 12, 16, 20]
+        assert sorted(result.order[:6].tolist()) == [0, 4, 8, 12, 16, 20]
 
     def test_multiples_and_sums_count_as_copies(self, choose):
         rng = np.random.default_rng(6)
@@ -152,9 +152,9 @@ class TestDegenerate:
     def test_columns_of_zeros_come_last(self, choose):
         C = np.zeros((3, 7))
         C[:, [1, 4]] = np.array([[1.0, 0], [0, 1e-9], [0, 0]])
-        found = choose(C, 7)
-        assert found.order.tolist() == [1, 4, 0, 2, 3, 5, 6]
-        assert found.n_copies == 0
+        result = choose(C, 7)
+        assert result.order.tolist() == [1, 4, 0, 2, 3, 5, 6]
+        assert result.n_copies == 0
 
     def test_nothing_but_zeros(self, choose):
         assert choose(np.zeros((3, 4)), 3).order.tolist() == [0, 1, 2]
@@ -179,12 +179,12 @@ def test_first_pivots_of_the_selector_are_those_of_an_exact_decomposition():
     X = spread()
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     _, s, vt = np.linalg.svd(X, full_matrices=False)
-    wanted = qr(s[:8, None] * vt[:8], mode="r", pivoting=True)[1][:8]
+    expected = qr(s[:8, None] * vt[:8], mode="r", pivoting=True)[1][:8]
     chosen = sks.PivotedQRSelector(8, n_components=8).fit(X)
-    assert np.argsort(-chosen.scores_, kind="stable")[:8].tolist() == wanted.tolist()
-    assert chosen.support_.tolist() == sorted(wanted.tolist())
+    assert np.argsort(-chosen.scores_, kind="stable")[:8].tolist() == expected.tolist()
+    assert chosen.support_.tolist() == sorted(expected.tolist())
     outside = np.linalg.norm(X - (X @ vt[:8].T) @ vt[:8], axis=0)
-    outside[wanted] = 0
+    outside[expected] = 0
     more = sks.PivotedQRSelector(20, n_components=8).fit(X)
     assert np.argsort(-more.scores_, kind="stable")[8:20].tolist() == np.argsort(-outside)[:12].tolist()
 
@@ -287,10 +287,10 @@ def test_degenerate_data_have_an_answer(selector, X):
 def test_the_same_bits_twice_and_from_any_source(selector, tmp_path):
     X = spread(d=90).astype(np.float32)
     np.save(tmp_path / "x.npy", X)
-    wanted = selector(30, sketch_size=40).fit(X)
+    expected = selector(30, sketch_size=40).fit(X)
     for source in (X.copy(), np.asfortranarray(X), str(tmp_path / "x.npy")):
         again = selector(30, sketch_size=40).fit(source)
-        assert again.scores_.tobytes() == wanted.scores_.tobytes()
+        assert again.scores_.tobytes() == expected.scores_.tobytes()
 
 
 @pytest.mark.parametrize("selector", METHODS)

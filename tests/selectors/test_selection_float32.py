@@ -68,13 +68,13 @@ def test_what_moments_of_float32_say_holds_for_the_rows(cls, noise):
     chosen = cls(20, n_clusters=5).fit_summary(moments)
     A = X.astype(np.float64)
     A -= A.mean(axis=0)
-    found = column_subspace(moments, 5)
-    E = A - A @ found.vectors @ found.vectors.T
-    assert (E**2).sum() <= found.residual
-    assert ((E**2).sum(axis=0) <= found.column_residuals).all()
+    result = column_subspace(moments, 5)
+    E = A - A @ result.vectors @ result.vectors.T
+    assert (E**2).sum() <= result.residual
+    assert ((E**2).sum(axis=0) <= result.column_residuals).all()
     squares = np.linalg.svd(A, compute_uv=False) ** 2
     for k in (1, 2, 5, 6):
-        assert found.lower_bound(k) <= squares[k - 1 :].sum()
+        assert result.lower_bound(k) <= squares[k - 1 :].sum()
     C = A[:, chosen.support_] * chosen.weights_
     for k in (1, 5):
         X_out = rng.integers(0, k, 900)

@@ -79,9 +79,9 @@ def fsds_oracle(X, k, alpha, combine):
 def test_sketched_ridge_equals_the_offline_method_when_nothing_is_shrunk(alpha, combine):
     X = mixture()
     ours = sks.SketchedRidgeSelector(7, n_components=4, sketch_size=20, alpha=alpha, combine=combine).fit(X)
-    wanted = fsds_oracle(X, 4, alpha, combine)
-    assert np.allclose(ours.scores_, wanted, rtol=1e-9)
-    assert ours.support_.tolist() == sorted(np.argsort(-wanted, kind="stable")[:7].tolist())
+    expected = fsds_oracle(X, 4, alpha, combine)
+    assert np.allclose(ours.scores_, expected, rtol=1e-9)
+    assert ours.support_.tolist() == sorted(np.argsort(-expected, kind="stable")[:7].tolist())
 
 
 @pytest.mark.statement("Huang 2015, Lemma 3.3")
@@ -280,7 +280,7 @@ def test_every_source_gives_the_same_selection(tmp_path):
     path = str(tmp_path / "x.zarr")
     zarr.create_array(path, shape=X.shape, chunks=(256, 25), dtype=X.dtype)[:] = X
     np.save(tmp_path / "x.npy", X)
-    wanted = sks.SketchedRidgeSelector(9, 4, 20).fit(X)
+    expected = sks.SketchedRidgeSelector(9, 4, 20).fit(X)
     for source in (
         path,
         str(tmp_path / "x.npy"),
@@ -289,8 +289,8 @@ def test_every_source_gives_the_same_selection(tmp_path):
         sks.open_matrix(path),
     ):
         got = sks.SketchedRidgeSelector(9, 4, 20).fit(source)
-        assert got.support_.tolist() == wanted.support_.tolist()
-        assert np.allclose(got.scores_, wanted.scores_, rtol=1e-9)
+        assert got.support_.tolist() == expected.support_.tolist()
+        assert np.allclose(got.scores_, expected.scores_, rtol=1e-9)
         assert got.transform(source).shape == (2000, 9)
 
 

@@ -137,9 +137,9 @@ def test_several_targets_share_a_support():
     Y = np.c_[y, 2 * X[:, 5] / X[:, 5].std() + rng.standard_normal(len(y)), -y + rng.standard_normal(len(y))]
     Z = StandardScaler().fit_transform(X)
     ours = sks.LassoPath(alpha=0.4).fit(X, Y)
-    wanted = MultiTaskLasso(alpha=0.4, tol=1e-13, max_iter=100_000).fit(Z, Y)
-    assert np.allclose(ours.coef_ * X.std(axis=0), wanted.coef_, atol=1e-6)
-    assert np.allclose(ours.predict(X), wanted.predict(Z), atol=1e-5)
+    expected = MultiTaskLasso(alpha=0.4, tol=1e-13, max_iter=100_000).fit(Z, Y)
+    assert np.allclose(ours.coef_ * X.std(axis=0), expected.coef_, atol=1e-6)
+    assert np.allclose(ours.predict(X), expected.predict(Z), atol=1e-5)
     assert ours.path_.coefs.shape == (3, 25, len(ours.path_))
     full = LinearRegression().fit(Z, Y).coef_
     sized = sks.ThresholdedOLS(4).fit(X, Y)

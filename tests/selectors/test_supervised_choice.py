@@ -27,7 +27,7 @@ def test_cross_validation_equals_refits_on_the_rows(refit):
     alphas = np.geomspace(1.0, 0.05, 8)
     ours = sks.LassoPath(alphas=alphas, cv=4, random_state=3, refit=refit, tol=1e-13).fit(X, y)
     fold = folds_of(120, 4, 3)
-    wanted = np.zeros((8, 4))
+    expected = np.zeros((8, 4))
     for f in range(4):
         a, b = fold != f, fold == f
         scaler = StandardScaler().fit(X[a])
@@ -39,10 +39,10 @@ def test_cross_validation_equals_refits_on_the_rows(refit):
                 predicted = LinearRegression().fit(X[a][:, used], y[a]).predict(X[b][:, used])
             else:
                 predicted = scaler.transform(X[b]) @ coefs[:, i] + y[a].mean()
-            wanted[i, f] = np.mean((y[b] - predicted) ** 2)
-    assert np.allclose(ours.path_.cv_errors, wanted, rtol=1e-9)
-    assert ours.path_.chosen == wanted.mean(axis=1).argmin()
-    assert np.allclose(ours.path_.mean_cv_error, wanted.mean(axis=1))
+            expected[i, f] = np.mean((y[b] - predicted) ** 2)
+    assert np.allclose(ours.path_.cv_errors, expected, rtol=1e-9)
+    assert ours.path_.chosen == expected.mean(axis=1).argmin()
+    assert np.allclose(ours.path_.mean_cv_error, expected.mean(axis=1))
 
 
 def test_cross_validation_of_sizes_and_terms_equals_refits_on_the_rows():
@@ -141,6 +141,7 @@ def test_stability_selection_equals_the_halves_of_the_rows():
     assert ours.error_bound_ <= 1.0
 
 
+@pytest.mark.slow
 def test_stability_selection_keeps_its_bound_on_noise():
     rng = np.random.default_rng(0)
     false = []
@@ -165,6 +166,7 @@ def test_a_bound_that_no_number_of_columns_keeps_is_refused(p, max_false, least)
     assert 0 < kept.error_bound_ <= float(least)
 
 
+@pytest.mark.slow
 def test_constant_columns_do_not_loosen_the_bound_of_stability_selection():
     rng = np.random.default_rng(0)
     false = []

@@ -89,8 +89,8 @@ def test_shrunken_models_have_the_discriminant_of_their_scores(method, n_classes
         assert np.allclose(ours.decision_function(X), lda.decision_function(scores), rtol=1e-6, atol=1e-7)
         assert roc_auc_score(code, ours.decision_function(X)) == pytest.approx(roc_auc_score(code, scores))
     else:
-        wanted = lda.predict_log_proba(scores)
-        assert np.allclose(log_softmax(ours.decision_function(X), axis=1), wanted, rtol=1e-5, atol=1e-6)
+        expected = lda.predict_log_proba(scores)
+        assert np.allclose(log_softmax(ours.decision_function(X), axis=1), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_targets_by_path_and_labels_of_every_container(tmp_path):
 
     X, code = groups()
     names = np.array(["no", "yes"])[code]
-    wanted = sks.ThresholdedOLS(4, task="classification").fit(X, names)
+    expected = sks.ThresholdedOLS(4, task="classification").fit(X, names)
     np.save(tmp_path / "y.npy", names)
     np.save(tmp_path / "x.npy", X)
     zarr.create_array(str(tmp_path / "y.zarr"), shape=code.shape, chunks=(100,), dtype="int64")[:] = code
     for y in (str(tmp_path / "y.npy"), names.astype(object), pd.Series(names), names.tolist()):
         got = sks.ThresholdedOLS(4, task="classification").fit(str(tmp_path / "x.npy"), y)
         assert got.classes_.tolist() == ["no", "yes"]
-        assert np.allclose(got.coef_, wanted.coef_)
-        assert got.score(str(tmp_path / "x.npy"), y) == wanted.score(X, names)
+        assert np.allclose(got.coef_, expected.coef_)
+        assert got.score(str(tmp_path / "x.npy"), y) == expected.score(X, names)
     got = sks.ThresholdedOLS(4, task="classification").fit(str(tmp_path / "x.npy"), str(tmp_path / "y.zarr"))
     assert got.classes_.tolist() == [0, 1]
-    assert np.allclose(got.coef_, wanted.coef_)
+    assert np.allclose(got.coef_, expected.coef_)
 
 
 def test_streams_of_classes():

@@ -85,8 +85,8 @@ def test_a_ridge_makes_thresholding_rank_well_with_few_rows():
     got = sks.ThresholdedOLS(12, ridge=0.3).fit(X, y)
     correlation = np.corrcoef(X.T)
     s = StandardScaler().fit_transform(X).T @ (y - y.mean()) / 60
-    wanted = np.abs(np.linalg.solve(correlation + 0.3 * np.eye(90), s))
-    assert np.allclose(got.scores_, wanted, rtol=1e-8)
+    expected = np.abs(np.linalg.solve(correlation + 0.3 * np.eye(90), s))
+    assert np.allclose(got.scores_, expected, rtol=1e-8)
 
 
 @every_method
@@ -188,7 +188,7 @@ def test_every_source_gives_the_same_model(method, tmp_path):
     store = zarr.open_group(str(tmp_path / "s.zarr"), mode="w")
     store.create_array("x", shape=X.shape, chunks=(64, 5), dtype=X.dtype)[:] = X
     store.create_array("target", shape=y.shape, chunks=(64,), dtype=y.dtype)[:] = y
-    wanted = clone(method).fit(X, y)
+    expected = clone(method).fit(X, y)
     for source, target in (
         (str(tmp_path / "x.npy"), str(tmp_path / "y.npy")),
         (str(tmp_path / "s.zarr" / "x"), "target"),
@@ -196,10 +196,10 @@ def test_every_source_gives_the_same_model(method, tmp_path):
         (sp.csr_array(X), y.tolist()),
     ):
         got = clone(method).fit(source, target)
-        assert np.array_equal(got.support_, wanted.support_)
-        assert np.allclose(got.coef_, wanted.coef_, rtol=1e-6)
-        assert np.allclose(got.predict(source), wanted.predict(X), rtol=1e-6)
-        assert got.transform(source).shape == (300, wanted.support_.size)
+        assert np.array_equal(got.support_, expected.support_)
+        assert np.allclose(got.coef_, expected.coef_, rtol=1e-6)
+        assert np.allclose(got.predict(source), expected.predict(X), rtol=1e-6)
+        assert got.transform(source).shape == (300, expected.support_.size)
 
 
 def test_missing_values_are_left_out_pair_by_pair():
@@ -218,11 +218,11 @@ def test_missing_says_how_nan_are_read_wherever_they_come_from(tmp_path):
     X, y = linear(300, 8, noise=0.3)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     np.save(tmp_path / "x.npy", holes)
-    wanted = sks.LassoPath(missing="pairwise").fit(sks.open_matrix(holes, nonfinite="missing"), y)
+    expected = sks.LassoPath(missing="pairwise").fit(sks.open_matrix(holes, nonfinite="missing"), y)
     for source in (holes, tmp_path / "x.npy"):
         got = sks.LassoPath(missing="pairwise").fit(source, y)
-        assert np.array_equal(got.coef_, wanted.coef_)
-        assert got.transform(source).shape == (300, wanted.support_.size)
+        assert np.array_equal(got.coef_, expected.coef_)
+        assert got.transform(source).shape == (300, expected.support_.size)
         with pytest.raises(SketchSelectError, match="NaN"):
             got.predict(source)
     holes[:, 3] = np.nan
@@ -265,8 +265,8 @@ def test_copies_of_columns_change_no_model(method, choice):
 def test_a_column_of_objects_that_are_numbers_is_a_target():
     pd = pytest.importorskip("pandas")
     X, y = linear(60, 5)
-    wanted = sks.LassoPath().fit(X, y)
-    assert np.array_equal(sks.LassoPath().fit(X, pd.Series(y, dtype=object)).coef_, wanted.coef_)
+    expected = sks.LassoPath().fit(X, y)
+    assert np.array_equal(sks.LassoPath().fit(X, pd.Series(y, dtype=object)).coef_, expected.coef_)
     with pytest.raises(SketchSelectError, match="neither all numbers nor all text"):
         sks.LassoPath().fit(X, pd.Series([*y[:-1].tolist(), "a"], dtype=object))
 

@@ -26,24 +26,24 @@ SMALL = {"partition_bytes": 8 * 60 * ROWS, "client": "serial"}
 
 def streamed(selector, X, y=None):
     """Return scores after every 20 rows, from `partial_fit`."""
-    found = []
+    result = []
     for start in range(0, len(X), ROWS):
         selector.partial_fit(X[start : start + ROWS], None if y is None else y[start : start + ROWS])
-        found.append(selector.scores_)
-    return np.array(found)
+        result.append(selector.scores_)
+    return np.array(result)
 
 
 def test_prefixes_of_moments_equal_the_stream_to_rounding():
     X = drifting()
     y = X[:, 5] - 2 * X[:, 44] + np.random.default_rng(1).standard_normal(400)
     for selector in (sks.ThresholdedOLS(4), sks.ThresholdedOLS(4, half_life=60.0)):
-        found = sks.timeline(X[:, :40], selector, y=y, partition_bytes=8 * 40 * ROWS, client="serial")
-        wanted = streamed(type(selector)(**selector.get_params()), X[:, :40], y)
+        result = sks.timeline(X[:, :40], selector, y=y, partition_bytes=8 * 40 * ROWS, client="serial")
+        expected = streamed(type(selector)(**selector.get_params()), X[:, :40], y)
         # As long as there are fewer rows than columns anything fits, and rounding decides.
-        assert np.allclose(found.scores[4:], wanted[4:], rtol=1e-6, atol=1e-9)
+        assert np.allclose(result.scores[4:], expected[4:], rtol=1e-6, atol=1e-9)
     exact = sks.VarianceSelector(3, normalize=None)
-    found = sks.timeline(X, exact, **SMALL)
-    assert np.allclose(found.scores, [X[:stop].var(axis=0) for stop in found.rows], rtol=1e-9)
+    result = sks.timeline(X, exact, **SMALL)
+    assert np.allclose(result.scores, [X[:stop].var(axis=0) for stop in result.rows], rtol=1e-9)
 
 
 @pytest.mark.parametrize("half_life", [None, 30.0])
@@ -51,54 +51,54 @@ def test_prefixes_of_sketches_are_within_the_guarantee(half_life):
     """The sketch keeps the Gram matrix exactly (60 columns, size 8): the scores are those of the data themselves."""
     X = drifting()
     exact = sks.SketchedRidgeSelector(2, 2, sketch_size=8, normalize=None, half_life=half_life)
-    found = sks.timeline(X, exact, **SMALL)
-    for stop, scores, support in zip(found.rows, found.scores, found.supports, strict=True):
+    result = sks.timeline(X, exact, **SMALL)
+    for stop, scores, support in zip(result.rows, result.scores, result.supports, strict=True):
         ages = np.arange(stop)[::-1, None]
         A = X[:stop] * (1.0 if half_life is None else 0.5 ** (ages / half_life / 2))
         _, s, V = np.linalg.svd(A, full_matrices=False)
-        wanted, _ = ridge_weights(s**2, V, 2)
-        assert np.allclose(scores, wanted, rtol=1e-6, atol=1e-9)
-        assert support.tolist() == sorted(np.argsort(-wanted, kind="stable")[:2])
+        expected, _ = ridge_weights(s**2, V, 2)
+        assert np.allclose(scores, expected, rtol=1e-6, atol=1e-9)
+        assert support.tolist() == sorted(np.argsort(-expected, kind="stable")[:2])
     if half_life is not None:
-        assert found.supports[0].tolist() == [2, 5]
-        assert found.supports[-1].tolist() == [30, 44]
-        assert set(found.risers(2)) == {30, 44}
-        assert set(found.fallers(2)) == {2, 5}
+        assert result.supports[0].tolist() == [2, 5]
+        assert result.supports[-1].tolist() == [30, 44]
+        assert set(result.risers(2)) == {30, 44}
+        assert set(result.fallers(2)) == {2, 5}
 
 
 def test_a_sketch_that_loses_agrees_with_the_stream_where_the_gap_is_wide():
     X = drifting()
     lossy = {"n_features_to_select": 2, "n_components": 2, "sketch_size": 4, "normalize": None, "half_life": 40.0}
     for kind in (sks.SketchedRidgeSelector, sks.GreedySelector, sks.PivotedQRSelector):
-        found = sks.timeline(X, kind(**lossy), **SMALL)
+        result = sks.timeline(X, kind(**lossy), **SMALL)
         stream = kind(**lossy)
         for t, start in enumerate(range(0, 400, ROWS)):
             stream.partial_fit(X[start : start + ROWS])
-            assert stream.support_.tolist() == found.supports[t].tolist()
+            assert stream.support_.tolist() == result.supports[t].tolist()
 
 
 @pytest.mark.parametrize("window", [60, 50, 1])
 def test_windows_are_fits_to_their_rows_alone(window):
     X = drifting()
-    found = sks.timeline(X, sks.VarianceSelector(2, normalize=None), window=window, **SMALL)
-    assert (found.rows - found.starts >= np.minimum(window, found.rows)).all()
-    assert (found.rows - found.starts < window + ROWS).all()
-    for start, stop, scores in zip(found.starts, found.rows, found.scores, strict=True):
+    result = sks.timeline(X, sks.VarianceSelector(2, normalize=None), window=window, **SMALL)
+    assert (result.rows - result.starts >= np.minimum(window, result.rows)).all()
+    assert (result.rows - result.starts < window + ROWS).all()
+    for start, stop, scores in zip(result.starts, result.rows, result.scores, strict=True):
         assert np.allclose(scores, X[start:stop].var(axis=0), rtol=1e-9)
-    assert found.supports[0].tolist() == [2, 5]
-    assert found.supports[-1].tolist() == [30, 44]
+    assert result.supports[0].tolist() == [2, 5]
+    assert result.supports[-1].tolist() == [30, 44]
 
 
 def test_ranks_and_movements():
     scores = np.array([[3.0, 2.0, 1.0, 0.0, np.nan], [0.0, 2.0, 3.0, 2.0, 9.0]])
-    found = sks.selectors.Timeline("any", np.array([5, 9]), np.array([0, 0]), scores, [np.array([0]), np.array([4])])
-    assert found.ranks.tolist() == [[1, 2, 3, 4, 5], [5, 3, 2, 4, 1]]
-    assert found.selected.tolist() == [[True] + 4 * [False], 4 * [False] + [True]]
+    result = sks.selectors.Timeline("any", np.array([5, 9]), np.array([0, 0]), scores, [np.array([0]), np.array([4])])
+    assert result.ranks.tolist() == [[1, 2, 3, 4, 5], [5, 3, 2, 4, 1]]
+    assert result.selected.tolist() == [[True] + 4 * [False], 4 * [False] + [True]]
     # The columns between were never selected.
-    assert np.allclose(found.rises, [-np.log2(5), 0, 0, 0, np.log2(5)])
-    assert found.risers().tolist() == [4]
-    assert found.fallers(1).tolist() == [0]
-    assert "5 columns by any at 2 points up to row 9" in repr(found)
+    assert np.allclose(result.rises, [-np.log2(5), 0, 0, 0, np.log2(5)])
+    assert result.risers().tolist() == [4]
+    assert result.fallers(1).tolist() == [0]
+    assert "5 columns by any at 2 points up to row 9" in repr(result)
 
 
 def test_engines_and_weights_and_names():
@@ -118,11 +118,11 @@ def test_engines_and_weights_and_names():
 
 def test_prepare_steps_come_before_the_selectors_own():
     X = np.abs(drifting())
-    found = sks.timeline(X, sks.SketchedRidgeSelector(3, 2, sketch_size=8), prepare=["log1p"], points=2, **SMALL)
+    result = sks.timeline(X, sks.SketchedRidgeSelector(3, 2, sketch_size=8), prepare=["log1p"], points=2, **SMALL)
     logs = np.log1p(X)
     units = logs / np.linalg.norm(logs, axis=1)[:, None]
-    wanted = sks.SketchedRidgeSelector(3, 2, sketch_size=8, normalize=None).fit(units)
-    assert np.allclose(found.scores[-1], wanted.scores_, rtol=1e-8)
+    expected = sks.SketchedRidgeSelector(3, 2, sketch_size=8, normalize=None).fit(units)
+    assert np.allclose(result.scores[-1], expected.scores_, rtol=1e-8)
 
 
 @pytest.mark.parametrize(

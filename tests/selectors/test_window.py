@@ -52,18 +52,18 @@ def test_a_model_on_a_window_is_that_of_its_rows_alone(selector, step):
     X, y = linear(n=390, p=12)
     y[200:] = linear(n=390, p=12, seed=1)[1][::-1][200:]
     chosen = clone(selector).set_params(window=100)
-    for found in fed(chosen, step, X, y):
-        a, b = found.window_.start, found.window_.end
+    for result in fed(chosen, step, X, y):
+        a, b = result.window_.start, result.window_.end
         assert min(100, b) <= b - a < 100 + 100 // 32
-        assert found.summary_.n_rows == b - a
+        assert result.summary_.n_rows == b - a
         if b - a < 60:
             continue  # so few rows leave near ties among the columns, which rounding decides
-        wanted = clone(selector).fit(X[a:b], y[a:b])
-        assert found.support_.tolist() == wanted.support_.tolist()
-        assert np.allclose(found.coef_, wanted.coef_, rtol=1e-7, atol=1e-10)
-        assert found.intercept_ == pytest.approx(wanted.intercept_, rel=1e-7)
-    assert found.window_.end == 390
-    assert not np.allclose(found.coef_, clone(selector).fit(X, y).coef_, rtol=1e-2), "rows that left still count"
+        expected = clone(selector).fit(X[a:b], y[a:b])
+        assert result.support_.tolist() == expected.support_.tolist()
+        assert np.allclose(result.coef_, expected.coef_, rtol=1e-7, atol=1e-10)
+        assert result.intercept_ == pytest.approx(expected.intercept_, rel=1e-7)
+    assert result.window_.end == 390
+    assert not np.allclose(result.coef_, clone(selector).fit(X, y).coef_, rtol=1e-2), "rows that left still count"
 
 
 @pytest.mark.parametrize("step", [20, 250])
@@ -76,28 +76,28 @@ def test_a_sketch_of_a_window_is_that_of_its_rows_alone(selector, step):
         chosen = clone(selector).set_params(window=100)
         starts = range(0, len(X), step)
         for start in starts:
-            found = chosen.partial_fit(data[start : start + step])
-            a, b = found.window_.start, found.window_.end
-            wanted = clone(selector).fit(X[a:b])
-            assert found.support_.tolist() == wanted.support_.tolist()
-            assert np.allclose(found.scores_, wanted.scores_, rtol=1e-6, atol=1e-9)
-        assert found.support_.tolist() == [30, 44]
-        assert found.selection_.parameters["window"] == 100
+            result = chosen.partial_fit(data[start : start + step])
+            a, b = result.window_.start, result.window_.end
+            expected = clone(selector).fit(X[a:b])
+            assert result.support_.tolist() == expected.support_.tolist()
+            assert np.allclose(result.scores_, expected.scores_, rtol=1e-6, atol=1e-9)
+        assert result.support_.tolist() == [30, 44]
+        assert result.selection_.parameters["window"] == 100
 
 
 def test_a_sketch_that_loses_keeps_its_guarantee_for_the_rows_in_the_window():
     X = drifting(p=90)
     chosen = sks.SketchedRidgeSelector(2, 2, sketch_size=4, window=128)
-    for found in fed(chosen, 50, X):
-        A = X[found.window_.start : found.window_.end]
+    for result in fed(chosen, 50, X):
+        A = X[result.window_.start : result.window_.end]
         A = A / np.linalg.norm(A, axis=1, keepdims=True)
-        gap = np.linalg.eigvalsh(A.T @ A - found.summary_.sketch.T @ found.summary_.sketch)
+        gap = np.linalg.eigvalsh(A.T @ A - result.summary_.sketch.T @ result.summary_.sketch)
         slack = 1e-10 * (A**2).sum()
         assert gap[0] >= -slack
-        assert gap[-1] <= found.summary_.shrinkage + slack
-    assert found.summary_.shrinkage > 0
-    assert found.support_.tolist() == [30, 44]
-    assert found.summary_.prepare == ("l2",)
+        assert gap[-1] <= result.summary_.shrinkage + slack
+    assert result.summary_.shrinkage > 0
+    assert result.support_.tolist() == [30, 44]
+    assert result.summary_.prepare == ("l2",)
 
 
 def test_weights_and_classes_go_through_the_window():
@@ -109,9 +109,9 @@ def test_weights_and_classes_go_through_the_window():
         rows = slice(start, start + 45)
         chosen.partial_fit(X[rows], labels[rows], ["high", "low"], sample_weight=w[rows])
     rows = slice(chosen.window_.start, 300)
-    wanted = sks.ThresholdedOLS(3, task="classification").fit(X[rows], labels[rows], sample_weight=w[rows])
-    assert chosen.support_.tolist() == wanted.support_.tolist()
-    assert np.allclose(chosen.coef_, wanted.coef_, rtol=1e-8)
+    expected = sks.ThresholdedOLS(3, task="classification").fit(X[rows], labels[rows], sample_weight=w[rows])
+    assert chosen.support_.tolist() == expected.support_.tolist()
+    assert np.allclose(chosen.coef_, expected.coef_, rtol=1e-8)
 
 
 @pytest.mark.parametrize("client", ["serial", "threads"])
@@ -122,9 +122,9 @@ def test_fit_reads_the_last_rows_and_no_others(tmp_path, client):
     np.save(tmp_path / "rows.npy", spoilt)
     for window in (100, 37):
         chosen = sks.LassoPath(n_features_to_select=3, window=window).fit(tmp_path / "rows.npy", y, client=client)
-        wanted = sks.LassoPath(n_features_to_select=3).fit(X[-window:], y[-window:])
+        expected = sks.LassoPath(n_features_to_select=3).fit(X[-window:], y[-window:])
         assert chosen.summary_.n_rows == window
-        assert np.allclose(chosen.coef_, wanted.coef_, rtol=1e-9)
+        assert np.allclose(chosen.coef_, expected.coef_, rtol=1e-9)
     with pytest.raises(NotFinite, match="row 399"):
         sks.LassoPath(window=101).fit(tmp_path / "rows.npy", y)
     all_rows = sks.LassoPath(n_features_to_select=3, window=9999).fit(X, y)
@@ -213,12 +213,12 @@ def test_stability_selection_has_no_window():
 def test_a_timeline_moves_the_window_of_the_selector():
     X = drifting()
     chosen = sks.SketchedRidgeSelector(2, 2, normalize=None)
-    wanted = sks.timeline(X, chosen, window=100, points=12)
+    expected = sks.timeline(X, chosen, window=100, points=12)
     chosen.set_params(window=100)
     for window in (None, 100):
-        found = sks.timeline(X, chosen, window=window, points=12)
-        assert np.array_equal(found.starts, wanted.starts)
-        assert np.array_equal(found.scores, wanted.scores)
-    assert found.starts[-1] > 0
+        result = sks.timeline(X, chosen, window=window, points=12)
+        assert np.array_equal(result.starts, expected.starts)
+        assert np.array_equal(result.scores, expected.scores)
+    assert result.starts[-1] > 0
     with pytest.raises(BadParameter, match="window is 60, but the selector's is 100"):
         sks.timeline(X, chosen, window=60)

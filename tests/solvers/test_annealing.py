@@ -51,6 +51,7 @@ def test_same_columns_as_annealing_on_the_rows(make, q):
     assert not np.delete(fit.scores, alive).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1, 2])
 def test_one_factor_of_all_columns_does_not_slow_the_steps(make, q):
     """The first eigenvalue is 1,900 times the second: the steps are those of the preconditioned reference."""

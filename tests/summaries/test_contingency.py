@@ -66,10 +66,10 @@ def test_any_partition_in_any_order_gives_the_same_table():
             i, j = np.random.default_rng(seed + len(parts)).permutation(len(parts))[:2]
             merged = parts[i].merge(parts[j])
             parts = [merged, *(p for at, p in enumerate(parts) if at not in (i, j))]
-        (found,) = parts
-        assert found.classes.tolist() == whole.classes.tolist()
-        assert found.clusters.tolist() == whole.clusters.tolist()
-        assert (found.counts == whole.counts).all()
+        (result,) = parts
+        assert result.classes.tolist() == whole.classes.tolist()
+        assert result.clusters.tolist() == whole.clusters.tolist()
+        assert (result.counts == whole.counts).all()
     empty = Contingency.of([], [])
     assert whole.merge(empty) is whole
     assert empty.merge(whole) is whole

@@ -16,15 +16,15 @@ def rows(n=300, seed=0):
     return 5 + rng.standard_normal((n, 4)), rng.standard_normal(n), rng.random(n) * 3
 
 
-def check(found, X, y, weights):
+def check(result, X, y, weights):
     Z = np.column_stack([X, y])
     total = weights.sum()
-    assert found.weight == pytest.approx(total, rel=1e-12)
-    assert found.n_effective == pytest.approx(total**2 / (weights**2).sum(), rel=1e-12)
-    assert np.allclose(np.r_[found.mean, found.y_mean], np.average(Z, axis=0, weights=weights), rtol=1e-12)
-    wanted = np.cov(Z.T, aweights=weights, ddof=0)
-    assert np.allclose(found.covariance(), wanted[:4, :4], rtol=1e-11, atol=1e-12)
-    assert np.allclose(found.xy, wanted[:4, 4:], rtol=1e-11, atol=1e-12)
+    assert result.weight == pytest.approx(total, rel=1e-12)
+    assert result.n_effective == pytest.approx(total**2 / (weights**2).sum(), rel=1e-12)
+    assert np.allclose(np.r_[result.mean, result.y_mean], np.average(Z, axis=0, weights=weights), rtol=1e-12)
+    expected = np.cov(Z.T, aweights=weights, ddof=0)
+    assert np.allclose(result.covariance(), expected[:4, :4], rtol=1e-11, atol=1e-12)
+    assert np.allclose(result.xy, expected[:4, 4:], rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("description", [DecayedMoments(half_life=30), DecayedMoments(decay=0.93)])
@@ -88,17 +88,17 @@ def test_what_is_very_old_fades_without_trouble():
 def test_in_the_long_run_worth_as_many_rows_as_the_theory_says():
     X = np.zeros((5000, 1))
     for decay in (0.9, 0.99):
-        found = DecayedMoments(decay=decay).from_block(X)
-        assert found.n_effective == pytest.approx((1 + decay) / (1 - decay), rel=1e-9)
-        assert found.weight == pytest.approx(1 / (1 - decay), rel=1e-9)
+        result = DecayedMoments(decay=decay).from_block(X)
+        assert result.n_effective == pytest.approx((1 + decay) / (1 - decay), rel=1e-9)
+        assert result.weight == pytest.approx(1 / (1 - decay), rel=1e-9)
 
 
 def test_without_decay_they_are_moments():
     X, y, w = rows()
     plain = Moments().from_block(X, y, sample_weight=w)
-    found = DecayedMoments(decay=1).from_block(X, y, sample_weight=w)
-    assert np.array_equal(found.covariance(), plain.covariance())
-    assert found.weight == plain.weight
+    result = DecayedMoments(decay=1).from_block(X, y, sample_weight=w)
+    assert np.array_equal(result.covariance(), plain.covariance())
+    assert result.weight == plain.weight
 
 
 def test_a_window_is_a_difference():

@@ -21,22 +21,22 @@ def rows(n=400, p=60, seed=0):
     return 4 + X, rng.random(n) * 3
 
 
-def check(found, X, weights):
+def check(result, X, weights):
     """Both guarantees, two-sided and a priori, against the weighted rows."""
     mean = np.average(X, axis=0, weights=weights)
     roots = np.sqrt(weights)[:, None]
-    assert found.weight == pytest.approx(weights.sum(), rel=1e-12)
-    assert np.allclose(found.mean, mean, rtol=1e-12)
-    for A, B in ((X * roots, found.sketch), ((X - mean) * roots, found.centered_sketch)):
+    assert result.weight == pytest.approx(weights.sum(), rel=1e-12)
+    assert np.allclose(result.mean, mean, rtol=1e-12)
+    for A, B in ((X * roots, result.sketch), ((X - mean) * roots, result.centered_sketch)):
         slack = 1e-10 * (A**2).sum()
         gap = np.linalg.eigvalsh(A.T @ A - B.T @ B)
         assert gap[0] >= -slack
-        assert gap[-1] <= found.shrinkage + slack
+        assert gap[-1] <= result.shrinkage + slack
     scatter = ((X - mean) ** 2 * weights[:, None]).sum(axis=0)
-    assert np.allclose(found.centered_column_squared_norms, scatter, rtol=1e-9)
+    assert np.allclose(result.centered_column_squared_norms, scatter, rtol=1e-9)
     tails = np.linalg.eigvalsh(((X - mean) * roots).T @ ((X - mean) * roots))[::-1]
-    for k in range(found.size):
-        assert found.shrinkage <= max(tails[k:].sum(), 0) / (found.size - k) * (1 + 1e-9)
+    for k in range(result.size):
+        assert result.shrinkage <= max(tails[k:].sum(), 0) / (result.size - k) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("description", [DecayedDirections(3, half_life=30), DecayedDirections(3, decay=0.93)])
@@ -98,30 +98,30 @@ def test_what_was_lost_fades_too():
 def test_without_decay_it_is_the_plain_sketch():
     X, w = rows()
     plain = FrequentDirections(4).from_block(X, sample_weight=w)
-    found = DecayedDirections(4, decay=1).from_block(X, sample_weight=w)
-    assert np.array_equal(found.sketch, plain.sketch)
-    assert found.shrinkage == plain.shrinkage
+    result = DecayedDirections(4, decay=1).from_block(X, sample_weight=w)
+    assert np.array_equal(result.sketch, plain.sketch)
+    assert result.shrinkage == plain.shrinkage
     with pytest.raises(Incompatible, match="different kinds"):
-        plain.merge(found)
+        plain.merge(result)
 
 
 def test_narrow_rows_are_kept_exactly():
     X, w = rows(p=8)
-    found = DecayedDirections(4, half_life=25).from_block(X[:150], sample_weight=w[:150])
-    found = found.update(X[150:], sample_weight=w[150:])
-    assert found.is_exact
+    result = DecayedDirections(4, half_life=25).from_block(X[:150], sample_weight=w[:150])
+    result = result.update(X[150:], sample_weight=w[150:])
+    assert result.is_exact
     A = X * np.sqrt(w * 2.0 ** (-np.arange(400)[::-1] / 25))[:, None]
-    assert np.allclose(found.sketch.T @ found.sketch, A.T @ A, rtol=1e-10)
+    assert np.allclose(result.sketch.T @ result.sketch, A.T @ A, rtol=1e-10)
 
 
 def test_a_file_goes_on_as_the_summary_would():
     X, _ = rows()
-    found = DecayedDirections(4, half_life=40).from_block(X[:300])
-    back = decode(encode(found))
-    assert back == found
-    assert back.update(X[300:]) == found.update(X[300:])
+    result = DecayedDirections(4, half_life=40).from_block(X[:300])
+    back = decode(encode(result))
+    assert back == result
+    assert back.update(X[300:]) == result.update(X[300:])
     with pytest.raises(Incompatible, match="different half_life"):
-        found.merge(DecayedDirections(4, half_life=41).from_block(X))
+        result.merge(DecayedDirections(4, half_life=41).from_block(X))
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,7 @@ def makers():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", makers(), ids=["sketched-ridge", "greedy", "pivoted-qr"])
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_a_forgetting_selector_follows_the_stream_and_one_that_does_not_stays(make, step):
@@ -210,8 +211,8 @@ def test_sparse_rows_fade_as_dense_ones_do(size):
     X, w = rows(p=200)
     X = np.where(np.random.default_rng(4).random(X.shape) < 0.03, X, 0.0)
     sparse = csr_array(X)
-    found = DecayedDirections(size, half_life=30)
+    result = DecayedDirections(size, half_life=30)
     for i in range(0, 400, 130):
-        found = found.update(sparse[i : i + 130], sample_weight=w[i : i + 130])
-    assert (found.end, found.is_exact) == (400, size == 40)
-    check(found, X, w * 2.0 ** (-np.arange(400)[::-1] / 30))
+        result = result.update(sparse[i : i + 130], sample_weight=w[i : i + 130])
+    assert (result.end, result.is_exact) == (400, size == 40)
+    check(result, X, w * 2.0 ** (-np.arange(400)[::-1] / 30))

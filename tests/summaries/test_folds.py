@@ -31,12 +31,12 @@ def fold_numbers(n, n_folds, seed):
     return np.floor(uniforms(derive_seed(seed, "fold"), np.arange(n, dtype=np.uint64)) * n_folds)
 
 
-def same(found, wanted):
-    assert found.n_rows == wanted.n_rows
-    assert found.weight == pytest.approx(wanted.weight)
-    assert np.allclose(found.mean, wanted.mean, rtol=1e-12, atol=1e-14)
-    assert np.allclose(found.covariance(), wanted.covariance(), rtol=1e-11, atol=1e-13)
-    assert np.allclose(found.xy, wanted.xy, rtol=1e-11, atol=1e-13)
+def same(result, expected):
+    assert result.n_rows == expected.n_rows
+    assert result.weight == pytest.approx(expected.weight)
+    assert np.allclose(result.mean, expected.mean, rtol=1e-12, atol=1e-14)
+    assert np.allclose(result.covariance(), expected.covariance(), rtol=1e-11, atol=1e-13)
+    assert np.allclose(result.xy, expected.xy, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("inner", [Moments(), Moments(method="qr")])
@@ -92,8 +92,8 @@ def test_a_pass_in_partitions_gives_the_same_folds(client):
     folds = sks.summarize(X, Folds(Moments(), 5), y=y, partition_bytes=1600, client=client)
     assert folds == sks.summarize(X, Folds(Moments(), 5), y=y, partition_bytes=1600, client="serial")
     whole = Folds(Moments(), 5).from_block(X, y)
-    for found, wanted in zip(folds, whole, strict=True):
-        same(found, wanted)
+    for result, expected in zip(folds, whole, strict=True):
+        same(result, expected)
 
 
 def test_a_fold_without_rows_is_empty_and_harmless():

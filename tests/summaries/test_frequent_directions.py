@@ -99,6 +99,7 @@ def test_directions_lost_beside_a_huge_one_are_counted_in_the_shrinkage(blocks):
     assert s.shrinkage <= 1e-10 * s.squared_norm
 
 
+@pytest.mark.slow
 def test_ten_thousand_merges_of_one_row_keep_both_sides():
     rng = np.random.default_rng(9)
     fd = sks.FrequentDirections(2)

@@ -51,9 +51,9 @@ def by_hand(A, eps, rate, ridge, seed=0):
 def test_blocks_select_what_a_pseudo_inverse_in_every_step_selects(n, p, ridge):
     A = decaying(n, p, seed=n)
     s = LeverageSample(eps=0.3, sampling_rate=4.0, ridge=ridge).from_block(A)
-    wanted = by_hand(A, 0.3, 4.0, ridge)
-    assert s.items.tolist() == list(wanted)
-    assert np.allclose(s.probabilities, list(wanted.values()), rtol=1e-7)
+    expected = by_hand(A, 0.3, 4.0, ridge)
+    assert s.items.tolist() == list(expected)
+    assert np.allclose(s.probabilities, list(expected.values()), rtol=1e-7)
 
 
 @pytest.mark.parametrize("m", [5, 30, 31, 80])
@@ -144,6 +144,7 @@ def merged(parts):
     return parts[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bands", [1, 8])
 @pytest.mark.parametrize("ridge", ["auto", 1.0])
 @pytest.mark.statement("Wang 2018, Theorem 1")
@@ -164,12 +165,12 @@ def test_guarantee_and_unbiased_weights_over_200_seeds(n_bands, ridge):
     assert np.mean(kept) < 0.95 * p, "nothing was sampled: this proves nothing"
     if n_bands == 1:
         # A martingale: without bias. Resampling at a merge depends on what was drawn before.
-        for drawn, wanted in (
+        for drawn, expected in (
             (np.array(norms)[:, None], [(A**2).sum()]),
             (np.array(traces), ((A @ probe) ** 2).sum(axis=0)),
         ):
             error = drawn.std(axis=0, ddof=1) / np.sqrt(n_seeds)
-            assert (np.abs(drawn.mean(axis=0) - wanted) <= 3 * error).all()
+            assert (np.abs(drawn.mean(axis=0) - expected) <= 3 * error).all()
 
 
 @pytest.mark.statement("Wang 2018, Equation 3.3")
@@ -306,14 +307,14 @@ def test_what_is_not_finite_and_weights_that_are_negative_are_refused():
 def test_realised_error_equals_the_general_eigenproblem(n, p):
     A = decaying(n, p)
     s = LeverageSample(0.5, 0.5, 0.01).from_block(A)
-    wanted = relative_error(s.sample, A, 0.01)
-    assert spectral_error(s.sample, symmetric_directions(A.T @ A), 0.0, 0.01) == pytest.approx(wanted, rel=1e-8)
+    expected = relative_error(s.sample, A, 0.01)
+    assert spectral_error(s.sample, symmetric_directions(A.T @ A), 0.0, 0.01) == pytest.approx(expected, rel=1e-8)
     _, sv, vt = np.linalg.svd(A, full_matrices=False)
-    assert spectral_error(s.sample, Directions(sv**2, vt), 0.0, 0.01) == pytest.approx(wanted, rel=1e-8)
+    assert spectral_error(s.sample, Directions(sv**2, vt), 0.0, 0.01) == pytest.approx(expected, rel=1e-8)
     weights = np.zeros(p)
     weights[s.items] = 1 / s.probabilities
-    assert column_error(weights, symmetric_directions(A @ A.T), 0.01) == pytest.approx(wanted, rel=1e-8)
-    assert wanted > 0.01
+    assert column_error(weights, symmetric_directions(A @ A.T), 0.01) == pytest.approx(expected, rel=1e-8)
+    assert expected > 0.01
 
 
 @pytest.mark.parametrize("size", [3, 10, 40])
@@ -323,8 +324,8 @@ def test_realised_error_from_a_sketch_is_an_upper_bound(size):
         s = LeverageSample(0.5, 2.0, 0.5, seed).from_block(A)
         sketch = FrequentDirections(size).from_block(A)
         assert size == 10 or size == 40 or sketch.shrinkage > 0
-        found = spectral_error(s.sample, sketch.directions, sketch.shrinkage, 0.5)
-        assert found >= relative_error(s.sample, A, 0.5) * (1 - 1e-9)
+        result = spectral_error(s.sample, sketch.directions, sketch.shrinkage, 0.5)
+        assert result >= relative_error(s.sample, A, 0.5) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(("n", "ridge"), [(4, 1.0), (30, 0.01), (30, "auto")])

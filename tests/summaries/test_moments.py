@@ -48,15 +48,15 @@ def test_unmerge_is_the_inverse_of_merge(form):
     first, second, third = (FORMS[form].from_block(X[i::3], y[i::3], sample_weight=w[i::3]) for i in range(3))
     total = first.merge(second).merge(third)
     rest = total.unmerge(second)
-    wanted = first.merge(third)
-    assert rest.n_rows == wanted.n_rows
-    assert rest.weight == pytest.approx(wanted.weight, rel=1e-13)
-    scale = np.sqrt(np.outer(wanted.covariance().diagonal(), wanted.covariance().diagonal()))
-    assert (np.abs(rest.covariance() - wanted.covariance()) <= 1e-13 * scale * 10).all()
-    sd = np.sqrt(np.outer(wanted.covariance().diagonal(), wanted.yy.diagonal()))
-    assert (np.abs(rest.xy - wanted.xy) <= 1e-13 * sd * 10).all()
+    expected = first.merge(third)
+    assert rest.n_rows == expected.n_rows
+    assert rest.weight == pytest.approx(expected.weight, rel=1e-13)
+    scale = np.sqrt(np.outer(expected.covariance().diagonal(), expected.covariance().diagonal()))
+    assert (np.abs(rest.covariance() - expected.covariance()) <= 1e-13 * scale * 10).all()
+    sd = np.sqrt(np.outer(expected.covariance().diagonal(), expected.yy.diagonal()))
+    assert (np.abs(rest.xy - expected.xy) <= 1e-13 * sd * 10).all()
     if form == "degree 2":
-        assert np.allclose(rest.expanded().covariance(), wanted.expanded().covariance(), rtol=1e-11, atol=1e-11)
+        assert np.allclose(rest.expanded().covariance(), expected.expanded().covariance(), rtol=1e-11, atol=1e-11)
 
 
 def test_unmerge_of_one_fold_of_ten_to_1e13():
@@ -64,10 +64,10 @@ def test_unmerge_of_one_fold_of_ten_to_1e13():
     parts = [Moments().from_block(X[i::10], y[i::10]) for i in range(10)]
     total = merged(parts)
     for i, part in enumerate(parts):
-        wanted = merged([p for j, p in enumerate(parts) if j != i])
+        expected = merged([p for j, p in enumerate(parts) if j != i])
         rest = total.unmerge(part)
-        assert np.abs(rest.covariance() - wanted.covariance()).max() <= 1e-13 * np.abs(wanted.covariance()).max()
-        assert np.abs(rest.xy - wanted.xy).max() <= 1e-13 * np.abs(wanted.xy).max()
+        assert np.abs(rest.covariance() - expected.covariance()).max() <= 1e-13 * np.abs(expected.covariance()).max()
+        assert np.abs(rest.xy - expected.xy).max() <= 1e-13 * np.abs(expected.xy).max()
 
 
 def test_unmerge_refuses_what_is_no_part():
@@ -167,6 +167,7 @@ def test_bad_parameters(arguments):
         Moments(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FORMS, "decayed", "folds", "classes"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_memory_stays_below_the_projection(name, dtype):

@@ -28,14 +28,14 @@ def test_pairwise_is_the_covariance_of_the_rows_that_have_both(weighted):
     for i in range(8):
         for j in range(8):
             both = ~np.isnan(Z[:, i] + Z[:, j])
-            wanted = np.cov(Z[both, i], Z[both, j], aweights=None if weights is None else w[both], ddof=0)[0, 1]
-            found = np.block([[m.covariance(), m.xy], [m.xy.T, m.yy]])[i, j]
-            assert found == pytest.approx(wanted, rel=1e-11, abs=1e-12)
+            expected = np.cov(Z[both, i], Z[both, j], aweights=None if weights is None else w[both], ddof=0)[0, 1]
+            result = np.block([[m.covariance(), m.xy], [m.xy.T, m.yy]])[i, j]
+            assert result == pytest.approx(expected, rel=1e-11, abs=1e-12)
             if i < 6 and j < 6:
                 assert m.pair_weights[i, j] == pytest.approx(w[both].sum() if weighted else both.sum())
     present = ~np.isnan(X)
-    wanted = [np.average(X[present[:, j], j], weights=w[present[:, j]] if weighted else None) for j in range(6)]
-    assert np.allclose(m.mean, wanted, rtol=1e-12)
+    expected = [np.average(X[present[:, j], j], weights=w[present[:, j]] if weighted else None) for j in range(6)]
+    assert np.allclose(m.mean, expected, rtol=1e-12)
 
 
 def test_pairwise_says_what_cannot_be_known():
@@ -69,11 +69,11 @@ def test_expanded_is_the_gram_of_the_standardised_polynomial_features(n_blocks):
     Z = maker.fit_transform(centred / np.where(np.ptp(X, axis=0) > 0, sd, 1))
     keep = [i for i, name in enumerate(maker.get_feature_names_out()) if "x3" not in name]
     got = m.expanded()
-    wanted = np.cov(np.hstack([Z, y]).T, aweights=w, ddof=0)
+    expected = np.cov(np.hstack([Z, y]).T, aweights=w, ddof=0)
     p = Z.shape[1]
     assert got.n_features == p
-    assert np.allclose(got.covariance()[np.ix_(keep, keep)], wanted[:p, :p][np.ix_(keep, keep)], rtol=1e-9, atol=1e-9)
-    assert np.allclose(got.xy[keep], wanted[:p, p:][keep], rtol=1e-8, atol=1e-8)
+    assert np.allclose(got.covariance()[np.ix_(keep, keep)], expected[:p, :p][np.ix_(keep, keep)], rtol=1e-9, atol=1e-9)
+    assert np.allclose(got.xy[keep], expected[:p, p:][keep], rtol=1e-8, atol=1e-8)
     assert np.allclose(got.mean[keep], np.average(Z, axis=0, weights=w)[keep], atol=1e-10)
     assert got.feature_names == tuple(maker.get_feature_names_out())
     assert (got.n_rows, got.weight, got.n_effective) == (m.n_rows, m.weight, m.n_effective)
@@ -97,8 +97,8 @@ def test_expanded_far_from_zero_and_in_the_units_of_others():
 
 def test_expand_makes_the_features_of_new_rows():
     X, _, _ = some_rows(50, 4)
-    wanted = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))
-    assert np.allclose(expand(X, X.mean(0), X.std(0)), wanted, rtol=1e-12, atol=1e-12)
+    expected = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))
+    assert np.allclose(expand(X, X.mean(0), X.std(0)), expected, rtol=1e-12, atol=1e-12)
     assert polynomial_names(("a", "b"), 2) == ("a", "b", "a^2", "a b", "b^2")
     assert (expand(X, X.mean(0), np.zeros(4)) == 0).all()
 

@@ -82,8 +82,8 @@ def test_indicators_in_float32_stay_exactly_dependent():
 def test_integers_and_float64_are_summed_in_float64():
     X = np.random.default_rng(5).integers(0, 200, (3000, 4))
     for dtype in (np.uint8, np.int64, np.float64, np.float16):
-        wanted = np.cov(X.astype(dtype).astype(float).T, ddof=0)
-        assert np.allclose(Moments().from_block(X.astype(dtype)).covariance(), wanted, rtol=1e-12)
+        expected = np.cov(X.astype(dtype).astype(float).T, ddof=0)
+        assert np.allclose(Moments().from_block(X.astype(dtype)).covariance(), expected, rtol=1e-12)
 
 
 # --- triangular factor -----------------------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ def test_least_squares_on_some_columns_and_what_it_refuses():
     X, y, w = some_rows()
     m = Moments(method="qr").from_block(X, y, sample_weight=w)
     root = np.sqrt(w)[:, None]
-    wanted = np.linalg.lstsq(np.hstack([np.ones((400, 1)), X[:, [4, 1]]]) * root, y * root, rcond=None)[0]
+    expected = np.linalg.lstsq(np.hstack([np.ones((400, 1)), X[:, [4, 1]]]) * root, y * root, rcond=None)[0]
     coef, intercept = m.least_squares([4, 1])
-    assert np.allclose(coef, wanted[1:], rtol=1e-10)
-    assert np.allclose(intercept, wanted[0], rtol=1e-10)
+    assert np.allclose(coef, expected[1:], rtol=1e-10)
+    assert np.allclose(intercept, expected[0], rtol=1e-10)
     doubled = Moments(method="qr").from_block(np.hstack([X, 2 * X[:, :1]]), y)
     with pytest.raises(BadParameter, match="column 6"):
         doubled.least_squares()

@@ -28,16 +28,16 @@ def test_sketch_of_real_data_over_random_trees(name, size):
     while len(parts) > 1:
         i = int(rng.integers(len(parts) - 1))
         parts[i : i + 2] = [parts[i].merge(parts[i + 1])]
-    found = parts[0]
+    result = parts[0]
     centered = X - X.mean(axis=0)
-    for rows, data in ((found.sketch, X), (found.centered_sketch, centered)):
+    for rows, data in ((result.sketch, X), (result.centered_sketch, centered)):
         slack = 1e-10 * (data**2).sum()
         gap = np.linalg.eigvalsh(data.T @ data - rows.T @ rows)
         assert gap[0] >= -slack
-        assert gap[-1] <= found.shrinkage + slack
+        assert gap[-1] <= result.shrinkage + slack
     tails = np.maximum(np.linalg.eigvalsh(centered.T @ centered)[::-1], 0)
     for k in range(size):
-        assert found.shrinkage <= tails[k:].sum() / (size - k) * (1 + 1e-9)
+        assert result.shrinkage <= tails[k:].sum() / (size - k) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["digits", "USPS", "Isolet"])

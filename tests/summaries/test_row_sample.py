@@ -20,14 +20,14 @@ def test_the_weights_estimate_sums_over_all_rows_without_bias(centred):
     X = skewed_rows()
     v = 0.5 + np.arange(len(X)) % 3
     center, spread = (X.mean(axis=0), float(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())) if centred else (None,) * 2
-    wanted = np.array([v.sum(), v @ X[:, 0], v @ (X**2).sum(axis=1)])
-    found = []
+    expected = np.array([v.sum(), v @ X[:, 0], v @ (X**2).sum(axis=1)])
+    result = []
     for seed in range(400):
         s = RowSample(60, seed, center, spread).from_block(X, sample_weight=v)
-        found.append([s.weights.sum(), s.weights @ s.rows[:, 0], s.weights @ (s.rows**2).sum(axis=1)])
-    found = np.array(found)
+        result.append([s.weights.sum(), s.weights @ s.rows[:, 0], s.weights @ (s.rows**2).sum(axis=1)])
+    result = np.array(result)
     # Five standard errors: a bias would show, chance does not.
-    assert (np.abs(found.mean(axis=0) - wanted) < 5 * found.std(axis=0) / np.sqrt(len(found))).all()
+    assert (np.abs(result.mean(axis=0) - expected) < 5 * result.std(axis=0) / np.sqrt(len(result))).all()
 
 
 def test_far_rows_are_kept_with_higher_probability_about_a_centre():

@@ -87,15 +87,15 @@ def test_delta_holds_wherever_the_power_iteration_stops(monkeypatch):
     """Eigenvectors that are hardly any cost a larger Delta, or exact ones are taken; the guarantee stays."""
     X = NASTY["counts"]
     centred = X.toarray() - X.toarray().mean(axis=0)
-    found = []
+    result = []
     for rounds in (0, 1, 4):
         monkeypatch.setattr(sparse_shrink, "_ROUNDS", rounds)
         B, delta, *_ = shrink_sparse(X, 16, None)
         gap = np.linalg.eigvalsh(centred.T @ centred - B.T @ B)
         assert gap[0] >= -1e-10
         assert gap[-1] <= delta
-        found.append(delta)
-    assert len(set(found)) == 3
+        result.append(delta)
+    assert len(set(result)) == 3
 
 
 def test_a_bound_that_is_not_one_is_never_taken(monkeypatch):

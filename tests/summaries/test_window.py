@@ -31,41 +31,41 @@ def test_moments_are_those_of_the_rows_in_the_window(step, pane):
         assert min(90, b) <= b - a < 90 + window.pane_rows
         if pane == 1:
             assert b - a == min(90, b)
-        found = window.summary()
-        assert found.n_rows == b - a
-        assert np.allclose(found.covariance(), np.cov(X[a:b].T, ddof=0, aweights=w[a:b]), atol=1e-11)
-        assert np.allclose(found.y_mean, np.average(y[a:b], weights=w[a:b]), rtol=1e-12)
+        result = window.summary()
+        assert result.n_rows == b - a
+        assert np.allclose(result.covariance(), np.cov(X[a:b].T, ddof=0, aweights=w[a:b]), atol=1e-11)
+        assert np.allclose(result.y_mean, np.average(y[a:b], weights=w[a:b]), rtol=1e-12)
 
 
 def test_the_batches_do_not_show():
     X = rows(300, 5)
-    found = [list(fed(SlidingWindow(Moments(), 64), X, step))[-1].summary() for step in (1, 7, 300)]
-    for other in found[1:]:
-        assert np.allclose(other.covariance(), found[0].covariance(), rtol=1e-11, atol=1e-13)
-        assert other.n_rows == found[0].n_rows
+    result = [list(fed(SlidingWindow(Moments(), 64), X, step))[-1].summary() for step in (1, 7, 300)]
+    for other in result[1:]:
+        assert np.allclose(other.covariance(), result[0].covariance(), rtol=1e-11, atol=1e-13)
+        assert other.n_rows == result[0].n_rows
 
 
 @pytest.mark.parametrize("step", [7, 10_000])
 def test_sketches_keep_their_guarantee(step):
     X = rows()
     for window in fed(SlidingWindow(FrequentDirections(2), rows=100), X, step):
-        A, found = X[window.start : window.end], window.summary()
-        gap = np.linalg.eigvalsh(A.T @ A - found.sketch.T @ found.sketch)
+        A, result = X[window.start : window.end], window.summary()
+        gap = np.linalg.eigvalsh(A.T @ A - result.sketch.T @ result.sketch)
         slack = 1e-10 * (A**2).sum()
         assert gap[0] >= -slack
-        assert gap[-1] <= found.shrinkage + slack
-    assert found.shrinkage > 0
+        assert gap[-1] <= result.shrinkage + slack
+    assert result.shrinkage > 0
 
 
 def test_any_part_of_the_window_and_rows_that_fade_in_it():
     X = rows(200, 4)
     window = list(fed(SlidingWindow(DecayedMoments(half_life=10), rows=80, pane_rows=5), X, 13))[-1]
     for length in range(1, 81):
-        found = window.summary(length)
+        result = window.summary(length)
         start = max(200 - length, 0) // 5 * 5
         weights = 0.5 ** (np.arange(200 - start)[::-1] / 10)
-        assert found.n_rows == 200 - start
-        assert np.allclose(found.mean, np.average(X[start:], axis=0, weights=weights), rtol=1e-12)
+        assert result.n_rows == 200 - start
+        assert np.allclose(result.mean, np.average(X[start:], axis=0, weights=weights), rtol=1e-12)
 
 
 class Counted(Moments):

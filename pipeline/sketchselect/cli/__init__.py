@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
 from sketchselect.cli.evaluate import evaluate
@@ -95,9 +96,10 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
         select: "sketchselect select rows.sks --method greedy --features 50 -o columns.json",
         cluster: "sketchselect cluster rows.zarr --selection columns.json --clusters 8 -o clusters",
     },
-    "Proofs and comparisons": {
+    "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --clusters 3",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
+        assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
     },
 }
 """All commands, by what they are for, each with an example."""

@@ -41,20 +41,8 @@ class FittedSteps:
 def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] | None = None) -> FittedSteps:
     """Return a source's steps fitted, each from a pass over the rows as the steps before it leave them.
 
-    Parameters
-    ----------
-    source : Source
-        All columns; weights count in means and spreads.
-    options : PassOptions
-        Of the passes.
-    statistics : StepStatistics, optional
-        Of an earlier run: nothing is read, and the labels are the same, so that summaries merge.
-
-    Raises
-    ------
-    Incompatible
-        Where the statistics given are not of these steps and columns, or a step was asked for by the label of a fitted
-        one and these rows give other statistics.
+    `statistics` are those of an earlier run: then nothing is read. Raises `Incompatible` where they are not of these
+    steps and columns, or a step was asked for by the label of a fitted one and these rows give other statistics.
     """
     names = source.matrix.feature_names
     earlier = None if statistics is None else _as_statistics(statistics, names)

@@ -134,20 +134,10 @@ class Source:
         return tuple(names[j] for j in self.columns)
 
     def block(self, start: int, stop: int, rows: Rows | None = None) -> Block:
-        """Read rows `start` to `stop`, apply the policy for non-finite values, prepare, and choose columns.
+        """Return rows `start` to `stop`, or what was read of them, by the policy for non-finite values and prepared.
 
-        Parameters
-        ----------
-        start, stop : int
-            Range of global row indices.
-        rows : Rows, optional
-            What was read already.
-
-        Raises
-        ------
-        NotFinite
-            Under the policy "error", naming the first bad row (global index) and column, and the counts; under
-            "missing" for infinity, and for NaN where they are not taken as missing values.
+        Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
+        under "missing" for infinity, and for NaN where they are not taken as missing values.
         """
         rows = rows or Rows()
         values = (

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,34 @@ def run_stage(
         `worth_retrying` tells which of them a retry can cure.
     """
     require_stage(stage)
+    with _main_hidden():
+        return _run(stage, job, overrides, cluster, progress)
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keep worker processes that are started meanwhile from importing the orchestrator's program once more.
+
+    They need nothing of it, and a task of Airflow has settings with which its program cannot be imported.
+    """
+    main: Any = sys.modules["__main__"]
+    names = {name: getattr(main, name) for name in ("__file__", "__spec__") if getattr(main, name, None) is not None}
+    for name in names:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in names.items():
+            setattr(main, name, value)
+
+
+def _run(
+    stage: str,
+    job: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Sequence[str],
+    cluster: str | None,
+    progress: bool | Progress,
+) -> Path:
     from sketchselect import workflow
     from sketchselect.execution import make_progress
 

@@ -15,8 +15,10 @@ DEFAULT_PARTITION_BYTES = 32 << 20
 MAX_READ_AMPLIFICATION = 4.0
 """Bytes decoded per byte used, beyond which a run is refused."""
 
-_LEAST_CHUNK_VALUES = 2**15
+WHOLE_CHUNKS = 4
+"""A chunk of up to so many times the default size is one partition, rather than decoded by several."""
 
+_LEAST_CHUNK_VALUES = 2**15
 
 ENTRY_NBYTES = 16
 """Bytes that a stored entry of a sparse matrix counts as: a value and an index, both of 8."""
@@ -38,7 +40,8 @@ def row_partitions(
     matrix : Matrix
         The source.
     partition_bytes : int or str, default 32 MiB
-        Size, as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16.
+        Size, as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16. By
+        default a chunk of up to 128 MiB stays whole.
     sparse : bool
         Whether blocks stay sparse.
     dense_columns : int
@@ -62,6 +65,9 @@ def row_partitions(
         runs = entry_runs(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
         return Partitions((0, *(stop for _, stop in runs)))
     fitting = max(1, size // (8 * max(1, n_columns)))
+    highest = max(np.diff(matrix.chunk_edges)) if matrix.chunk_edges else min(matrix.chunk_rows, n_rows)
+    if partition_bytes is None and highest <= WHOLE_CHUNKS * fitting:
+        fitting = max(fitting, int(highest))
     partitions = (
         _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
     )
@@ -72,7 +78,7 @@ def row_partitions(
             f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
             f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
             f"{partitions.read_amplification:.1f} times; {_advice(matrix, fitting, size)}, or set partition_bytes to "
-            f"{format_bytes(needed)}"
+            f"{needed}"
         )
     return partitions
 

@@ -16,15 +16,15 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster.certificates.certificate import shown_share
 from sketchselect.report import drawing
-from sketchselect.report.records.record import RunRecord
-from sketchselect.report.sections.headline import headline, summary_sentence
+from sketchselect.report.records.record import ComparedRecord, RunRecord
+from sketchselect.report.sections.headline import headline, strongest, summary_sentence
 from sketchselect.report.sections.image import draw_images
 from sketchselect.report.sections.model import model_section
 from sketchselect.report.sections.n_clusters import cluster_count_section
 from sketchselect.report.sections.scatter import describe_scatter, draw_scatter
 from sketchselect.report.sections.scores import describe_scores, draw_scores, rank
 from sketchselect.report.sections.spectrum import describe_spectrum, draw_spectrum
-from sketchselect.report.sections.tables import cluster_rows, contingency, feature_rows, stage_rows
+from sketchselect.report.sections.tables import cluster_rows, contingency, feature_rows, profile_table, stage_rows
 from sketchselect.report.sections.timeline import timeline_section
 from sketchselect.report.text import (
     JOB_LENGTH,
@@ -67,6 +67,8 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "images": None,
         "features": feature_rows(record, ranking),
         "features_total": len(support),
+        "is_order": ranking.is_order,
+        "profiles": profile_table(record),
         "has_names": record.feature_names is not None,
         "has_weights": record.weights is not None,
         "clusters": None,
@@ -79,7 +81,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "scatter": _scatter(record),
         "known": _known(record),
         "stages": stage_rows(record),
-        "total_time": format_seconds(sum(stage.seconds for stage in record.stages)),
+        "total_time": format_seconds(_seconds(record)),
         "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
         "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),
         "method": clean(record.method),
@@ -89,7 +91,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "job_text": clean(record.job_text, JOB_LENGTH, keep="\n\t"),
         "colours": range(drawing.N_COLOURS),
     }
-    if ranking.n_scored:
+    if ranking.n_scored and not ranking.is_order:
         context["scores"] = {"svg": Markup(draw_scores(ranking)), "caption": describe_scores(ranking)}
     if record.image_shape is not None:
         context["images"] = draw_images(scores, support, [int(n) for n in record.image_shape])
@@ -127,10 +129,14 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     if read:
         facts.append((format_bytes(read), "read"))
     if record.stages:
-        facts.append((format_seconds(sum(stage.seconds for stage in record.stages)), "total time"))
+        facts.append((format_seconds(_seconds(record)), "total time"))
     if record.n_dropped:
         facts.append((count(record.n_dropped), "rows dropped"))
     return facts
+
+
+def _seconds(record: RunRecord) -> float:
+    return sum(stage.seconds for stage in record.stages) if record.seconds is None else record.seconds
 
 
 def _certificates(record: RunRecord) -> list[Mapping[str, str]]:
@@ -168,11 +174,18 @@ def _selection_bound(record: RunRecord) -> str:
 
 
 def _compared(record: RunRecord) -> Mapping[str, Any] | None:
-    """Return the table of several clusterings, the best value of each measure marked."""
-    if len(record.compared) < 2:
+    """Return the table of several clusterings and of a single cluster, the best value of each measure marked."""
+    best, known = strongest(record.certificates), record.known_labels
+    compared = list(record.compared)
+    if best is not None and best.scatter is not None:
+        nmi, ari = (None, None) if known is None else (known.nmi, known.ari)
+        compared = compared or [ComparedRecord("selected columns", best.objective, nmi, ari, published=True)]
+        one = None if known is None else 0.0
+        compared.append(ComparedRecord("none: all rows are one cluster", best.scatter, one, one))
+    if len(compared) < 2:
         return None
-    least = min(c.objective for c in record.compared)
-    labelled = any(c.nmi is not None for c in record.compared)
+    least = min(c.objective for c in compared)
+    labelled = any(c.nmi is not None for c in compared)
     rows = [
         {
             "columns": clean(c.columns),
@@ -182,9 +195,9 @@ def _compared(record: RunRecord) -> Mapping[str, Any] | None:
             "ari": _measure(c.ari),
             "published": c.published,
         }
-        for c in record.compared
+        for c in compared
     ]
-    return {"rows": rows, "labelled": labelled, "weighted": any("weighted" in c.columns for c in record.compared)}
+    return {"rows": rows, "labelled": labelled, "weighted": any("weighted" in c.columns for c in compared)}
 
 
 def _measure(value: float | None) -> str:

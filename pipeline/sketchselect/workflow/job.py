@@ -19,6 +19,7 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
+from sketchselect.workflow.output.assignment import FILE, assignment_json
 from sketchselect.workflow.output.manifest import JobResults, manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
@@ -196,15 +197,17 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     peak = session.engine.peak_nbytes() if session.engine_description else None
     session.close_engine()
     # What `certify` had added was of the labels before.
-    session.folder.discard(("certificate.json",))
+    session.folder.discard(("certificate.json", FILE))
+    if (rules := assignment_json(session, results)) is not None:
+        session.folder.write(FILE, rules)
     content = manifest(session, results, peak)
+    content["stages"] = session.stages
+    # The page states it too, so it is taken before the page is drawn.
+    content["seconds"] = round(time.perf_counter() - began, 3)
     if session.config.output.report:
-        with session.stage("report"):
-            publish_report(session.folder, run_record(session, results, content))
+        publish_report(session.folder, run_record(session, results, content, content["seconds"]))
     else:
         session.folder.discard(("report.json", "report.html"))
-    content["stages"] = session.stages
-    content["seconds"] = round(time.perf_counter() - began, 3)
     session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement

@@ -69,9 +69,9 @@ def norris():
     if not file.exists():
         pytest.skip("this SciPy comes without its test data")
     lines = file.read_text().splitlines()
-    found = [line.split() for line in lines]
-    certified = {words[0]: float(words[1]) for words in found if len(words) == 3 and words[0] in ("B0", "B1")}
-    deviation = next(float(w[-1]) for line, w in zip(lines, found, strict=True) if "Standard Deviation  " in line)
+    result = [line.split() for line in lines]
+    certified = {words[0]: float(words[1]) for words in result if len(words) == 3 and words[0] in ("B0", "B1")}
+    deviation = next(float(w[-1]) for line, w in zip(lines, result, strict=True) if "Standard Deviation  " in line)
     first = next(i for i, line in enumerate(lines) if line.startswith("Data:       y"))
     rows = np.array([line.split() for line in lines[first + 1 :] if line.strip()], dtype=float)
     return rows[:, 1:], rows[:, 0], np.array([certified["B0"], certified["B1"]]), deviation

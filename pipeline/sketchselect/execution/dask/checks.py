@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import os
@@ -81,13 +82,21 @@ def runs_tasks(client: Any, token: str) -> bool:
 
 
 def ask_workers(client: Any, question: Any) -> list[Any]:
-    """Return what workers answer; those that do not answer in time are left out.
+    """Return what workers answer; those that have died, or do not answer in time, are left out.
 
-    `client.run` alone would wait for ever for a worker that is cut off.
+    `client.run` alone would wait for ever for a worker that is cut off, and so would the others' answers.
     """
+
+    async def ask(workers: list[str]) -> list[Any]:
+        asked = [asyncio.ensure_future(client._run(question, workers=[w], on_error="ignore")) for w in workers]
+        done, late = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
+        for one in late:
+            one.cancel()
+        return [answer for one in asked if one in done and not one.exception() for answer in one.result().values()]
+
     with contextlib.suppress(Exception):
-        answers = client.sync(client._run, question, on_error="ignore", callback_timeout=ANSWER_SECONDS)
-        return list(answers.values())
+        workers = list(client.scheduler_info(n_workers=-1)["workers"])
+        return list(client.sync(ask, workers)) if workers else []
     return []
 
 
@@ -95,21 +104,22 @@ def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
     """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
     place = location_of(directory)
 
-    def write() -> str:
+    def write() -> str | None:
         name = f".probe-{uuid4().hex}"
-        place.join(name).write(b"probe", durable=False)
-        return name
+        with contextlib.suppress(Exception):
+            place.join(name).write(b"probe", durable=False)
+            return name
+        return None
 
     try:
         if place.is_local:
             os.makedirs(place.url, exist_ok=True)
-        answers = client.run(write, on_error="return")
-    except Exception:
+    except OSError:
         return False
-    seen = 0
-    for name in answers.values():
-        if isinstance(name, str):
+    answers, seen = ask_workers(client, write), 0
+    for name in answers:
+        if name is not None:
             with contextlib.suppress(Exception):
                 place.join(name).remove()
                 seen += 1
-    return seen == len(answers)
+    return seen == len(answers) > 0

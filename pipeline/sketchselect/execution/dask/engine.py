@@ -7,7 +7,7 @@ import os
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
-from sketchselect.errors import BadCluster, BadParameter, NoWorkers
+from sketchselect.errors import BadCluster, BadParameter, ClusterLost, NoWorkers
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
@@ -62,6 +62,8 @@ class DaskEngine(Engine):
                 f"{self._address}: no worker after {self.worker_timeout:g} s; start one with "
                 f"`dask worker {self._address}`, then run again"
             ) from None
+        except OSError:
+            raise self._lost() from None
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         threads = [int(w["nthreads"]) for w in workers] or [1]
         limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
@@ -81,7 +83,10 @@ class DaskEngine(Engine):
 
     def can_write(self, directory: str | os.PathLike[str]) -> bool:
         """Return whether every worker can write in a folder what this process can read."""
-        return probe_folder(self.client, directory)
+        able = probe_folder(self.client, directory)
+        if self.client.status != "running":  # its silence says nothing of the folder
+            raise self._lost()
+        return able
 
     def peak_nbytes(self) -> int | None:
         """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
@@ -102,7 +107,12 @@ class DaskEngine(Engine):
 
     def _prepare(self, work: Pass[Any]) -> None:
         if self.client.status != "running":
-            raise BadCluster(f"{self._address}: the client is {self.client.status}; make a new one")
+            raise self._lost()
         self._await_workers()
         while self._notes:
             work.progress.note(self._notes.pop(0))
+
+    def _lost(self) -> ClusterLost:
+        return ClusterLost(
+            f"{self._address}: the scheduler went away; running the same command again resumes from the checkpoints"
+        )

@@ -126,6 +126,8 @@ class RunRecord:
         Rows (or total weight) of each cluster; None where nothing was clustered.
     weighted : bool
         `cluster_weights` are weights, not counts.
+    profiles : array (k, r) or None
+        Means of the clusters in the selected columns less those of all rows, in standard deviations of all rows.
     points : array (m, 2) or None
         A sample of the rows on the top two directions of the sketch.
     point_labels : array (m,) of int or None
@@ -144,6 +146,8 @@ class RunRecord:
         All clusterings, where there are several.
     stages : sequence of StageRecord
         Stages of the run, in order.
+    seconds : float or None
+        Wall clock of the run until the page was drawn.
     versions, settings : mapping
         Versions of the libraries; seeds and effective settings. Values are shown with ``str``; mappings may nest.
     notes : sequence of str
@@ -177,6 +181,7 @@ class RunRecord:
     spectrum_centred: bool = True
     cluster_weights: ArrayLike | None = None
     weighted: bool = False
+    profiles: ArrayLike | None = None
     points: ArrayLike | None = None
     point_labels: ArrayLike | None = None
     centres_2d: ArrayLike | None = None
@@ -186,6 +191,7 @@ class RunRecord:
     known_labels: Agreement | None = None
     compared: Sequence[ComparedRecord] = ()
     stages: Sequence[StageRecord] = ()
+    seconds: float | None = None
     versions: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -199,6 +205,8 @@ class RunRecord:
             raise BadParameter(f"report: support must be a list of columns in 0..{d - 1}, got shape {support.shape}")
         require_shape("feature_names", self.feature_names, (d,))
         require_shape("weights", self.weights, (support.size,))
+        if self.cluster_weights is not None:
+            require_shape("profiles", self.profiles, (len(np.asarray(self.cluster_weights)), support.size))
         n_points = 0 if self.points is None else len(np.asarray(self.points))
         if n_points:
             require_shape("points", self.points, (n_points, 2))

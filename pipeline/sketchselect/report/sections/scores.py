@@ -34,6 +34,12 @@ class Ranking:
         return int(self.chosen.sum())
 
     @property
+    def is_order(self) -> bool:
+        """Whether the scores of the selected columns only count down in the order of their choice."""
+        chosen = self.values[: self.n_chosen]
+        return chosen.size > 2 and self.by_score and bool((np.diff(chosen) == -1).all())
+
+    @property
     def by_score(self) -> bool:
         """Whether the selected columns are exactly the ones with the highest scores."""
         return bool(self.chosen[: self.n_chosen].all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from sketchselect.report.records.record import Agreement, RunRecord
 from sketchselect.report.sections.scores import Ranking
 from sketchselect.report.text import clean, count, number, percent
 
-MAX_FEATURES = 100
+MAX_FEATURES = 500
+MAX_PROFILED = 15
+MAX_PROFILES = 12
 MAX_CLUSTERS = 40
 MAX_CLASSES = 30
 
@@ -40,7 +43,7 @@ def feature_rows(record: RunRecord, ranking: Ranking) -> list[FeatureRow]:
         column, score = int(ranking.order[place]), float(ranking.values[place])
         scored = bool(np.isfinite(score))
         weight = "" if weights is None else number(float(weights[np.flatnonzero(support == column)[0]]))
-        share = 100 * abs(score) / highest if scored and highest > 0 else 0.0
+        share = 100 * abs(score) / highest if scored and highest > 0 and not ranking.is_order else 0.0
         name = "" if names is None else clean(names[column])
         rows.append(FeatureRow(count(int(place) + 1) if scored else "–", column, name, number(score), weight, share))
     return rows
@@ -80,6 +83,27 @@ def cluster_rows(weights: np.ndarray, n_colours: int) -> tuple[list[ClusterRow],
     if empty:
         remark.append(f"{count(empty)} of the clusters are empty.")
     return rows, " ".join(remark)
+
+
+def profile_table(record: RunRecord) -> dict[str, Any] | None:
+    """Return the selected columns in which clusters differ most from all rows, and how far the largest clusters do."""
+    if record.profiles is None or record.cluster_weights is None:
+        return None
+    away, support = np.asarray(record.profiles, dtype=float), np.asarray(record.support)
+    if not away.size:
+        return None
+    clusters = np.sort(np.argsort(-np.asarray(record.cluster_weights, dtype=float), kind="stable")[:MAX_PROFILES])
+    shown = np.argsort(-np.abs(away[clusters]).max(axis=0), kind="stable")[:MAX_PROFILED]
+    names, largest = record.feature_names, max(float(np.abs(away[np.ix_(clusters, shown)]).max()), 1e-300)
+    rows = [
+        (
+            f"column {support[j]}" if names is None else clean(names[support[j]]),
+            [(f"{v:+.1f}", 100 * abs(float(v)) / largest, v < 0) for v in away[clusters, j]],
+        )
+        for j in shown
+    ]
+    left_off = len(support) - len(shown), len(away) - len(clusters)
+    return {"clusters": clusters.tolist(), "rows": rows, "columns_left_off": left_off[0], "left_off": left_off[1]}
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SourceError
+from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SketchSelectError, SourceError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 
@@ -19,6 +20,11 @@ def require_replaceable(path: Path, suffix: str, start: bytes, option: str = "-o
         raise NotOurFolder(f"{path}: a folder is there; choose another name")
     if not path.parent.is_dir():
         raise SourceError(f"{path}: the folder {path.parent} does not exist; make it first")
+    try:
+        # A folder's rights do not tell what a network file system or a full disk will do.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
     if not path.exists():
         return
     with path.open("rb") as stream:

@@ -125,6 +125,7 @@ class _Walk:
         self.folder = folder
         self.notes: list[str] = []
         self.client_nbytes = 0
+        self.output_nbytes = 0
         self.select_seconds: float | None = None
         self.base_nbytes = resident_nbytes()
 
@@ -216,7 +217,8 @@ class _Walk:
         source = replace(session.rows, takes_missing=self.config.input.nonfinite == "missing")
         options = session.pass_options
         with self.stage("write features"):
-            feature_pass(source, support, path, plane, 0, options)
+            array, _ = feature_pass(source, support, path, plane, 0, options)
+        self.output_nbytes = array.nbytes + 4 * source.n_rows * (self.config.cluster is not None)
         return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
 
     def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
@@ -261,8 +263,11 @@ class _Walk:
                     summarize_source(source, described, options, stage=name)
             self.engine.most_rows = None
         if settings.compare_all_columns:
-            nbytes = plan_kmeans(iterated, everything, "k-means on all columns")
-            self.client_nbytes = max(self.client_nbytes, nbytes)
+            some = replace(everything, columns=tuple(range(support.size)))
+            for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
+                self.client_nbytes = max(self.client_nbytes, plan_kmeans(iterated, source, name))
+            with self.stage("k-means on random columns"):
+                summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
 
     def report(self, seconds: float) -> JobPlan:
         """Return the plan."""
@@ -287,6 +292,7 @@ class _Walk:
             passes=tuple(self.engine.passes),
             idle_nbytes=idle,
             client_nbytes=self.client_nbytes,
+            output_nbytes=self.output_nbytes,
             select_seconds=self.select_seconds if self.calibrate else None,
             calibration_seconds=seconds if self.calibrate else None,
             notes=tuple(dict.fromkeys((*self.session.matrix.notes, *self.notes))),

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
+from sketchselect.cluster import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
 from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter
-from sketchselect.execution import PassOptions, Source, reduce_blocks
+from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.dask.clusters import local_memory_limit
 from sketchselect.execution.engine import Engine
 from sketchselect.job.schema import ClusterSettings
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.readers import open_matrix
 from sketchselect.summaries import CentroidSums
-from sketchselect.workflow.forecast.dry_run import DryRun
+from sketchselect.workflow.forecast.dry_run import DryRun, timed
 from sketchselect.workflow.stages.n_clusters import numbers
 from sketchselect.workflow.stages.session import iterating_engine
 
@@ -71,9 +74,28 @@ def plan_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     most = settings.max_iter
     with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
         passes.sums(CentroidSums(centers=centers), "k-means: iterations")
+        if isinstance(rows, CachedSource) and iterated.engine.seconds:
+            _measure_iterations(iterated, rows, options)
     with iterated.stage(name, where=where):
         label_rows(passes, centers)
     return prepared_nbytes(source, k) if place == "client" else 0
+
+
+def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOptions) -> None:
+    """Put number and time of iterations on the rows that were tried into the plan: bounds make most of them cheap."""
+    settings, engine = iterated.settings, iterated.engine
+    block = next(iter(rows.blocks.values()))
+    parameters = KMeansParameters(
+        settings.n_clusters, settings.init, 1, settings.max_iter, settings.tol, settings.random_state
+    )
+    tried, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
+    fit_kmeans(tried, replace(parameters, max_iter=1), serial)
+    (_, once), (result, all_of_them) = (
+        timed(partial(fit_kmeans, tried, one, serial)) for one in (replace(parameters, max_iter=1), parameters)
+    )
+    scale = rows.n_rows / (block.stop - block.start) / engine.n_slots
+    seconds = scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1)
+    engine.passes[-1] = replace(engine.passes[-1], repeats=result.n_iter, seconds=seconds)
 
 
 def plan_range(iterated: Iterated, features: Source) -> None:

@@ -81,6 +81,7 @@ class JobPlan:
     idle_nbytes: int | None = None  # A process that has loaded the libraries, measured
     # What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment
     client_nbytes: int = 0
+    output_nbytes: int = 0  # Selected columns and labels on disk, before compression
     # What selecting took from the summaries of the first rows; it runs in one process
     select_seconds: float | None = None
     calibration_seconds: float | None = None  # What making the plan took
@@ -135,7 +136,8 @@ class JobPlan:
         network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds}, all of one time;
         ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations, and
         ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
-        idle_bytes_per_worker, limit_bytes_per_worker, held_by_client_bytes}; ``calibration`` {seconds, select_seconds}
+        idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes}; ``output_bytes`` before
+        compression; ``calibration`` {seconds, select_seconds}
         or null; ``notes``; ``warnings``. Bytes and seconds; null where nothing was measured.
         """
         names = (
@@ -167,8 +169,10 @@ class JobPlan:
                 "expected_bytes_per_worker": self.expected_nbytes,
                 "idle_bytes_per_worker": self.idle_nbytes,
                 "limit_bytes_per_worker": self.limit_nbytes,
+                "limit_bytes_total": self.place.n_workers * self.limit_nbytes,
                 "held_by_client_bytes": self.client_nbytes,
             },
+            "output_bytes": self.output_nbytes,
             "calibration": {
                 "seconds": _rounded(self.calibration_seconds),
                 "select_seconds": _rounded(self.select_seconds),
@@ -239,10 +243,13 @@ class JobPlan:
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"
         idle = "" if self.idle_nbytes is None else f" ({format_bytes(self.idle_nbytes)} of it the process itself)"
+        in_all = format_bytes(self.place.n_workers * self.limit_nbytes)
         lines.append(
             f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
-            f"give each worker {format_bytes(self.limit_nbytes)}"
+            f"give each worker {format_bytes(self.limit_nbytes)}, {in_all} in all"
         )
+        if self.output_nbytes:
+            lines.append(f"output on disk: {format_bytes(self.output_nbytes)} before compression")
         if self.client_nbytes and self.place.kind == "dask":
             lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} beside the process")
         return lines

@@ -40,6 +40,7 @@ PUBLISHED = (
     "labels.zarr",
     "labels.csv",
     "centers.zarr",
+    "assign.json",
     "labels-unweighted.zarr",
     "centers-unweighted.zarr",
     "labels-weighted.zarr",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.job.load import job_toml
+from sketchselect.linalg.arrays import Floats
 from sketchselect.report import RunRecord, StageRecord
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.output.manifest import JobResults
@@ -19,8 +20,19 @@ from sketchselect.workflow.stages.session import Session
 PRESET = "# The columns came from a selection file; [select] only says what was summarised.\n\n"
 
 
-def run_record(session: Session, results: JobResults, content: dict[str, Any]) -> RunRecord:
-    """Return all that the report page shows."""
+def _profiles(results: JobResults) -> Floats | None:
+    """Return the clusters' means in the selected columns less those of all rows, in standard deviations of all rows."""
+    if results.evaluation is None:
+        return None
+    stats: Any = pick(results.summary, ColumnStats.kind)
+    support, deviation = results.selection.support, np.sqrt(stats.variance)
+    away = results.evaluation.means[:, support] - stats.mean[support]
+    profiles: Floats = np.divide(away, deviation[support], out=np.zeros_like(away), where=deviation[support] > 0)
+    return profiles
+
+
+def run_record(session: Session, results: JobResults, content: dict[str, Any], seconds: float) -> RunRecord:
+    """Return all that the report page shows; `seconds` since the run began."""
     summary, selection = results.summary, results.selection
     clustering, evaluation = results.clustering, results.evaluation
     sketch, view = sketch_of(summary), view_of(summary)
@@ -49,6 +61,7 @@ def run_record(session: Session, results: JobResults, content: dict[str, Any]) -
         shrinkage=0.0 if sketch is None else float(sketch.shrinkage),
         squared_norm=None if sketch is None else float(sketch.centered_squared_norm),
         cluster_weights=None if clustering is None else sizes(clustering),
+        profiles=_profiles(results),
         points=points,
         point_labels=labels,
         centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
@@ -62,6 +75,7 @@ def run_record(session: Session, results: JobResults, content: dict[str, Any]) -
         known_labels=None if evaluation is None else evaluation.agreement,
         compared=() if evaluation is None else evaluation.compared,
         stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
+        seconds=seconds,
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},
         notes=session.notes,

@@ -75,6 +75,12 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
+        folder.checkpoints.mkdir(exist_ok=True)
+        if session.config.output.features and not session.engine.can_write(str(folder.checkpoints)):
+            raise SketchSelectError(
+                f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
+                "every worker share"
+            )
         source = session.rows if session.selects_apart else session.source
         _state_projection(session, source, described)
         reduced = summarize_source(source, described, session.pass_options)
@@ -235,11 +241,6 @@ def write_selected(
     with session.stage("write features") as entry:
         if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
-            if not session.engine.can_write(str(path.parent)):
-                raise SketchSelectError(
-                    f"{folder.path}: the workers cannot write there; output.dir must be a folder that this process and "
-                    "every worker share"
-                )
             source = replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
             view = view_of(summary)
             reduced = write_features(source, selection.support, path, view, seed, session.pass_options)

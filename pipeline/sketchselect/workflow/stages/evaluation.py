@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import Vector
+from sketchselect.readers.arrays.numpy_scipy import ArrayVector
 from sketchselect.report import Agreement, ComparedRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums, Summary
@@ -36,7 +37,7 @@ class Evaluation:
     # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
     compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
-    # Of k-means itself: of the clustering it found, in the columns that it worked on
+    # Of k-means itself: of the clustering it candidates, in the columns that it worked on
     selected_certificate: Certificate | None = None
     # What the selected columns promised for all columns before they were clustered
     selection_bound: SelectionBound | None = None
@@ -76,26 +77,28 @@ def evaluate(
     elif len(clusterings) > 1:
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
+    candidates = [(_columns(one, False), one, float(sums[place].objective)) for place, one in enumerate(clusterings)]
+    candidates[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
     on_all = None
     if settings.compare_all_columns:
         with session.stage("k-means on all columns") as entry:
             on_all = k_means(session, session.rows)
             entry.update(inertia=on_all.inertia, n_iter=on_all.n_iter)
+        with session.stage("k-means on random columns") as entry:
+            at_random = _on_random_columns(session, selection.support.size, entry)
+        candidates += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
     known = session.vector("labels")
-    shown = [clustering if place == best else one for place, one in enumerate(clusterings)]
-    candidates = [*shown, *([] if on_all is None else [on_all])]
-    agreements = [None if known is None else agree(known, one, on_all, session.note) for one in candidates]
-    compared = []
-    for place, (one, agreement) in enumerate(zip(candidates, agreements, strict=True)):
-        compared.append(
-            ComparedRecord(
-                "all columns" if one is on_all else _columns(one, moved is not None and place == best),
-                objective if place == best else float(sums[place].objective) if place < len(sums) else one.inertia,
-                None if agreement is None else agreement.nmi,
-                None if agreement is None else agreement.ari,
-                place == best,
-            )
+    agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in candidates]
+    compared = [
+        ComparedRecord(
+            columns,
+            cost,
+            None if agreement is None else agreement.nmi,
+            None if agreement is None else agreement.ari,
+            place == best,
         )
+        for place, ((columns, _, cost), agreement) in enumerate(zip(candidates, agreements, strict=True))
+    ]
     evaluation = Evaluation(
         objective,
         means,
@@ -113,6 +116,18 @@ def evaluate(
 def _columns(clustering: Clustering, was_reassigned: bool) -> str:
     columns = "selected columns, weighted" if clustering.variant == "weighted" else "selected columns"
     return f"{columns}, reassigned" if was_reassigned else columns
+
+
+def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) -> tuple[Clustering, float]:
+    """Return the clustering on some random columns, and its objective in all of them."""
+    settings = session.config.cluster
+    assert settings is not None
+    drawn = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
+    clustering = k_means(session, replace(session.rows, columns=tuple(sorted(drawn.tolist()))))
+    labelled = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
+    reduced = summarize_source(labelled, CentroidSums(clustering.centers.shape[0]), session.pass_options)
+    session.account(entry, reduced.stats)
+    return clustering, float(reduced.value.objective)  # type: ignore[attr-defined]
 
 
 def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]) -> CentroidSums:

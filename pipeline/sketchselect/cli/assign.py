@@ -1,0 +1,43 @@
+"""Command `assign`: new rows, by what a finished run left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sketchselect.cli.options import Cluster, Debug, Key
+from sketchselect.cli.shell import plain_errors
+
+
+def assign(
+    target: Annotated[Path, typer.Argument(help="The output folder of a run, or the assign.json in it.")],
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix with the columns that the run's had.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write (.csv).")],
+    key: Key = None,
+    row_names: Annotated[
+        str | None, typer.Option("--row-names", help="A file, or a column of the source, with a name for every row.")
+    ] = None,
+    max_dropped: Annotated[
+        float,
+        typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that may be left out."),
+    ] = 0.2,
+    where: Cluster = "threads",
+    debug: Debug = False,
+) -> None:
+    """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
+    with plain_errors(debug):
+        from sketchselect.workflow.commands import assign as verb
+
+        text = verb.assign(
+            target,
+            source,
+            output,
+            key=key,
+            row_names=row_names,
+            max_dropped=max_dropped,
+            cluster=where,
+            progress=True,
+        )
+        typer.echo(text)

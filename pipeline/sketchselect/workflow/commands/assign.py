@@ -1,0 +1,112 @@
+"""The verb `assign` of the command line: clusters and predictions of new rows, by what a finished run left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import Incompatible
+from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
+from sketchselect.execution.graph.passes import Reduction
+from sketchselect.job.schema import ExecutionSettings
+from sketchselect.location import write_atomically
+from sketchselect.prepare import resolve
+from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers.checks import require_few_dropped
+from sketchselect.workflow.commands.options import require_replaceable
+from sketchselect.workflow.output.assignment import AssignBlock, Assigned, read_assignment
+from sketchselect.workflow.output.tables import csv_text, disarmed
+from sketchselect.workflow.stages.session import engine_for
+
+
+def assign(
+    target: Path,
+    source: str,
+    output: Path,
+    *,
+    key: str | None = None,
+    row_names: str | None = None,
+    max_dropped: float = 0.2,
+    cluster: str = "threads",
+    progress: Any = False,
+) -> str:
+    """Write the cluster and the prediction of every row of a source as CSV, and say in words what was written.
+
+    `target`: The output folder of a run, or its ``assign.json``.
+    `source`: A matrix with the columns that the run's had, in their order.
+    `output`: The file to write (.csv): the row's name or number, its nearest centre, the model's outputs.
+    `key`, `row_names`: As ``[input]`` of a job.
+    `max_dropped`: Share of the rows that may be left out for values that are not finite, where the run did so.
+    `cluster`: As ``[execution] cluster``.
+    Raises `Incompatible` if the columns are not those of the run.
+    """
+    require_replaceable(output, ".csv", b"row,")
+    rules = read_assignment(target)
+    matrix = open_matrix(source, key=key, nonfinite=rules["nonfinite"], vectors=(*rules["no_features"], row_names))
+    _require_columns(matrix, rules)
+    model, centers, weights = rules["model"], rules["centers"], rules["weights"]
+    leaf = AssignBlock(
+        tuple(rules["support"]),
+        rules["dtype"],
+        None if weights is None else np.array(weights),
+        None if centers is None else np.array(centers),
+        model,
+    )
+    n_outputs = 0 if model is None else len(model["intercepts"])
+    with engine_for(ExecutionSettings(cluster=cluster)) as engine:
+        options = PassOptions(engine, progress=make_progress(progress))
+        plain = Source(matrix, prepare=resolve(rules["prepare"]), takes_missing=rules["nonfinite"] == "missing")
+        steps = fit_steps(plain, options, statistics=rules["statistics"]).steps
+        rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
+        state = matrix.shape[0] * (4 + 8 * n_outputs)
+        reduced = reduce_blocks(rows, Reduction(leaf, Assigned.joined, "assign", state_nbytes=state), options)
+    notes = []
+    if reduced.stats.rows_dropped:
+        shape, confirm = matrix.shape, "--max-dropped "
+        notes = [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
+    names = matrix.row_names
+    if row_names is not None:
+        names = open_vector(row_names, matrix.shape[0], matrix_address=matrix.address, name="row_names")
+    write_atomically(output, _table(reduced.value, model, names, matrix.shape[0]).encode())
+    what = [f"{len(centers)} clusters"] if centers is not None else []
+    what += [f"the model's {', '.join(_columns_of(model))}"] if model is not None else []
+    return "\n".join([f"{output}: {matrix.shape[0]} rows, {' and '.join(what)}", *notes])
+
+
+def _require_columns(matrix: Any, rules: dict[str, Any]) -> None:
+    n_columns, names = rules["n_columns"], rules["feature_names"]
+    if matrix.shape[1] != n_columns:
+        raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
+    if names is not None and matrix.feature_names is not None:
+        for j, (ours, theirs) in enumerate(zip(names, matrix.feature_names, strict=True)):
+            if ours != theirs:
+                raise Incompatible(
+                    f"{matrix.address}: column {j} is named {theirs!r:.80}, in the run it was {ours!r:.80}; put the "
+                    "columns in the order they had"
+                )
+
+
+def _columns_of(model: dict[str, Any]) -> list[str]:
+    return ["class"] if model["classes"] else [str(name) for name in model["outputs"]]
+
+
+def _table(assigned: Assigned, model: dict[str, Any] | None, names: Any, n_rows: int) -> str:
+    rows = range(n_rows) if names is None else [disarmed(str(name)) for name in names.read(0, n_rows).tolist()]
+    columns: dict[str, Any] = {"row": rows}
+    if assigned.labels is not None:
+        columns["cluster"] = assigned.labels.tolist()
+    if model is not None and assigned.outputs is not None:
+        columns |= dict(zip(_columns_of(model), _predictions(model, assigned.outputs), strict=True))
+    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
+
+
+def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
+    """Return the columns of predictions: the targets, or the class; empty where the row was dropped."""
+    dropped = np.isnan(outputs).any(axis=1).tolist()
+    columns = outputs.T.tolist()
+    if classes := model["classes"]:
+        places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+        columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
+    return [["" if absent else value for absent, value in zip(dropped, one, strict=True)] for one in columns]

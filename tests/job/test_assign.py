@@ -1,0 +1,136 @@
+"""The verb `assign`: rows of another site get the clusters and the predictions of a finished run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import sketchselect as sks
+
+from .commands import cli, refused
+
+
+def job(folder: Path, **sections: Any) -> dict[str, Any]:
+    return {
+        "input": {"url": str(folder / "rows.npy")},
+        "select": {"method": "greedy", "n_features": 4},
+        "cluster": {"n_clusters": 3},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(folder / "out"), "report": False},
+        **sections,
+    }
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> np.ndarray:
+    rng = np.random.default_rng(4)
+    values = rng.standard_normal((240, 9)) + 5 * rng.integers(0, 2, (3, 9))[rng.integers(3, size=240)]
+    np.save(tmp_path / "rows.npy", values)
+    return values
+
+
+def assigned(*words: object) -> list[dict[str, str]]:
+    done = cli("assign", *words, "--cluster", "serial")
+    assert done.exit_code == 0, done.output
+    with open(str(words[words.index("-o") + 1]), newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize(
+    ("sections", "policy"),
+    [
+        ({}, "error"),
+        ({"prepare": {"steps": ["standardise"]}}, "error"),
+        ({"prepare": {"steps": [{"step": "impute", "by": "median"}, "scale"]}}, "missing"),
+        ({"select": {"method": "hybrid", "n_features": 4}, "cluster": {"n_clusters": 3, "weighted": True}}, "error"),
+    ],
+)
+def test_the_rows_of_the_run_get_its_labels(
+    rows: np.ndarray, tmp_path: Path, sections: dict[str, Any], policy: str
+) -> None:
+    rows[::50, 2] = np.nan if policy == "missing" else 0.0
+    np.save(tmp_path / "rows.npy", rows)
+    whole = job(tmp_path, **sections)
+    whole["input"]["nonfinite"] = policy
+    result = sks.run(whole)
+    # The second site has the one file, and neither the folder nor the rows.
+    (tmp_path / "site").mkdir()
+    shutil.copy(result.folder / "assign.json", tmp_path / "site")
+    np.save(tmp_path / "site" / "new.npy", rows[100:])
+    table = assigned(tmp_path / "site" / "assign.json", tmp_path / "site" / "new.npy", "-o", tmp_path / "new.csv")
+    assert [int(line["cluster"]) for line in table] == result.labels[100:].tolist()
+    assert table[0]["row"] == "0"
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        {"method": "lasso", "criterion": "bic"},
+        {"method": "lasso", "n_features": 6, "degree": 2},
+        {"method": "thresholded-ols", "n_features": 3, "task": "classification"},
+    ],
+)
+def test_predictions_are_those_of_the_estimator(rows: np.ndarray, tmp_path: Path, select: dict[str, Any]) -> None:
+    target = rows[:, 1] - 2 * rows[:, 4] + rows[:, 1] * rows[:, 7]
+    if "task" in select:
+        target = np.array(["low", "middle", "high"])[np.digitize(target, np.quantile(target, [0.3, 0.6]))]
+    np.save(tmp_path / "y.npy", target)
+    whole = job(tmp_path, select=select)
+    del whole["cluster"]
+    whole["input"]["target"] = str(tmp_path / "y.npy")
+    sks.run(whole)
+    parameters = {("n_features_to_select" if name == "n_features" else name): v for name, v in select.items()}
+    cls = {"lasso": sks.LassoPath, "thresholded-ols": sks.ThresholdedOLS}[parameters.pop("method")]
+    expected = cls(**parameters).fit(rows, target).predict(rows)
+    # Sparse rows are the same rows.
+    scipy.sparse.save_npz(tmp_path / "new.npz", scipy.sparse.csr_array(rows))
+    for new in ("rows.npy", "new.npz"):
+        table = assigned(tmp_path / "out", tmp_path / new, "-o", tmp_path / "new.csv")
+        if "task" in select:
+            assert [line["class"] for line in table] == expected.tolist()
+        else:
+            np.testing.assert_allclose([float(line["target"]) for line in table], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_that_are_dropped_and_names(rows: np.ndarray, tmp_path: Path) -> None:
+    whole = job(tmp_path)
+    whole["input"]["nonfinite"] = "drop_rows"
+    result = sks.run(whole)
+    rows[[3, 8], 1] = np.inf
+    np.save(tmp_path / "new.npy", rows[:20])
+    (tmp_path / "ids.txt").write_text("".join(f"P{i}\n" for i in range(20)))
+    where = (tmp_path / "out", tmp_path / "new.npy", "-o", tmp_path / "new.csv")
+    table = assigned(*where, "--row-names", tmp_path / "ids.txt")
+    assert [line["row"] for line in table] == [f"P{i}" for i in range(20)]
+    expected = result.labels[:20].copy()
+    expected[[3, 8]] = -1
+    assert [int(line["cluster"]) for line in table] == expected.tolist()
+    refused(cli("assign", *where, "--max-dropped", 0.05), 1, "left out 2 of 20 rows", "--max-dropped 0.1")
+
+
+def test_other_columns_and_other_files_are_refused(rows: np.ndarray, tmp_path: Path) -> None:
+    sks.run(job(tmp_path))
+    np.save(tmp_path / "new.npy", rows[:, :7])
+    out = ("-o", tmp_path / "new.csv")
+    refused(cli("assign", tmp_path / "out", tmp_path / "new.npy", *out), 1, "has 7 columns, the run's rows had 9")
+    refused(cli("assign", tmp_path / "rows.npy", tmp_path / "new.npy", *out), 1, "rows.npy", "not what a run leaves")
+    refused(cli("assign", tmp_path, tmp_path / "new.npy", *out), 1, "assign.json: no such file")
+    (tmp_path / "new.csv").write_text("mine\n")
+    refused(cli("assign", tmp_path / "out", tmp_path / "rows.npy", *out), 1, "not overwritten")
+
+
+def test_the_file_names_no_place_and_no_row(rows: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "known.npy", np.arange(240) % 3)
+    whole = job(tmp_path)
+    whole["input"]["labels"] = str(tmp_path / "known.npy")
+    sks.run(whole)
+    text = (tmp_path / "out" / "assign.json").read_text()
+    assert str(tmp_path) not in text
+    assert json.loads(text)["no_features"] == []
