@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from .rational import partitions
+
 FAST, ALL = range(24), range(24, 264)
 
 NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
@@ -73,25 +75,12 @@ def objective(X: Any, labels: Any) -> float:
     )
 
 
-def partitions(n: int, k: int) -> Any:
-    """Yield every partition of n rows into at most k clusters, once."""
-
-    def grow(labels: list[int]) -> Any:
-        if len(labels) == n:
-            yield np.array(labels)
-            return
-        for label in range(min(max(labels) + 2, k)):
-            yield from grow([*labels, label])
-
-    yield from grow([0])
-
-
 def best_partition(X: Any, k: int) -> tuple[float, Any]:
     """Return the least objective of all partitions into at most k clusters, and its labels, by trying all."""
     C = X - X.mean(axis=0)
     products, total = C @ C.T, float((C * C).sum())
     best, best_labels = np.inf, None
-    for labels in partitions(len(X), k):
+    for labels in map(np.array, partitions(len(X), k)):
         Z = (labels[:, None] == np.arange(k)).astype(float)
         sizes = np.maximum(Z.sum(axis=0), 1)
         value = total - float((np.einsum("ic,ij,jc->c", Z, products, Z) / sizes).sum())

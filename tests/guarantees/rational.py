@@ -1,9 +1,10 @@
-"""Weighted moments and k-means optima in rational arithmetic."""
+"""Linear algebra, weighted moments and k-means optima in rational arithmetic: every float is a fraction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from operator import mul
 from typing import Any
 
 Rows = list[list[Fraction]]
@@ -77,3 +78,29 @@ def partitions(n: int, k: int) -> Iterator[list[int]]:
             yield from grow([*labels, label])
 
     yield from grow([0])
+
+
+def product(A: Rows, B: Rows) -> Rows:
+    """Return ``A B'``."""
+    return [[sum(map(mul, a, b), Fraction()) for b in B] for a in A]
+
+
+def solve(M: Rows, B: Rows) -> Rows:
+    """Return ``M^-1 B`` for a positive definite M."""
+    n = len(M)
+    rows = [list(m) + list(b) for m, b in zip(M, B, strict=True)]
+    for i in range(n):
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for k in set(range(n)) - {i}:
+            rows[k] = [x - rows[k][i] * y for x, y in zip(rows[k], rows[i], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def leverage(X: Any, ridge: float) -> list[Fraction]:
+    """Return the ridge leverage of the columns of X."""
+    A = rows_of(X)
+    M = product(A, A)
+    for i in range(len(M)):
+        M[i][i] += Fraction(ridge)
+    Z = solve(M, A)
+    return [sum((a[j] * z[j] for a, z in zip(A, Z, strict=True)), Fraction()) for j in range(len(A[0]))]

@@ -13,8 +13,8 @@ import pytest
 
 import sketchselect as sks
 
-from .exact import fractions, product, solve
 from .instances import each_instance
+from .rational import product, rows_of, solve
 
 
 def instance(seed):
@@ -49,7 +49,7 @@ def test_number_of_columns_and_their_least_squares(seeds, cls):
             assert model.intercept_ == pytest.approx(y.mean())
             continue
         design = np.hstack([np.ones((len(y), 1)), X[:, S]])
-        Z, t = fractions(design.T), fractions(y)
+        Z, t = rows_of(design.T), rows_of([y])
         exact = np.array([float(b[0]) for b in solve(product(Z, Z), product(Z, t))])
         sd = X[:, S].std(axis=0)
         condition = np.linalg.cond(np.corrcoef(X[:, S], rowvar=False)) if S.size > 1 else 1.0

@@ -10,8 +10,8 @@ import pytest
 
 import sketchselect as sks
 
-from .exact import leverage
 from .instances import each_instance
+from .rational import leverage
 
 
 def instance(seed):

@@ -30,9 +30,8 @@ from sketchselect.linalg.moments.single_precision import SINGLE_ROUNDING
 from sketchselect.selectors import StabilitySelector, ThresholdedOLS
 from sketchselect.selectors.supervised.moments import SinglePrecision
 
-from .exact import solve
 from .instances import NIGHTLY
-from .rational import fractions_of, mean_of, rows_of, scatter_of
+from .rational import fractions_of, mean_of, rows_of, scatter_of, solve
 
 FAST, ALL = range(30), range(30, 240)
 whole = pytest.mark.parametrize("number", [*FAST, *(pytest.param(i, marks=NIGHTLY) for i in ALL)])

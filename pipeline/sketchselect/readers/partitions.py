@@ -16,7 +16,7 @@ MAX_READ_AMPLIFICATION = 4.0
 """Bytes decoded per byte used, beyond which a run is refused."""
 
 WHOLE_CHUNKS = 4
-"""A chunk of up to this multiple of the default size is one partition, rather than decoded by several."""
+"""Largest chunk, in partitions of the default size, that is one partition rather than decoded by several."""
 
 _LEAST_CHUNK_VALUES = 2**15
 

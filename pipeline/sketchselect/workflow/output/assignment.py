@@ -17,6 +17,7 @@ from sketchselect.execution import Block
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
+from sketchselect.location import is_url
 from sketchselect.summaries import codec
 from sketchselect.workflow.output.manifest import JobResults
 from sketchselect.workflow.output.tables import plain_value
@@ -44,7 +45,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "no_features": [
             name
             for name in (inputs.target, inputs.labels, inputs.row_names)
-            if name is not None and not os.path.isabs(name) and "://" not in name
+            if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
         "nonfinite": inputs.nonfinite,
         "prepare": [
