@@ -108,3 +108,11 @@ def test_a_constant_of_the_execution_has_one_value() -> None:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
                 values.setdefault(node.targets[0].id, set()).add(ast.unparse(node.value))
     assert {name: several for name, several in values.items() if len(several) > 1} == {}
+
+
+def test_a_plan_of_the_forecast_is_called_a_forecast() -> None:
+    modules = [module for module in package_modules() if module.name.startswith("workflow.forecast")]
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    names = [node.name for module in modules for node in ast.walk(module.tree) if isinstance(node, kinds)]
+    assert any("Forecast" in name for name in names)
+    assert [name for name in names if re.search(r"[Pp]lan", name)] == []

@@ -12,7 +12,7 @@ import scipy.sparse
 import zarr
 
 import sketchselect
-from sketchselect.workflow.forecast.forecast import plan_job
+from sketchselect.workflow.forecast.forecast import forecast_job
 from sketchselect.workflow.job import run
 
 from .commands import cli
@@ -79,7 +79,7 @@ def described(job: dict[str, Any], folder: Path, **execution: Any) -> dict[str, 
 @pytest.mark.parametrize("name", JOBS)
 def test_plan_holds_on_a_local_cluster(name: str, tmp_path: Path) -> None:
     job = described(JOBS[name](tmp_path), tmp_path)
-    planned = plan_job(job)
+    planned = forecast_job(job)
     assert not (tmp_path / "out").exists()
     manifest = run(job).manifest
     told = planned.to_dict()
@@ -105,7 +105,7 @@ def test_passes_have_the_names_and_the_order_of_the_job(tmp_path: Path) -> None:
         "certificate": {"method": "blocks", "block_rows": 40},
         "range": (2, 3),
     }
-    plan = plan_job(job, calibrate=False)
+    plan = forecast_job(job, calibrate=False)
     stages = list(dict.fromkeys(one.stage for one in plan.passes))
     blocks = ["block certificate", "block certificate of the selected columns"]
     assert stages == [
@@ -125,7 +125,7 @@ def test_rows_that_fit_nowhere_are_warned_of(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(passes, "CACHED_SHARE", 0.0)
     monkeypatch.setattr(passes, "WORKER_SHARE", 0.0)
     job = described(dense_job(tmp_path), tmp_path, cluster="tcp://10.9.8.7:8786")
-    plan = plan_job(job, n_workers=40, calibrate=False)
+    plan = forecast_job(job, n_workers=40, calibrate=False)
     (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
     assert iterations.bytes_read == 12_000 * 30 * 4
     assert plan.total("bytes_read", True) > plan.total("bytes_read", False) - 1
@@ -139,7 +139,7 @@ def test_timeline_is_planned_as_it_is_run(tmp_path: Path) -> None:
     job = described(dense_job(tmp_path), tmp_path, cluster="threads")
     del job["cluster"]
     job |= {"timeline": {"points": 5}}
-    plan = plan_job(job, calibrate=False)
+    plan = forecast_job(job, calibrate=False)
     manifest = run(job).manifest
     (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "timeline"]
     (one,) = [one for one in plan.passes if one.stage == "timeline"]
@@ -157,7 +157,7 @@ def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extr
         "execution": {"cluster": "threads"},
     }
     job = described(job, tmp_path)
-    plan = plan_job(job, calibrate=False)
+    plan = forecast_job(job, calibrate=False)
     manifest = run(job).manifest
     (stage,) = [stage for stage in manifest["stages"] if stage["name"] == "collect"]
     passes = [one for one in plan.passes if one.stage == "collect"]
@@ -170,7 +170,7 @@ def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(tiles, "PANELS_ABOVE", 500)
     job = described(wide_job(tmp_path), tmp_path, cluster="threads")
-    plan = plan_job(job, calibrate=False)
+    plan = forecast_job(job, calibrate=False)
     stage = run(job).manifest["stages"][0]
     passes = [one for one in plan.passes if one.stage == "summarize"]
     assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
@@ -220,7 +220,7 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
     }
     job |= {"cluster": {"n_clusters": 3}, "execution": {"cluster": "serial"}}
     job["output"] = {"dir": str(tmp_path / "out"), "report": False}
-    plan = plan_job(job)
+    plan = forecast_job(job)
     (iterations,) = [one for one in plan.passes if one.repeats_most > 1]
     result = run(job)
     # Groups that are far apart take as many iterations whatever the number of rows.

@@ -14,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
-from sketchselect.workflow.forecast.forecast import plan_job
+from sketchselect.workflow.forecast.forecast import forecast_job
 
 from .commands import cli, refused
 
@@ -73,7 +73,7 @@ def test_a_model_of_the_last_rows(job: Job, drift: np.ndarray, tmp_path: Path) -
 def test_a_plan_counts_the_pass_over_the_window(job: Job, drift: np.ndarray, tmp_path: Path) -> None:
     expected = described(job, tmp_path, {"method": "greedy", "n_features": 2, "window": 100}, timeline={})
     config = load_job(expected)
-    plan = plan_job(config, calibrate=False)
+    plan = forecast_job(config, calibrate=False)
     assert {"collect", "timeline"} <= {one.stage for one in plan.passes}
     (collect,) = [one for one in plan.passes if one.stage == "collect"]
     (whole,) = [one for one in plan.passes if one.stage == "summarize"]

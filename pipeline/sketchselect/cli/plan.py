@@ -31,12 +31,12 @@ def plan(
 
         from sketchselect.errors import BadParameter
         from sketchselect.job.load import with_cluster
-        from sketchselect.workflow.forecast.forecast import plan_job
+        from sketchselect.workflow.forecast.forecast import forecast_job
 
         if as_json and kubernetes:
             raise BadParameter("--json and --kubernetes cannot be combined")
         overrides = with_cluster(settings or (), cluster)
-        forecast = plan_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate)
+        forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate)
         if kubernetes:
             typer.echo(forecast.kubernetes_patch(), nl=False)
         else:

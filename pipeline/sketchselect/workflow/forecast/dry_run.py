@@ -19,7 +19,7 @@ from sketchselect.execution.graph.tasks import Part, read_block
 from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.execution.source import Block
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.workflow.forecast.report import PlannedPass
+from sketchselect.workflow.forecast.report import ForecastPass
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class DryRun(Engine):
     most_rows: int | None = None
     where: str = "workers"  # "workers" or "client": what would run the tasks of passes from now on
     repeats: tuple[int, int] = (1, 1)  # Typical and largest number of times that passes would be run from now on
-    passes: list[PlannedPass] = field(default_factory=list)  # What was asked for so far
+    passes: list[ForecastPass] = field(default_factory=list)  # What was asked for so far
     memory_limit: int | None = None
     spent: float = 0.0
     last_rows: int = 0  # Rows of the last pass that were run
@@ -79,7 +79,7 @@ class DryRun(Engine):
         moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
         waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
         self.passes.append(
-            PlannedPass(
+            ForecastPass(
                 stage=self.stage or work.stage,
                 name=work.stage,
                 where=self.where,

@@ -29,8 +29,8 @@ from sketchselect.selectors.streams.scan import scan_pass
 from sketchselect.summaries import CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
-from sketchselect.workflow.forecast.kmeans import Iterated, plan_kmeans, plan_range
-from sketchselect.workflow.forecast.report import ClusterSpec, JobPlan, limit_for
+from sketchselect.workflow.forecast.kmeans import Iterated, forecast_kmeans, forecast_range
+from sketchselect.workflow.forecast.report import ClusterSpec, JobForecast, limit_for
 from sketchselect.workflow.forecast.warnings import warnings_of
 from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
@@ -66,13 +66,13 @@ class CyclicLabels(Vector):
         return None
 
 
-def plan_job(
+def forecast_job(
     job: str | os.PathLike[str] | Mapping[str, Any] | JobConfig,
     *,
     overrides: Sequence[str] = (),
     n_workers: int | None = None,
     calibrate: bool = True,
-) -> JobPlan:
+) -> JobForecast:
     """Return what a run of this job, from its beginning, will read, compute, hold and send.
 
     Passes, partitions, tasks, bytes and the projection of memory come from the code that a run goes through; the first
@@ -236,10 +236,10 @@ class _Walk:
         iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)
         self.engine.most_rows = rows
         try:
-            plan_range(iterated, features)
+            forecast_range(iterated, features)
             for variant in variants:
                 name = "k-means" if variant == "unweighted" else "k-means, weighted"
-                self.client_nbytes = max(self.client_nbytes, plan_kmeans(iterated, features, name))
+                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, features, name))
         finally:
             self.engine.most_rows = None
         sums: Any = None
@@ -265,11 +265,11 @@ class _Walk:
         if settings.compare_all_columns:
             some = replace(everything, columns=tuple(range(support.size)))
             for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
-                self.client_nbytes = max(self.client_nbytes, plan_kmeans(iterated, source, name))
+                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, source, name))
             with self.stage("k-means on random columns"):
                 summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
 
-    def report(self, seconds: float) -> JobPlan:
+    def report(self, seconds: float) -> JobForecast:
         """Return the plan."""
         execution = self.config.execution
         idle: int | None = None
@@ -284,7 +284,7 @@ class _Walk:
             memory_limit=execution.memory_limit,
             output=self.config.output.dir,
         )
-        plan = JobPlan(
+        plan = JobForecast(
             source=self.session.matrix.describe(),
             method=self.config.select.method,
             reads_columns=self.session.selector.reads_columns,

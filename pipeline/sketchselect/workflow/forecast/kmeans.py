@@ -52,7 +52,7 @@ class Iterated:
         return placement(source, self.settings.n_clusters, sized)
 
 
-def plan_kmeans(iterated: Iterated, source: Source, name: str) -> int:
+def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
     settings = iterated.settings
     source = replace(source, takes_sparse=True)
@@ -98,7 +98,7 @@ def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOpt
     engine.passes[-1] = replace(engine.passes[-1], repeats=result.n_iter, seconds=seconds)
 
 
-def plan_range(iterated: Iterated, features: Source) -> None:
+def forecast_range(iterated: Iterated, features: Source) -> None:
     """Ask for the passes that a range of numbers of clusters takes, where the job wants one."""
     settings = iterated.settings
     if settings.range is None:

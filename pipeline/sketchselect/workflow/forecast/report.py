@@ -39,7 +39,7 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True)
-class PlannedPass:
+class ForecastPass:
     """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`)."""
 
     # stage, name: Stage of the manifest that it is accounted to, and the pass
@@ -70,14 +70,14 @@ class PlannedPass:
 
 
 @dataclass(frozen=True)
-class JobPlan:
-    """What a run of a job will do; see `plan_job`."""
+class JobForecast:
+    """What a run of a job will do; see `forecast_job`."""
 
     source: dict[str, Any]  # What the manifest says of the source
     method: str  # Of selection
     reads_columns: bool  # Whether the method reads the source by columns
     place: ClusterSpec  # What it is planned for
-    passes: tuple[PlannedPass, ...]  # In their order
+    passes: tuple[ForecastPass, ...]  # In their order
     idle_nbytes: int | None = None  # A process that has loaded the libraries, measured
     # What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment
     client_nbytes: int = 0
@@ -124,7 +124,7 @@ class JobPlan:
             return self.place.memory_limit
         return limit_for(self.projected_nbytes)
 
-    def _on_workers(self) -> list[PlannedPass]:
+    def _on_workers(self) -> list[ForecastPass]:
         apart = self.place.kind == "dask"
         return [one for one in self.passes if one.where == "workers" or not apart]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.workflow.forecast.report import JobPlan, PlannedPass
+from sketchselect.workflow.forecast.report import ForecastPass, JobForecast
 
 PARTITIONS_PER_SLOT = 4
 """Fewer partitions than this for every task at a time leave workers idle at the end of a pass."""
@@ -19,7 +19,7 @@ TINY_SECONDS = 0.1
 LOCAL_FILESYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs"))
 
 
-def warnings_of(plan: JobPlan) -> Iterator[str]:
+def warnings_of(plan: JobForecast) -> Iterator[str]:
     """Yield a sentence for everything in a plan that more workers will not make faster, or that may not work."""
     on_workers = [one for one in plan.passes if one.where == "workers"]
     slots = plan.place.n_slots
@@ -42,7 +42,7 @@ def warnings_of(plan: JobPlan) -> Iterator[str]:
         yield from _of_cluster(plan)
 
 
-def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
+def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
     big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.cached]
     if big:
         worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
@@ -87,7 +87,7 @@ def _of_passes(plan: JobPlan, on_workers: list[PlannedPass]) -> Iterator[str]:
         )
 
 
-def _of_cluster(plan: JobPlan) -> Iterator[str]:
+def _of_cluster(plan: JobForecast) -> Iterator[str]:
     if not plan.place.asked:
         yield (
             f"how many workers {plan.place.cluster} has is not asked; {plan.place.n_workers} are assumed (--workers)"
