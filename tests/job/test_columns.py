@@ -112,7 +112,7 @@ def test_both_ways_stand_side_by_side(job: Job, rows: np.ndarray, tmp_path: Path
         "deterministic",
     )
     result = sks.run(whole)
-    plain, weighted, whole_rows = result.manifest["compared"]
+    plain, weighted, whole_rows, _ = result.manifest["compared"]
     assert [c["columns"] for c in (plain, weighted, whole_rows)] == [
         "selected columns",
         "selected columns, weighted",

@@ -30,25 +30,16 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows of a source, read, screened and prepared.
+    """Some rows of a source, read, screened and prepared."""
 
-    Parameters
-    ----------
-    values : array or csr_array of shape (n_rows, n_columns)
-        The prepared rows (of the chosen columns); CSR only where what works on the block takes it.
-    target, weight : array or None
-        The targets and weights of the same rows.
-    start, stop : int
-        The partition's range of global row indices, dropped rows included.
-    surviving : array of int or None
-        Global index of each row of `values` where rows were dropped; None where none was.
-    """
-
-    values: Any
+    values: Any  # The prepared rows (of the chosen columns); CSR only where what works on the block takes it
+    # target, weight: The targets and weights of the same rows
     target: Any
     weight: Any
+    # start, stop: The partition's range of global row indices, dropped rows included
     start: int
     stop: int
+    # Global index of each row of `values` where rows were dropped; None where none was
     surviving: NDArray[np.int64] | None = None
 
     @property
@@ -64,33 +55,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """Everything a task needs to make blocks: a matrix and, row by row beside it, targets and weights.
+    """Everything a task needs to make blocks: a matrix and, row by row beside it, targets and weights."""
 
-    Parameters
-    ----------
-    matrix : Matrix
-        Where the rows come from.
-    target, weight : Vector or None
-        One entry per row of the matrix.
-    prepare : tuple of Step
-        Steps applied to every block, before columns are chosen; entries as `prepare.resolve` takes them become steps.
-    columns : tuple of int or None
-        Columns kept after preparation, ascending; None keeps all.
-    takes_missing : bool
-        Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing".
-    takes_sparse : bool
-        Whether what works on the blocks takes CSR; otherwise a sparse matrix's blocks are made dense, and cut as such.
-    in_double : bool
-        Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are.
-    """
-
-    matrix: Matrix
+    matrix: Matrix  # Where the rows come from
+    # target, weight: One entry per row of the matrix
     target: Vector | None = None
     weight: Vector | None = None
+    # Steps applied to every block, before columns are chosen; entries as `prepare.resolve` takes them become steps
     prepare: tuple[Step, ...] = ()
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None  # Columns kept after preparation, ascending; None keeps all
+    # Whether what works on the blocks takes NaN as missing values; they get it only under the policy "missing"
     takes_missing: bool = False
+    # Whether what works on the blocks takes CSR; otherwise a sparse matrix's blocks are made dense, and cut as such
     takes_sparse: bool = False
+    # Whether prepared rows of float32 become float64, for what is more sensitive to rounding than they are
     in_double: bool = False
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from sketchselect.report.records.record import Agreement, RunRecord
 from sketchselect.report.sections.scores import Ranking
 from sketchselect.report.text import clean, count, number, percent
 
-MAX_FEATURES = 500
+MAX_FEATURES = 250
 MAX_PROFILED = 15
 MAX_PROFILES = 12
 MAX_CLUSTERS = 40
