@@ -99,3 +99,12 @@ def test_a_clause_is_found(text: str) -> None:
 def test_an_unclear_word_is_found(text: str) -> None:
     assert unclear(Module("linalg.a", text))
     assert unclear(Module("linalg.a", '"""Error on held-out rows, with its band."""')) == []
+
+
+def test_a_constant_of_the_execution_has_one_value() -> None:
+    values: dict[str, set[str]] = {}
+    for module in package_modules():
+        for node in module.tree.body if module.name.startswith("execution.") else []:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+                values.setdefault(node.targets[0].id, set()).add(ast.unparse(node.value))
+    assert {name: several for name, several in values.items() if len(several) > 1} == {}

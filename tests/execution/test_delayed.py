@@ -13,7 +13,7 @@ import pytest
 from sketchselect.errors import BadParameter, NotFinite, SourceChanged
 from sketchselect.execution import LocalEngine, as_engine, summarize
 from sketchselect.execution.client import surrounding_client
-from sketchselect.execution.engine import MOST_LEAVES
+from sketchselect.execution.engine import LOCAL_LEAVES
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments
 from sketchselect.workflow import run
@@ -103,7 +103,7 @@ def test_what_has_no_effect_on_a_graph_is_refused(X, wrong):
 def test_a_large_tree_is_computed_subtree_by_subtree(tiny, monkeypatch):
     from tests.execution.on_dask import join, rows_of, run
 
-    monkeypatch.setattr("sketchselect.execution.engine.MOST_LEAVES", 16)
+    monkeypatch.setattr("sketchselect.execution.engine.LOCAL_LEAVES", 16)
     expected = [(start, start + 10) for start in range(0, 2000, 10)]
     for engine in (LocalEngine(kind="serial"), LocalEngine(2)):
         reduced = run(tiny(2000), engine, leaf=rows_of, merge=join)
@@ -112,7 +112,7 @@ def test_a_large_tree_is_computed_subtree_by_subtree(tiny, monkeypatch):
             "the last node of the second level has one child, and is that child"
         )
         assert reduced.stats.rows_read == 2000
-    assert MOST_LEAVES > 16
+    assert LOCAL_LEAVES > 16
 
 
 # --- where it runs -----------------------------------------------------------------------------------------------

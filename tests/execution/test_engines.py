@@ -1,10 +1,13 @@
 """The engines of this process: one answer, errors with a place and without data, bounded memory."""
 
+import ast
+import re
 import threading
 import time
 
 import numpy as np
 import pytest
+from tests.structure import package_modules
 
 from sketchselect.errors import (
     BadParameter,
@@ -18,6 +21,7 @@ from sketchselect.errors import (
     WillNotFit,
 )
 from sketchselect.execution import LocalEngine, PassOptions, Source, as_engine, reduce_blocks, summarize
+from sketchselect.execution.engine import CLIENTS
 from sketchselect.execution.graph.passes import Reduction
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments, encode
@@ -316,8 +320,22 @@ def test_states_are_not_changed_by_later_merges():
 
 @pytest.mark.parametrize("client", ["process", 3, "localhost:8786", object()])
 def test_what_is_no_engine_is_refused(client):
-    with pytest.raises(BadParameter, match="client must be"), as_engine(client):
+    with pytest.raises(BadParameter, match=f"client must be {re.escape(CLIENTS)}, got "), as_engine(client):
         pass
+
+
+def test_what_a_client_may_be_is_said_in_one_place():
+    texts = [
+        ast.get_docstring(node) or ""
+        for module in package_modules()
+        if not module.name.startswith("execution.")
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    ]
+    entries = re.findall(r"^client : (.*)\n(.*)", "\n".join(texts), re.MULTILINE)
+    assert len(entries) >= 7
+    reference = re.compile(r".*, as in `(sketchselect\.)?summarize`\.")
+    assert [entry for entry in entries if entry[0] != "optional" or not reference.fullmatch(entry[1])] == []
 
 
 def test_the_environment_must_name_a_scheduler(monkeypatch):

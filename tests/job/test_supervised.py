@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.linear_model import LinearRegression
 import sketchselect as sks
 from sketchselect.errors import ConfigError, NotFinite, SourceError
 from sketchselect.job.load import load_job
+from sketchselect.readers import open_vector
 from sketchselect.selectors import METHODS
 from sketchselect.workflow.output import tables
 
@@ -289,7 +291,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
     out = tmp_path / "s.json"
     for args, expected in [
         (["--method", "thresholded-ols", "--set", "cv=4"], "holds 5 folds"),
-        (["--method", "thresholded-ols", "--features", "13"], "--features: 13 wanted"),
+        (["--method", "thresholded-ols", "--features", "13"], "--features: 13 asked for"),
         (["--method", "thresholded-ols", "--set", "task=classification"], "target of this summary is numeric"),
         (["--method", "thresholded-ols", "--set", "cv=1"], "cv must be"),
         (["--method", "variance", "--model", tmp_path / "m.json"], "--model: variance fits no model"),
@@ -336,3 +338,23 @@ def test_inspect_says_what_moments_know(folds: Path, store: Path, target: np.nda
     options = ["--half-life", "50", "--target", tmp_path / "y.npy", "--cluster", "serial"]
     assert cli("summarize", store, "-o", fading, *options).exit_code == 0
     assert "before row 300" in cli("inspect", fading).output
+
+
+@pytest.mark.parametrize("clusters", [None, {"n_clusters": 3}])
+def test_every_vector_of_a_job_is_opened_once(
+    supervised: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clusters: dict[str, Any] | None
+) -> None:
+    settings = {name: str(tmp_path / f"{name}.npy") for name in ("labels", "row_names")}
+    for path in settings.values():
+        np.save(path, np.arange(300))
+    opened: Counter[str] = Counter()
+
+    def count(address: str, *arguments: Any, **options: Any) -> Any:
+        opened[address] += 1
+        return open_vector(address, *arguments, **options)
+
+    monkeypatch.setattr("sketchselect.workflow.stages.session.open_vector", count)
+    job = supervised("lasso", {"n_features": 3}, cluster=clusters, input=settings)
+    sks.run(job)
+    for path in (job["input"]["target"], *settings.values()):
+        assert opened[path] == 1

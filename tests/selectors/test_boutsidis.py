@@ -447,3 +447,14 @@ def test_a_stream_may_begin_with_one_row(cls):
     chosen = cls(9, n_clusters=4).partial_fit(X[:1])
     assert chosen.support_.size == 9
     assert np.allclose(chosen.partial_fit(X[1:]).weights_, cls(9, n_clusters=4).fit(X).weights_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("cls", [sks.DeterministicSelector, sks.VarianceSelector])
+def test_a_pass_of_a_subclass_begins_at_its_first_row(cls):
+    class LateRows(cls):
+        def single_pass(self, source):
+            return super().single_pass(source)._replace(first_row=100)
+
+    X, _ = blobs()
+    parameters = {"n_clusters": 4} if cls is sks.DeterministicSelector else {}
+    assert LateRows(5, **parameters).fit(X).summary_ == cls(5, **parameters).fit(X[100:]).summary_

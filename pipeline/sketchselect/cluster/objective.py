@@ -48,8 +48,8 @@ def kmeans_objective(
         Steps applied first, such as ``["l2"]``; as in `summarize`.
     sample_weight : array, path or URL of shape (n_rows,), optional
         Row weights, not negative: squared distances count by them, about weighted means.
-    client : Client, str, Engine or None
-        What runs the pass: threads of this process by default; see `summarize`.
+    client : optional
+        Runs the pass, as in `summarize`.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine, LocalEngine
+from sketchselect.execution.engine import CLIENTS, Engine, LocalEngine
 from sketchselect.location import is_scheduler_file
 from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.base import Matrix
@@ -56,10 +56,7 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         address = os.fspath(client) if isinstance(client, (str, os.PathLike)) else client
         named = isinstance(address, str) and address != "env"
         if named and not (address.startswith(_SCHEMES) or is_scheduler_file(address)):
-            raise BadParameter(
-                'client must be "threads", "serial", "env", the address of a scheduler (tcp://...) or its scheduler '
-                f"file (.json), got {address!r}"
-            )
+            raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
         from sketchselect.execution.dask.clusters import connect
 
         with connect(address) as engine:

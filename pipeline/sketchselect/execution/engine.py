@@ -25,7 +25,13 @@ from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 T = TypeVar("T")
 
-MOST_LEAVES = 4096
+CLIENTS = (
+    'None, "threads", "serial", "env", the address of a scheduler (tcp://...), its scheduler file (.json), a '
+    "distributed.Client or Cluster, or an engine"
+)
+"""What a `client` may be, in messages; `sketchselect.summarize` explains each."""
+
+LOCAL_LEAVES = 4096
 """Leaves of one graph; a larger tree is computed subtree by subtree."""
 
 
@@ -126,12 +132,12 @@ class LocalEngine(Engine):
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():
-                for output in work.cuts(MOST_LEAVES):
+                for output in work.cuts(LOCAL_LEAVES):
                     if isinstance(ready.get(output), Part):
                         continue
                     graph = work.graph(output, inputs, ready)
                     n_tasks += len(graph)
-                    tasks = {**inputs.complete(graph), work.spec_key: spec}
+                    tasks = {**inputs.culled(graph), work.spec_key: spec}
                     if inputs.graph:
                         tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
                     ready[output] = get(tasks, work.key(output))

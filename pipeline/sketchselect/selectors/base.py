@@ -39,6 +39,10 @@ class SelectorPass(NamedTuple):
     description: Summary[Any]
     first_row: int = 0
 
+    def summarize(self, options: PassOptions) -> Summary[Any]:
+        """Return the summary."""
+        return summarize_source(self.source, self.description, options, first_row=self.first_row).value
+
 
 class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all selectors.
@@ -132,18 +136,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return SelectorPass(source, self.summary_description(source.n_columns))
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
-        """Return the summary that `_select` sees; override it where `single_pass` is None.
-
-        Parameters
-        ----------
-        source : Source
-            The rows and their target.
-        options : PassOptions
-            Engine, checkpoint and progress of the passes.
-        """
+        """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
         one = self.single_pass(source)
         assert one is not None
-        return summarize_source(one.source, one.description, options, first_row=one.first_row).value
+        return one.summarize(options)
 
     def further_description(self, summary: Summary[Any]) -> Summary[Any] | None:
         """Return the description of a second pass that the first summary shows to be necessary; None if it is not."""

@@ -137,8 +137,8 @@ def run(
     ----------
     job : path, mapping or JobConfig
         A TOML or YAML file, or its content.
-    client : Client, str or Engine, optional
-        What to run on, instead of the job's ``[execution] cluster``.
+    client : optional
+        Runs the passes instead of the job's ``[execution] cluster``, as in `summarize`.
     overrides : sequence of str
         Settings ``section.key=value`` that win over the job's.
     fresh : bool

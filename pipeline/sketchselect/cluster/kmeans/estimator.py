@@ -138,8 +138,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             For scikit-learn's sake.
         sample_weight : array or path of shape (n_rows,), optional
             Row weights, not negative.
-        client : Client, str, Engine or None
-            What runs the passes: threads of this process by default; see `summarize`.
+        client : optional
+            Runs the passes, as in `summarize`.
 
         Raises
         ------

@@ -11,7 +11,7 @@ from sketchselect.errors import BadCluster, BadParameter, ClusterLost, NoWorkers
 from sketchselect.execution.dask.checks import ask_workers, is_exposed, probe_folder, scheduler_settings, worker_builds
 from sketchselect.execution.dask.running import ClusterPass, persist_blocks
 from sketchselect.execution.dask.watch import ClusterWatch
-from sketchselect.execution.engine import Engine, Ran
+from sketchselect.execution.engine import CLIENTS, Engine, Ran
 from sketchselect.execution.graph.passes import Pass
 
 T = TypeVar("T")
@@ -29,9 +29,7 @@ class DaskEngine(Engine):
         from distributed import Client
 
         if not isinstance(client, Client):
-            raise BadParameter(
-                f"client must be a distributed.Client, an address, an engine or None, got {type(client).__name__}"
-            )
+            raise BadParameter(f"client must be {CLIENTS}, got {type(client).__name__}")
         if client.asynchronous:
             raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
         if client.status != "running":

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sketchselect.errors import BadCluster
 
-ANSWER_SECONDS = 3.0
+HANDSHAKE_SECONDS = 3.0
 """How long a scheduler may take to say its first word; one that takes longer is left to the client to wait for."""
 
 
@@ -25,7 +25,7 @@ def require_understood(address: str, security: Any = None) -> None:
         return
     context = _context(address, security) if parts.scheme == "tls" else None
     try:
-        plain = socket.create_connection((parts.hostname, parts.port), timeout=ANSWER_SECONDS)
+        plain = socket.create_connection((parts.hostname, parts.port), timeout=HANDSHAKE_SECONDS)
     except OSError:
         return
     with plain:
@@ -90,7 +90,7 @@ def _speaks_tls(host: str, port: int) -> bool:
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host, port), timeout=ANSWER_SECONDS) as plain,
+            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as plain,
             context.wrap_socket(plain),
         ):
             return True

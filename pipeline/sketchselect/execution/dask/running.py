@@ -16,7 +16,7 @@ from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
 from sketchselect.execution.graph.passes import Graph, Pass, pass_inputs
-from sketchselect.execution.graph.tasks import Part, Span, cached
+from sketchselect.execution.graph.tasks import Part, Span, read_cached
 from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.projection import SENT_AHEAD
 
@@ -188,7 +188,7 @@ class ClusterPass(Generic[T]):
     def _start(self, node: Node) -> None:
         graph = self.work.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
-        graph = {**self.inputs.complete(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
+        graph = {**self.inputs.culled(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
         (future,) = self.client.get(graph, [self.work.key(node)], sync=False)
         self.flying[node] = future
         events = self.watch.events
@@ -223,13 +223,13 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         key = (f"block-{work.token}", index)
         argument = None if inputs.argument is None else inputs.argument(span)
         graphs.setdefault(slots[index * len(slots) // len(work.partitions)], {})[key] = Task(
-            key, cached, TaskRef(work.spec_key), span, argument
+            key, read_cached, TaskRef(work.spec_key), span, argument
         )
     futures = {}
     for worker, graph in graphs.items():
         keys = list(graph)
         # The workers are a preference: when one is gone, any other will do.
-        results = client.get(inputs.complete(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
+        results = client.get(inputs.culled(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
         futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
     spec.release()
     return futures

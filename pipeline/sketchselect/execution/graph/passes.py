@@ -65,7 +65,7 @@ class Inputs:
     keys: list[list[Any]] = field(default_factory=list)
     sends: bool = False
 
-    def complete(self, graph: Graph) -> Graph:
+    def culled(self, graph: Graph) -> Graph:
         """Return a graph with those tasks of the inputs that it needs."""
         from dask.optimization import cull
 

@@ -138,7 +138,7 @@ def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
     return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
 
 
-def cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
+def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
     with one_blas_thread(), _named(spec.source, f"partition {span.partition}", span.start, span.stop):
         return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.execution import Source, summarize_source
+from sketchselect.execution import Source
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
@@ -142,7 +142,7 @@ class DeterministicSelector(ColumnSelector):
         if one is None:
             k = self._clusters(source.n_columns)
             one = self._both(source, k, seeded(source, k, seed_of(self.random_state), options))
-        return summarize_source(*one[:2], options).value
+        return one.summarize(options)
 
     def _further_parameters(self, summary: Any) -> dict[str, Any]:
         if not isinstance(summary, Bundle):

@@ -148,7 +148,7 @@ class LeverageSelector(BaseSelector):
         self.check_parameters()
         if self.read == "rows":
             return super().collect_source(source, options)
-        partitions = column_source(source, self.method)
+        columns = column_source(source, self.method)
         n_rows, n_columns = source.matrix.shape
         if n_rows > MOST_ROWS:
             raise BadParameter(
@@ -156,7 +156,7 @@ class LeverageSelector(BaseSelector):
                 f'columns needs (at most {MOST_ROWS}); set read="rows"'
             )
         # In float64: eigenvalues of AA' down to the ridge, 1e-12 of the largest, count.
-        wide = replace(partitions, matrix=in_double(partitions.matrix))
+        wide = replace(columns, matrix=in_double(columns.matrix))
         first = summarize_source(wide, Moments(), options, stage="columns")
         with one_blas_thread():
             scatter = first.value.gram()  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class LeverageSelector(BaseSelector):
             else:
                 ridge = floored(float(self.ridge), norm)
             description = LeverageScores(ridge_factor(scatter, ridge), ridge)
-        second = summarize_source(partitions, description, options, stage="scores")
+        second = summarize_source(columns, description, options, stage="scores")
         return second.value.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:

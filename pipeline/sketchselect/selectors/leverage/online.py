@@ -138,12 +138,12 @@ class OnlineLeverageSelector(BaseSelector):
         self._sketch: FrequentDirections | None = None
         n_rows, n_columns = source.matrix.shape
         by_rows = n_rows > EXACT_COLUMNS >= n_columns
-        partitions = column_source(source, self.method)
+        columns = column_source(source, self.method)
         _require_memory(self._sample(), n_rows, n_columns, options.engine, source.matrix.address)
         description: Summary[Any] = self._sample()
         if not by_rows:
             description = Bundle(sample=description, sketch=_sketch(n_rows))
-        reduced = summarize_source(partitions, description, options, stage="columns")
+        reduced = summarize_source(columns, description, options, stage="columns")
         sample = cast(LeverageSample, pick(reduced.value, LeverageSample.kind))
         if by_rows:
             second = summarize_source(source, _sketch(n_columns), options, stage="error")

@@ -136,7 +136,7 @@ def timeline(
         Size of a partition, as for `summarize`: points are at ends of partitions. By default small enough for `points`
         and `window`, and for 16 points.
     client : optional
-        Runs the tasks, as for `summarize`.
+        Runs the tasks, as in `summarize`.
     checkpoint : path, URL or Checkpoint, optional
         Folder of the states of partitions. Running again after rows were appended reads only partitions that are new,
         or were not full. By default the states stay in memory if the engine is in this process and they fit, otherwise

@@ -51,13 +51,10 @@ def open_session(
     from sketchselect.execution import make_progress
 
     # The source is looked at first: a job that cannot run leaves no folder behind.
-    probe = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
-    check_session(probe)
-    with open_folder(config.output.dir, fresh=fresh) as folder, library_logs(folder.path / "run.log"):
-        session = Session(config, folder, probe.progress, client)
-        session.__dict__.update(matrix=probe.matrix, selector=probe.selector, steps=probe.steps)
-        session.statistics = probe.statistics
-        for text in probe.matrix.notes:
+    session = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
+    check_session(session)
+    with open_folder(config.output.dir, fresh=fresh) as session.folder, library_logs(session.folder.path / "run.log"):
+        for text in session.matrix.notes:
             session.note(text)
         try:
             yield session
@@ -66,8 +63,9 @@ def open_session(
             if isinstance(error, (KeyboardInterrupt, Interrupted)):
                 raise _interrupted(session, error) from None
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place = error.filename or session.folder.path
                 raise SketchSelectError(
-                    f"{error.filename or folder.path}: cannot be written ({error.strerror}); make room and run the "
+                    f"{place}: cannot be written ({error.strerror}); make room and run the "
                     "same command again: what was finished is kept"
                 ) from error
             raise

@@ -83,6 +83,7 @@ class Session:
     statistics: StepStatistics | None = None
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
+    _vectors: dict[str, Vector] = field(default_factory=dict)
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -168,25 +169,25 @@ class Session:
         return replace(self.rows, target=labels)
 
     def vector(self, name: str) -> Vector | None:
-        """Open ``[input] target``, ``labels`` or ``row_names``."""
-        address = getattr(self.config.input, name)
-        if address is None:
-            return None
-        return open_vector(
-            address,
-            self.matrix.shape[0],
-            matrix_address=self.matrix.address,
-            storage_options=self.config.input.storage_options or None,
-            missing_chunks=self.config.input.missing_chunks,
-            name=name,
-        )
+        """Return ``[input] target``, ``labels`` or ``row_names``, opened once."""
+        return self._opened(name, getattr(self.config.input, name))
 
     def partition(self) -> Vector | None:
-        """Open the labels that ``[select] partition`` names; None where it names no file."""
+        """Return the labels that ``[select] partition`` names, opened once; None where it names no file."""
         address = self.config.select.parameters.get("partition")
-        if not isinstance(address, str) or address == "kmeans++":
-            return None
-        return open_vector(address, self.matrix.shape[0], matrix_address=self.matrix.address, name="partition")
+        return self._opened("partition", None if address == "kmeans++" else address)
+
+    def _opened(self, name: str, address: Any) -> Vector | None:
+        if isinstance(address, str) and name not in self._vectors:
+            self._vectors[name] = open_vector(
+                address,
+                self.matrix.shape[0],
+                matrix_address=self.matrix.address,
+                storage_options=self.config.input.storage_options or None,
+                missing_chunks=self.config.input.missing_chunks,
+                name=name,
+            )
+        return self._vectors.get(name)
 
     @property
     def engine(self) -> Engine:
@@ -272,9 +273,9 @@ class Session:
             **further,
         }
 
-    @property
+    @cached_property
     def target_fingerprint(self) -> str | None:
-        """What identifies the target, None where there is none."""
+        """Fingerprint of the target's content when it was first needed, None where there is none."""
         target = self.vector("target")
         return None if target is None else target.identity()
 
