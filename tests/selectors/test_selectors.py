@@ -110,7 +110,7 @@ def test_a_former_name_of_a_parameter_is_taken_with_a_warning():
 
 
 def test_weights_are_those_that_the_class_announces():
-    X = np.abs(mixture(200, 30)) + 1.0
+    X = np.rint(10 * np.abs(mixture(200, 30))) + 1.0
     y = X @ np.linspace(-1, 1, 30)
     for name, cls in METHODS.items():
         parameters = {"leverage": {"choice": "sampled"}}.get(name, {})
