@@ -220,7 +220,6 @@ CASES = [
     ("nothing in memory", lambda d: "memory://nothing/there", {}, SourceError, ["memory://nothing/there", "not a Zarr array"]),
     ("remote npy", lambda d: "memory://a.npy", {}, SourceError, ["local disks only"]),
     ("zarr group object", lambda d: zarr.open_group(str(group(d)), mode="r"), {}, SourceError, ["this is a group", "counts"]),
-    ("zarr in memory", lambda d: zarr.create_array({}, data=GOOD), {}, SourceError, ["MemoryStore", "path or URL"]),
 ]  # fmt: skip
 
 
