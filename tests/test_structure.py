@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.slow
 def test_a_job_enters_few_files_before_it_reads() -> None:
     program = "from tests.structure import files_entered_by_a_job; print(*files_entered_by_a_job(), sep='\\n')"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    # The package of this tree, also where another copy is installed.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "pipeline")])}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
     )

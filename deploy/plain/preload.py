@@ -5,13 +5,17 @@ when they differ. Two NumPy versions in one cluster would give results that depe
 """
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import platform
+import time
 from typing import Any, NoReturn
 
 CHECKED = ("sketchselect", "dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "zarr")
 QUESTION = "sketchselect_versions"
+PATIENCE_SECONDS = 10.0
+"""How long a worker that starts tries to reach a scheduler that was there when its nanny started."""
 
 
 def versions() -> dict[str, str]:
@@ -63,24 +67,28 @@ async def dask_setup(server: Any) -> None:
         server.handlers[QUESTION] = answer
         return
     limit_threads()
-    theirs = await ask(server.scheduler)
+    theirs = await ask(server)
     found = differences(versions(), theirs)
     if found:
         refuse("versions differ, install the same ones everywhere: " + "; ".join(found))
 
 
-async def ask(scheduler: Any) -> dict[str, str]:
-    """Return the versions that the scheduler has.
-
-    Where nobody answers, Dask gives up after its death timeout; a worker that ended before that would be started again.
-    """
+async def ask(worker: Any) -> dict[str, str]:
+    """Return the versions that the scheduler has; where it is gone, end this worker and its nanny."""
+    until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             # A scheduler that does not know the question answers None.
-            theirs = await getattr(scheduler, QUESTION)()
+            theirs = await getattr(worker.scheduler, QUESTION)()
             break
-        except OSError:
-            await asyncio.sleep(0.5)
+        except OSError as error:
+            if time.monotonic() < until:
+                await asyncio.sleep(0.5)
+                continue
+            with contextlib.suppress(OSError):
+                if worker.nanny:  # or it would start this worker again, for ever
+                    await worker.rpc(worker.nanny).close_gracefully(reason="no scheduler")
+            refuse(f"the scheduler went away: {type(error).__name__}: {error}")
         except Exception as error:
             refuse(f"the scheduler cannot be asked for its versions: {type(error).__name__}: {error}")
     if not isinstance(theirs, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,16 +67,21 @@ class ScanPass(Pass[Any]):
         if node != self.tree.root:
             super().add_node(tasks, node, inputs, ready)
             return
-        for loaded in ready:
-            tasks[self.key(loaded)] = Task(self.key(loaded), copy, ready[loaded])
-        values = self._values(tasks)
+        parts: dict[Node, Any] = {}
+        for needed in self.tree.needed:
+            key = self.key(needed)
+            if needed in ready and hasattr(ready[needed], "release"):  # a future, which has this key itself
+                parts[needed] = ready[needed]
+                continue
+            if needed in ready:
+                tasks[key] = Task(key, copy, ready[needed])
+            parts[needed] = TaskRef(key)
+        values = self._values(tasks, parts)
         # Together they cover every row of the points once.
-        topmost = self.tree.topmost(
-            {needed: self.key(needed) for needed in self.tree.needed}.get, Node(node.level - 1, 0)
-        )
-        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*map(TaskRef, topmost.values())), List(*values))
+        topmost = self.tree.topmost(parts.get, Node(node.level - 1, 0))
+        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*topmost.values()), List(*values))
 
-    def _values(self, tasks: Graph) -> list[TaskRef]:
+    def _values(self, tasks: Graph, parts: Mapping[Node, Any]) -> list[TaskRef]:
         """Add a task for the state, and one for the value, of every point."""
         values = []
         prefixes: dict[tuple[Node, ...], TaskRef] = {}
@@ -87,7 +92,7 @@ class ScanPass(Pass[Any]):
                 prefix = (*prefix, node)
                 if prefix not in prefixes:
                     key = (f"prefix-{self.token}", place, len(prefix))
-                    tasks[key] = Task(key, _merged, self.spec.merge, TaskRef(self.key(node)), state)
+                    tasks[key] = Task(key, _merged, self.spec.merge, parts[node], state)
                     prefixes[prefix] = TaskRef(key)
                 state = prefixes[prefix]
             key = (f"point-{self.token}", place, 0)
