@@ -43,7 +43,10 @@ class DecayingSummary(Summary[R]):
         if self.rates is not None:
             return _scheduled(self.rates, end, rows)
         ages = np.asarray(end - 1 - rows, dtype=np.float64)
-        return np.exp2(-ages / self.half_life) if self.decay is None else np.power(self.decay, ages)
+        if self.half_life is not None:
+            return np.exp2(-ages / self.half_life)
+        assert self.decay is not None
+        return np.power(self.decay, ages)
 
     def _row_weights(self, start: int | Array, n_rows: int, weights: Floats | None) -> tuple[int, Floats]:
         """Return ``(end, w)`` of a block: the index after its last row, and the weight of each row at that time."""

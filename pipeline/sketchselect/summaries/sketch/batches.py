@@ -98,7 +98,7 @@ class BatchDirections(Summary[BatchRecord]):
         rows = np.vstack([left.rows, right.rows])
         if rows.shape[0] > rows.shape[1]:
             # The same Gram matrix in fewer rows.
-            rows = np.linalg.qr(rows, mode="r")
+            rows = np.asarray(np.linalg.qr(rows, mode="r"))
         rows, lost = shrink(rows, self.size)
         return BatchRecord(
             left.n_rows + right.n_rows, left.weight + right.weight, left.shrinkage + right.shrinkage + lost, rows
