@@ -28,6 +28,11 @@ def canonical(values: ArrayLike, dtype: Any = None) -> Array:
 
     BLAS takes another path for unaligned input (arrays received from another process often are), and its bits differ.
     """
+    # np.require takes twenty times as long to find that nothing is to be done, which is nearly always so.
+    if type(values) is np.ndarray and (dtype is None or values.dtype == dtype):
+        flags = values.flags
+        if flags.c_contiguous and flags.aligned:
+            return values
     return np.require(values, dtype, ["C", "A"])
 
 

@@ -45,9 +45,9 @@ def record_arrays(record: Any) -> dict[str, Array]:
 def canonical_record(record: R) -> R:
     """Return the record with every array in canonical layout; unchanged arrays are shared, not copied."""
     changes = {
-        f.name: canonical(value)
+        f.name: better
         for f in fields(cast(Any, record))
-        if isinstance(value := getattr(record, f.name), np.ndarray)
+        if isinstance(value := getattr(record, f.name), np.ndarray) and (better := canonical(value)) is not value
     }
     return cast(R, replace(cast(Any, record), **changes)) if changes else record
 
