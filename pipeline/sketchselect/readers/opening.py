@@ -30,7 +30,7 @@ from sketchselect.readers.zarr.matrix import open_zarr_matrix
 from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
 
-_ROLE = "it is named as the target, labels or weights"
+_ROLE = "it is named as the target, labels, weights or row names"
 
 
 def open_matrix(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +79,22 @@ def assign(
 def _columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
     """Return the matrix with the columns of the run, by their names where both have such, and what was left out."""
     n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
-    if names is None or ours is None or len({*names}) < len(names):
+    places = dict.fromkeys(names or (), 0)
+    if names is None or ours is None or len(places) < len(names):
         if matrix.shape[1] != n_columns:
             raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
         return matrix, []
     if ours == tuple(names):
         return matrix, []
-    if absent := [name for name in names if ours.count(name) != 1]:
+    times = Counter(ours)
+    if absent := [name for name in names if times[name] != 1]:
         raise Incompatible(
             f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {_some(absent)}"
         )
-    extra = [name for name in ours if name not in {*names}]
+    extra = [name for name in times if name not in places]
     notes = [f"note: {len(extra)} columns that the run did not have are left out: {_some(extra)}"] if extra else []
-    return ChosenColumns(matrix, [ours.index(name) for name in names]), notes
+    places |= {name: place for place, name in enumerate(ours)}
+    return ChosenColumns(matrix, [places[name] for name in names]), notes
 
 
 def _some(names: list[str]) -> str:
