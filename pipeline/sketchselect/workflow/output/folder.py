@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.workflow.output.sealed import sealed, unsealed
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ class OutputFolder:
             digests = {name: tree_digest(self.path / name) for name in files}
             entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
         staged = self.staging("stages.json")
-        staged.write_text(json.dumps(entries, indent=1))
+        staged.write_text(sealed(entries, indent=1))
         os.replace(staged, self._log)
 
     def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
@@ -142,10 +143,9 @@ class OutputFolder:
 
     def _entries(self) -> dict[str, Any]:
         try:
-            entries = json.loads(self._log.read_text())
+            return unsealed(self._log)
         except (OSError, ValueError):
             return {}
-        return entries if isinstance(entries, dict) else {}
 
 
 @contextlib.contextmanager
@@ -276,13 +276,15 @@ def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> 
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
-    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, or without a
-    key that `use` needs.
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
+    its digest promises, or without a key that `use` needs.
     """
     try:
-        return use(json.loads((path / "manifest.json").read_text()))
+        return use(unsealed(path / "manifest.json"))
     except FileNotFoundError:
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except DamagedFile:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
 
