@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -207,6 +208,8 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
+    with contextlib.suppress(OSError):
+        session.folder.collect_checkpoints()
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(

@@ -26,6 +26,9 @@ HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0
 """A lock of another host whose heartbeat is older than this belongs to a dead process."""
 
+UNUSED_DAYS = 30
+MOST_CHECKPOINT_BYTES = 10 * 2**30
+
 PUBLISHED = (
     "manifest.json",
     "selection.json",
@@ -101,6 +104,19 @@ class OutputFolder:
     def invalidate_results(self) -> None:
         """Discard what says that the folder is whole, before anything that it speaks of changes."""
         self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
+
+    def collect_checkpoints(self) -> None:
+        """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
+
+        That of a run which is going on stays: it holds the lock, and we do.
+        """
+        now, total = time.time(), 0
+        files = [(file.stat(), file) for file in (self.checkpoints / "nodes").rglob("*") if file.is_file()]
+        for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
+            total += status.st_size
+            too_old = now - status.st_mtime > UNUSED_DAYS * 86400
+            if too_old or total > MOST_CHECKPOINT_BYTES or file.suffix != ".sks":
+                file.unlink(missing_ok=True)
 
     # --- finished stages ---------------------------------------------------------------------------------------
 
