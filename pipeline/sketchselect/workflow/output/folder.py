@@ -222,7 +222,7 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         stop.set()
         heart.join()
-        with contextlib.suppress(OSError), _guard(lock), handle:
+        with contextlib.suppress(OSError), handle, _guard(lock):  # closed also where the guard cannot be
             lock.unlink()
 
 

@@ -19,15 +19,14 @@ def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def unsealed(path: Path) -> dict[str, Any]:
-    """Return the content of a file; raise `DamagedFile` where it is not what the digest promises.
+    """Return the content of a file; raise `ValueError` where it is no JSON object, `DamagedFile` for another digest.
 
     Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.pop(KEY, None) not in (None, _digest(content)):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    if content.pop(KEY, None) not in (None, _digest(content)):
         raise DamagedFile(f"{path}: damaged, its content is not what was written; run the job again")
     return content
 
