@@ -85,6 +85,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Whether `n_components` must be below the number of columns."""
     axis: ClassVar[Literal["rows", "columns"]] = "rows"
     """What a stream brings (`partial_fit`)."""
+    competes: ClassVar[int | None] = None
+    """Place among the methods that compete where the method is open (`AutoSelector`), by which ties go; None: none."""
+    automatic: ClassVar[dict[str, Any] | None] = None
+    """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
 
@@ -113,6 +117,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def reads_columns(self) -> bool:
         """Whether a pass of this selector, with its parameters, reads the source by columns."""
         return self.axis == "columns"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the selection of fewer columns is the beginning, by score, of that of more."""
+        return False
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""

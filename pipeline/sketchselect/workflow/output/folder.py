@@ -29,6 +29,7 @@ PUBLISHED = (
     "manifest.json",
     "selection.json",
     "scores.csv",
+    "curve.csv",
     "model.json",
     "path.csv",
     "timeline.csv",
