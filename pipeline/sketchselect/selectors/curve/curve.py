@@ -125,17 +125,18 @@ class Curve:
             if (name, size) not in self._points and (selection := self.methods[name](size)) is not None:
                 fewer = [r for method, r in self._points if method == name and r < size]
                 warm = self._points[name, max(fewer)][1].labels if fewer else None
-                with one_blas_thread():
-                    clusters = self.coreset.clustered(selection.support, warm)
+                clusters = self.everything
+                if size < self.sample.n_features:
+                    with one_blas_thread():
+                        clusters = self.coreset.clustered(selection.support, warm)
                 self._points[name, size] = selection, clusters
         return [point for point in self.result().points if point.n_features == size and point.method in methods]
 
     def result(self) -> SelectionCurve:
         """Return the points so far."""
-        pooled = [clusters.spread for _, clusters in self._points.values()] + [self.everything.spread]
-        between_starts = 2.0 * float(np.mean(pooled))
+        pooled = float(np.mean([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
         points = [
-            CurvePoint(name, size, *self._estimate(clusters, between_starts), selection)
+            CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
             for (name, size), (selection, clusters) in self._points.items()
         ]
         order = {name: place for place, name in enumerate(self.methods)}
@@ -143,21 +144,24 @@ class Curve:
         sizes = self.sample.n_rows, self.sample.n_kept
         return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective)
 
-    def _estimate(self, clusters: SampledClusters, between_starts: float) -> tuple[float, float, float]:
+    def _estimate(self, clusters: SampledClusters, pooled: float) -> tuple[float, float, float]:
         """Return ratio, low and high.
 
         A clustering of the sample flatters itself, and one of the other half of it errs as much the other way: the
         estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
-        draw (delta method, for the labels at hand), and so are the starts of k-means, here and in a run.
+        draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
+        mean of that at hand, from few starts, and that of all points.
         """
         weights, whole = self.coreset.weights, self.everything
+        if clusters is whole:
+            return 1.0, 1.0, 1.0
         if not whole.objective > 0:
             ratio = 1.0 if clusters.objective <= 0 else float("inf")
             return ratio, ratio, ratio
         seen = clusters.objective / whole.objective
         unseen = float(weights @ clusters.unseen_costs) / float(weights @ whole.unseen_costs)
         influence = weights * (clusters.costs / seen - whole.costs) / whole.objective
-        variance = float(self.coreset.drawn @ influence**2) + between_starts
+        variance = float(self.coreset.drawn @ influence**2) + (clusters.spread + whole.spread) / 2.0 + pooled
         half = Z * np.sqrt(variance) + abs(np.log(unseen / seen)) / 2.0
         ratio = float(np.sqrt(seen * unseen))
         return ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half))

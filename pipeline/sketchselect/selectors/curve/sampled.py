@@ -64,7 +64,7 @@ class Coreset:
             spread_out(near, self.weights, self.n_clusters, derive_seed(seed, "curve", start))
             for start in range(STARTS)
         )
-        self.starts = [lloyd.assign(near, refine(near, self.weights, near[rows_])[1])[0] for rows_ in chosen]
+        self.starts = [lloyd.assign(near, near[places])[0] for places in chosen]
 
     def clustered(self, columns: Columns | None = None, warm: Labels | None = None) -> SampledClusters:
         """Return the best clustering on these columns (None: on all) from the starts, and from other labels."""
