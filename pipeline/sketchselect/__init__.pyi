@@ -48,12 +48,10 @@ from sketchselect.selectors import VarianceSelector as VarianceSelector
 from sketchselect.selectors import selection_curve as selection_curve
 from sketchselect.selectors import timeline as timeline
 from sketchselect.summaries import Bundle as Bundle
-from sketchselect.summaries import CentroidSums as CentroidSums
 from sketchselect.summaries import ColumnStats as ColumnStats
 from sketchselect.summaries import DecayedMoments as DecayedMoments
 from sketchselect.summaries import Folds as Folds
 from sketchselect.summaries import FrequentDirections as FrequentDirections
-from sketchselect.summaries import LeverageSample as LeverageSample
 from sketchselect.summaries import Moments as Moments
 from sketchselect.summaries import load as load
 from sketchselect.summaries import save as save

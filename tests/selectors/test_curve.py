@@ -89,7 +89,7 @@ def test_errors_of_held_out_rows_show_optimism() -> None:
     assert clusters.unseen_costs @ coreset.weights > 1.1 * clusters.objective
 
 
-NESTED = sorted(name for name, cls in METHODS.items() if cls().is_nested)
+NESTED = sorted(name for name, cls in METHODS.items() if cls.is_nested)
 
 
 @pytest.mark.parametrize("method", NESTED)

@@ -53,6 +53,8 @@ METHODS: dict[str, type[BaseSelector]] = {
 }
 """All selectors that a job file can name."""
 
+AutoSelector.registered = METHODS
+
 
 def make(method: str, **parameters: Any) -> BaseSelector:
     """Return the selector of this name with these parameters.

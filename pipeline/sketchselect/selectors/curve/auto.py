@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import clone
 
-from sketchselect.errors import BadParameter
+from sketchselect._text import did_you_mean
+from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve, best
@@ -75,11 +76,14 @@ class AutoSelector(BaseSelector):
     >>> X[:, [3, 17]] += 20.0 * rng.integers(0, 2, (600, 2))
     >>> chosen = AutoSelector(n_clusters=4, normalize=None).fit(X)
     >>> {3, 17} <= set(chosen.support_.tolist()), len(chosen.support_)
-    (True, 4)
+    (True, 2)
     """
 
     method: ClassVar[str] = "auto"
     requires: ClassVar[tuple[str, ...]] = (RowSample.kind,)
+
+    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
+    """All methods by name; the registry, which knows this class, sets it."""
 
     largest_objective: float | None = None
     """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
@@ -118,14 +122,12 @@ class AutoSelector(BaseSelector):
 
     def _competitors(self) -> dict[str, BaseSelector]:
         """Return the methods by name, unfitted."""
-        from sketchselect.selectors.registry import METHODS, make
-
         chosen: list[BaseSelector]
         if self.methods is None:
-            places = {cls: cls.competes for cls in METHODS.values() if cls.competes is not None}
+            places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
             chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
         else:
-            chosen = [make(one) if isinstance(one, str) else clone(one) for one in self.methods]
+            chosen = [self._named(one) if isinstance(one, str) else clone(one) for one in self.methods]
         for one in chosen:
             open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
             if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
@@ -135,6 +137,11 @@ class AutoSelector(BaseSelector):
         if not chosen:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
         return {one.method: one for one in chosen}
+
+    def _named(self, name: str) -> BaseSelector:
+        if name not in self.registered:
+            raise BadParameter(f"methods: unknown selection method {name!r}{did_you_mean(name, self.registered)}")
+        return self.registered[name]()
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return a sample of rows, and what the methods need."""
@@ -172,6 +179,9 @@ class AutoSelector(BaseSelector):
         self._forget_names()
         return self._finish(self.summary_.feature_names)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_measured"}
+
     def _clusters(self, n_features: int) -> int:
         return min(8, n_features) if self.n_clusters is None else int(self.n_clusters)
 
@@ -186,6 +196,8 @@ class AutoSelector(BaseSelector):
     def _curve(self, summary: Any) -> Curve:
         sample = pick(summary, RowSample.kind)
         assert isinstance(sample, RowSample)
+        if sample.n_kept == 0:
+            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
         competitors = self._competitors()
         selections = {name: _selections(one, summary, self.methods is None) for name, one in competitors.items()}
         return Curve(sample, self._clusters(summary.n_features), selections, int(self.random_state))
@@ -267,12 +279,12 @@ def _selections(method: BaseSelector, summary: Any, lenient: bool) -> Callable[[
     known: dict[int, Selection] = {}
 
     def selection(size: int) -> Selection | None:
-        if method.is_nested and known and max(known) >= size:
+        nested = method.is_nested and all(one.weights is None for one in known.values())
+        if nested and max(known, default=0) >= size:
             largest = known[max(known)]
-            support = largest.ranking()[:size]
-            support.sort()
+            support = np.sort(largest.ranking()[:size])
             return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
-        most = min(AHEAD * size if method.is_nested else size, summary.n_features)
+        most = min(AHEAD * size if nested else size, summary.n_features)
         try:
             known[most] = method.set_params(n_features_to_select=most).fit_summary(summary).selection_
         except BadParameter:

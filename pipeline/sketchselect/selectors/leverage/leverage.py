@@ -86,6 +86,7 @@ class LeverageSelector(BaseSelector):
 
     method: ClassVar[str] = "leverage"
     competes: ClassVar[int | None] = 5
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
 
@@ -106,11 +107,6 @@ class LeverageSelector(BaseSelector):
         self.choice = choice
         self.read = read
         self.sketch_size = sketch_size
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether fewer columns are the beginning of more: without draws."""
-        return self.choice == "top"
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""

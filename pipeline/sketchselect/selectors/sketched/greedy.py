@@ -57,6 +57,7 @@ class GreedySelector(DirectionsSelector):
 
     method: ClassVar[str] = "greedy"
     competes: ClassVar[int | None] = 1
+    is_nested: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -75,11 +76,6 @@ class GreedySelector(DirectionsSelector):
         self.normalize = normalize
         self.half_life = half_life
         self.window = window
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether fewer columns are the beginning of more: always."""
-        return True
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range."""

@@ -88,6 +88,7 @@ class SketchedRidgeSelector(SketchedSelector):
 
     method: ClassVar[str] = "sketched-ridge"
     competes: ClassVar[int | None] = 4
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (BatchDirections.kind, *SketchedSelector.requires)
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
     renamed: ClassVar[dict[str, str]] = {"score": "combine"}
@@ -115,11 +116,6 @@ class SketchedRidgeSelector(SketchedSelector):
         self.half_life = half_life
         self.window = window
         self.literal = literal
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether fewer columns are the beginning of more: always."""
-        return True
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a `combine` or `alpha` out of range, or a stream that is literal and forgets."""

@@ -26,16 +26,12 @@ class VarianceSelector(BaseSelector):
 
     method: ClassVar[str] = "variance"
     competes: ClassVar[int | None] = 6
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
     def __init__(self, n_features_to_select: int | None = None, normalize: str | None = None) -> None:
         self.n_features_to_select = n_features_to_select
         self.normalize = normalize
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether fewer columns are the beginning of more: always."""
-        return True
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the column statistics."""
