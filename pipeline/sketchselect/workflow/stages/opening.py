@@ -90,7 +90,7 @@ def check_against_source(session: Session) -> None:
     """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
     config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
     address, select, problems = session.matrix.address, config.select, []
-    if select.n_features is not None and select.n_features > (most := n_choices(select.parameters, n_columns)):
+    if isinstance(select.n_features, int) and select.n_features > (most := n_choices(select.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} asked for, {address} has {most} {what}")
     rank = select.parameters.get("n_components")
