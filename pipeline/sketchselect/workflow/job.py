@@ -29,7 +29,7 @@ from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.opening import open_session, require_weights
+from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
 from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
@@ -169,6 +169,7 @@ def run_config(
     """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
     require_weights(config, preset)
+    require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
             here = f"{session.matrix.address} has {session.n_columns}"
