@@ -17,6 +17,7 @@ from sketchselect.cli.files import cluster, convert, inspect, merge, select, sum
 from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets
 from sketchselect.cli.plan import plan
 from sketchselect.cli.shell import open_closed_streams, plain_errors
+from sketchselect.cli.verify import verify
 
 __all__ = ["app", "main"]
 
@@ -98,6 +99,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --clusters 3",
+        verify: "sketchselect verify rows-selected --share 0.1",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,10 +19,9 @@ from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
 from sketchselect.workflow.output.assignment import FILE, assignment_json
-from sketchselect.workflow.output.manifest import JobResults, manifest
+from sketchselect.workflow.output.manifest import JobResults, manifest, write_manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
-from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering
@@ -208,7 +206,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
         publish_report(session.folder, run_record(session, results, content, content["seconds"]))
     else:
         session.folder.discard(("report.json", "report.html"))
-    session.folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
+    write_manifest(session.folder, content)
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(

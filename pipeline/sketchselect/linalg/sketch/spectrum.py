@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from sketchselect.linalg.arrays import Floats
+
+_WELL_APART = 0.1
+"""Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough: its rounding grows with
+the inverse."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +32,34 @@ def row_directions(rows: Floats) -> Directions:
     """Return the squared singular values and right singular vectors of a matrix with few rows.
 
     The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows.
+
+    Cost: 3 m^2 p flops for m rows of p columns whose directions are well apart, as those of a sketch are; otherwise an
+    SVD, ten times that.
     """
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         return Directions(np.zeros(0), np.zeros((0, rows.shape[1])))
-    _, s, vt = np.linalg.svd(rows, full_matrices=False)
-    return Directions(s * s, vt)
+    factors = _cholesky_factors(rows)
+    if factors is None:
+        _, s, vt = np.linalg.svd(rows, full_matrices=False)
+        return Directions(s * s, vt)
+    lower, turn = factors
+    _, s, vt = np.linalg.svd(lower)
+    return Directions(s * s, (vt @ turn) @ rows)
+
+
+def _cholesky_factors(rows: Floats) -> tuple[Floats, Floats] | None:
+    """Return L and T with ``rows = L (T rows)``, T rows orthonormal to some units of rounding; None where it is not.
+
+    The Cholesky factor is that of the cosines between the rows, so rows of any length are as accurate as long ones.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    if rows.shape[0] >= rows.shape[1] or not norms.min() > 0:
+        return None
+    cosines = (rows @ rows.T) / norms[:, None] / norms
+    if np.linalg.eigvalsh(cosines)[0] < _WELL_APART:
+        return None
+    factor = np.linalg.cholesky(cosines)
+    return norms[:, None] * factor, dtrtri(factor, lower=1)[0] / norms
 
 
 def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_columns: int) -> float | None:

@@ -176,7 +176,8 @@ def claim(path: Path) -> None:
         raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
     except OSError as error:
         raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
-    if any(path.iterdir()):
+    # Another run may have made it ours since we looked.
+    if any(path.iterdir()) and not marker.is_file():
         raise NotOurFolder(
             f"{path}: not empty and not made by sketchselect, so nothing is written there; choose another folder"
         )

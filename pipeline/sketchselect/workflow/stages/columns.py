@@ -191,9 +191,9 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     folder, chosen, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
         if preset is None:
-            fitted = _fitted(session, summary)
-            selection: Selection = fitted.selection_
-            model = model_of(fitted)
+            selector = fitted(session, summary)
+            selection: Selection = selector.selection_
+            model = model_of(selector)
         else:
             selection = preset
         entry["n_selected"] = len(selection.support)
@@ -211,7 +211,7 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     return selection, model
 
 
-def _fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
+def fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; what it warns of is a note of the run."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
