@@ -1,4 +1,4 @@
-"""The output folder of a run: ours by a marker, one process at a time by a lock, and published file by file."""
+"""The output folder of a run: ours by a marker, one process at a time by a lock, published file by file, sealed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.workflow.output.digests import tree_digest
 
 T = TypeVar("T")
 
@@ -25,10 +26,16 @@ HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0
 """A lock of another host whose heartbeat is older than this belongs to a dead process."""
 
+DIGEST_KEY = "digest"
+
+UNUSED_DAYS = 30
+MOST_CHECKPOINT_BYTES = 10 * 2**30
+
 PUBLISHED = (
     "manifest.json",
     "selection.json",
     "scores.csv",
+    "curve.csv",
     "model.json",
     "path.csv",
     "timeline.csv",
@@ -101,6 +108,19 @@ class OutputFolder:
         """Discard what says that the folder is whole, before anything that it speaks of changes."""
         self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
+    def collect_checkpoints(self) -> None:
+        """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
+
+        That of a run which is going on stays: it holds the lock, and we do.
+        """
+        now, total = time.time(), 0
+        files = [(file.stat(), file) for file in (self.checkpoints / "nodes").rglob("*") if file.is_file()]
+        for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
+            total += status.st_size
+            too_old = now - status.st_mtime > UNUSED_DAYS * 86400
+            if too_old or total > MOST_CHECKPOINT_BYTES or file.suffix != ".sks":
+                file.unlink(missing_ok=True)
+
     # --- finished stages ---------------------------------------------------------------------------------------
 
     def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -124,7 +144,7 @@ class OutputFolder:
             digests = {name: tree_digest(self.path / name) for name in files}
             entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
         staged = self.staging("stages.json")
-        staged.write_text(json.dumps(entries, indent=1))
+        staged.write_text(sealed(entries, indent=1))
         os.replace(staged, self._log)
 
     def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
@@ -142,10 +162,9 @@ class OutputFolder:
 
     def _entries(self) -> dict[str, Any]:
         try:
-            entries = json.loads(self._log.read_text())
+            return unsealed(self._log)
         except (OSError, ValueError):
             return {}
-        return entries if isinstance(entries, dict) else {}
 
 
 @contextlib.contextmanager
@@ -176,7 +195,8 @@ def claim(path: Path) -> None:
         raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
     except OSError as error:
         raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
-    if any(path.iterdir()):
+    # Another run may have made it ours since we looked.
+    if any(path.iterdir()) and not marker.is_file():
         raise NotOurFolder(
             f"{path}: not empty and not made by sketchselect, so nothing is written there; choose another folder"
         )
@@ -205,7 +225,7 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         stop.set()
         heart.join()
-        with contextlib.suppress(OSError), _guard(lock), handle:
+        with contextlib.suppress(OSError), handle, _guard(lock):  # closed also where the guard cannot be
             lock.unlink()
 
 
@@ -275,13 +295,15 @@ def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> 
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
-    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, or without a
-    key that `use` needs.
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
+    its digest promises, or without a key that `use` needs.
     """
     try:
-        return use(json.loads((path / "manifest.json").read_text()))
+        return use(unsealed(path / "manifest.json"))
     except FileNotFoundError:
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except DamagedFile:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
 
@@ -289,26 +311,6 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
 def plain(value: Any) -> Any:
     """Return a value as JSON reads it back, so that stored and fresh fingerprints compare equal."""
     return json.loads(json.dumps(value, sort_keys=True))
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def tree_digest(path: Path) -> str | None:
-    """Return the digest of a file, or of names, sizes and times in a folder (chunks have checksums); None if absent."""
-    if path.is_file():
-        return file_digest(path)
-    if not path.is_dir():
-        return None
-    entries = [
-        f"{file.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
-        for file in path.rglob("*")
-        if file.is_file() and (stat := file.stat())
-    ]
-    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
 
 
 def sync_folder(path: Path) -> None:
@@ -325,3 +327,26 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return the text of a file with this content, and the digest of it all."""
+    return json.dumps({**content, DIGEST_KEY: _content_digest(content)}, indent=indent, allow_nan=False) + "\n"
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """Return the content of a file; raise `ValueError` where it is no JSON object, `DamagedFile` for another digest.
+
+    Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
+    """
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    if content.pop(DIGEST_KEY, None) not in (None, _content_digest(content)):
+        raise DamagedFile(f"{path}: damaged, its content is not what was written; run the job again")
+    return content
+
+
+def _content_digest(content: Mapping[str, Any]) -> str:
+    canonical = json.dumps({name: value for name, value in content.items() if name != DIGEST_KEY}, sort_keys=True)
+    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
