@@ -44,7 +44,7 @@ class Page(HTMLParser):
         assert self._open.pop() == tag, f"</{tag}> closes another element"
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
+        if not {"style", "script"} & {*self._open}:
             self.text.append(data)
 
     def all(self, tag: str) -> list[dict[str, str]]:

@@ -22,8 +22,8 @@ __all__ = [
 def render(record: RunRecord) -> str:
     """Draw the report page of a run.
 
-    Same record, same bytes (for one version of the drawing library). The page loads nothing, runs no script, and
-    stays below 600 kB whatever the size of the matrix; text from outside is escaped and shortened.
+    Same record, same bytes (for one version of the drawing library). The page loads nothing, runs one script, that of
+    the package, and stays below 600 kB whatever the size of the matrix; text from outside is escaped and shortened.
 
     Parameters
     ----------

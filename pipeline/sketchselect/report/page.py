@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -43,7 +45,7 @@ from sketchselect.report.text import (
     words,
 )
 
-_MAX_NOTES = 100
+_MAX_NOTES = 80
 
 
 def render_page(record: RunRecord) -> str:
@@ -106,10 +108,13 @@ def _context(record: RunRecord) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
-    source = resources.files("sketchselect.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    folder = resources.files("sketchselect.report")
+    source, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.html.j2", "columns.j2"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
     environment.filters["breakable"] = _breakable
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals |= {"script": Markup(script), "script_digest": f"sha256-{digest}"}
     return environment.from_string(source)
 
 
