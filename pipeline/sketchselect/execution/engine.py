@@ -86,8 +86,9 @@ def local_build() -> tuple[str, ...]:
     return tuple(sorted((ours, *versions, *blas_builds(), platform.machine())))
 
 
+@functools.cache
 def available_cores() -> int:
-    """Return the cores that this process may use: its affinity and the limit of its container counted."""
+    """Return the cores that this process may use: its affinity and the limit of its container counted, once."""
     return int(cpu_count())
 
 
@@ -128,7 +129,9 @@ class LocalEngine(Engine):
         spec = replace(work.spec, source=inputs.source, report=report)
         ready = dict(work.ready)
         n_tasks = 0
-        pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        # For a single task, threads may cost more than the task.
+        serial = self.kind == "serial" or (len(work.partitions) == 1 and not inputs.graph)
+        pool = None if serial else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():
