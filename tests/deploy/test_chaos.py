@@ -16,6 +16,7 @@ from tests.deploy.faults import codes_of, plan_of
 
 OPTIONS = """
 n_init = 3
+certificate = { method = "blocks", block_rows = 100 }
 [execution]
 n_workers = 2
 memory_limit = "1GiB"

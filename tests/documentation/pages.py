@@ -1,8 +1,8 @@
 """Pages of the documentation: their text, and the blocks in them that readers can run.
 
 Blocks of a page run in their order, in one folder and one namespace: ``python`` is executed, ``toml`` whose first line
-is a comment with a file's name is written to that file, and of ``sh`` every line is a command of ours. A ``text`` block
-that follows directly is what they print, with ``...`` for what differs from run to run. What is only shown is ``console``.
+is a comment with a file's name is written to that file, and of ``sh`` every line is a command of ours. A ``text``
+block that follows directly is what they print, with ``...`` for what differs. ``console`` is shown alone.
 """
 
 from __future__ import annotations
