@@ -53,6 +53,13 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     return _resolved(config, text.folder)
 
 
+def blas_kernel_of(source: Path, overrides: Sequence[str]) -> str:
+    """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
+    execution = with_overrides(read_job_text(source), overrides).values.get("execution")
+    kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
+    return kernel if isinstance(kernel, str) else "auto"
+
+
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
     """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named.
 

@@ -63,7 +63,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     support_ : array of int, shape (n_selected,)
         Selected columns, ascending.
-    scores_ : array of float, shape (n_features_in_,)
+    scores_ : array of float, shape (n_features,)
         One score per column, larger is better.
     selection_ : Selection
         The same with parameters and diagnostics, as written to ``selection.json``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.opening import open_session, require_weights
+from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
 from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
@@ -168,6 +169,7 @@ def run_config(
     """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
     require_weights(config, preset)
+    require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
             here = f"{session.matrix.address} has {session.n_columns}"
@@ -214,6 +216,8 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
+    with contextlib.suppress(OSError):
+        session.folder.collect_checkpoints()
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(
