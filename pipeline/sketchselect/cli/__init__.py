@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from sketchselect._blas_kernel import recall_kernel, use_kernel
 from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
@@ -48,10 +49,14 @@ def run(
 ) -> None:
     """Run a whole job: summarise, select, cluster, certify, report."""
     with plain_errors(debug):
-        from sketchselect.job.load import with_cluster
-        from sketchselect.workflow.job import run as run_job
+        from sketchselect.job.load import blas_kernel_of, with_cluster
 
         overrides = with_cluster(settings or (), cluster)
+        note = use_kernel(blas_kernel_of(job, overrides))
+        if note:
+            typer.echo(note, err=True)
+        from sketchselect.workflow.job import run as run_job
+
         typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
 
 
@@ -153,4 +158,5 @@ def _common(
 def main() -> None:
     """Run the command line."""
     open_closed_streams()
+    recall_kernel()
     app()

@@ -33,6 +33,7 @@ PUBLISHED = (
     "manifest.json",
     "selection.json",
     "scores.csv",
+    "curve.csv",
     "model.json",
     "path.csv",
     "timeline.csv",
