@@ -45,7 +45,7 @@ from sketchselect.report.text import (
     words,
 )
 
-_MAX_NOTES = 80
+_MAX_NOTES = 100
 
 
 def render_page(record: RunRecord) -> str:
