@@ -23,7 +23,7 @@ from sketchselect.workflow.commands.certify import complete, job_of
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.output.folder import read_manifest
-from sketchselect.workflow.stages import columns, preparing
+from sketchselect.workflow.stages import columns, preparing, proof
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.stages.opening import open_session
 from sketchselect.workflow.stages.session import Session
@@ -188,6 +188,7 @@ def _selection(
     if content["selection"]["given"]:
         return add(None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
+    proof.aim_again(session, tables.read_selection(folder / "selection.json"))
     fitted = columns.fitted(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
     if "model.json" in content["files"]:
