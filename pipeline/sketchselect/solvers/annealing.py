@@ -161,9 +161,7 @@ def _record(models: Any, sizes: Sequence[int], size: int, alive: Any, coef: Floa
             models[most] = alive[keep], coef[keep]
 
 
-def _gradient(
-    problem: Problem, columns: Any, steps: Any, length: float, sizes: Sequence[int], models: Any
-) -> bool:
+def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: Sequence[int], models: Any) -> bool:
     """Add models of these sizes by gradient steps; return whether one factor dominates the columns."""
     # Its kernels are compiled on import.
     from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue

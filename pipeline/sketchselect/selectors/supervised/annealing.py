@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
-import numpy as np
-
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.fit import SupervisedKeywords

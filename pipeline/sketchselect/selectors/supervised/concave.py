@@ -42,7 +42,7 @@ class MCPPath(PenalizedPath):
         gamma: float = 3.0,
         alphas: Sequence[float] | None = None,
         n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        criterion: str | None = None,
         cv: int | None = None,
         **shared: Unpack[PathKeywords],
     ) -> None:
@@ -86,7 +86,7 @@ class SCADPath(PenalizedPath):
         gamma: float = 3.7,
         alphas: Sequence[float] | None = None,
         n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        criterion: str | None = None,
         cv: int | None = None,
         **shared: Unpack[PathKeywords],
     ) -> None:

@@ -83,7 +83,7 @@ class ElasticNetPath(PenalizedPath):
         self,
         alphas: Sequence[float] | None = None,
         n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        criterion: str | None = None,
         cv: int | None = None,
         *,
         l1_ratio: float = 0.5,
