@@ -44,7 +44,7 @@ def imported_packages() -> set[str]:
 def test_every_import_is_declared() -> None:
     declared = names(PROJECT["dependencies"])
     for name, extra in PROJECT["optional-dependencies"].items():
-        if name not in ("test", "dev", "bench", "notebook"):
+        if name not in ("test", "dev", "bench", "notebook", "docs"):
             declared |= names(extra)
     required = {COMES_WITH.get(root) or DISTRIBUTIONS.get(root, root) for root in imported_packages()}
     assert {name.lower() for name in required} <= declared

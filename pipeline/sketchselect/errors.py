@@ -125,3 +125,7 @@ class Interrupted(SketchSelectError):
 
 class BadCluster(SketchSelectError):
     """A local cluster that does not start, or another one that cannot be used."""
+
+
+class NoScheduler(BadCluster):
+    """A scheduler that cannot be reached."""

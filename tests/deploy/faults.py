@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-STAGES = ("start", "summarize:", "write features:", "load rows for k-means:", "k-means:", "objective:")
+STAGES = (
+    "start",
+    "summarize:",
+    "write features:",
+    "load rows for k-means:",
+    "k-means:",
+    "objective:",
+    "block certificate:",
+)
 
 ACTIONS = {
     "worker": ("KILL", "KILL", "TERM", "STOP"),

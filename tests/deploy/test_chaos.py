@@ -28,6 +28,7 @@ sketch_size = 12
 [cluster]
 n_clusters = 6
 n_init = 3
+certificate = { method = "blocks", block_rows = 100 }
 [execution]
 n_workers = 2
 memory_limit = "1GiB"

@@ -113,12 +113,40 @@ def test_lost_scheduler_is_exit_75_and_the_same_command_finishes(plain_cluster: 
     assert code == 75, out
     assert "Traceback" not in out
     worker.wait(timeout=60)
+    # Not back yet: again 75, where an address that was never reached is an error.
+    done = run(job, plain_cluster.address, "lost")
+    assert done.returncode == 75, done.stdout + done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert "no scheduler can be reached" in done.stderr
 
     plain_cluster.start_scheduler()
     plain_cluster.start_worker()
     done = run(job, plain_cluster.address, "lost")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_result(job, "lost")
+
+
+def test_two_workers_killed_one_after_the_other_are_exit_75_in_our_words(
+    plain_cluster: PlainCluster, job: Path
+) -> None:
+    plain_cluster.start_scheduler()
+    workers = [plain_cluster.start_worker(), plain_cluster.start_worker()]
+    with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
+
+        def end() -> None:
+            os.killpg(workers[0].pid, signal.SIGKILL)
+            time.sleep(6)
+            os.killpg(workers[1].pid, signal.SIGKILL)
+
+        code, out = run_interrupted(
+            command(job, plain_cluster.address, "none left", "--set", "execution.checkpoint_seconds=0"),
+            halfway=lambda: any(client.processing().values()),
+            what="a task on a worker",
+            interrupt=end,
+        )
+    if code != 0:  # a fast machine may be done before the second is gone
+        (error,) = [line for line in out.splitlines() if line.startswith("error: ")]
+        assert (code, "Stream is closed" in error, "CommClosedError" in error) == (75, False, False), out
 
 
 def test_worker_without_a_scheduler_gives_up(plain_cluster: PlainCluster) -> None:

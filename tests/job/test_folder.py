@@ -39,6 +39,20 @@ def test_new_and_empty_folders_become_ours(tmp_path: Path) -> None:
         assert not (path / LOCK).exists()
 
 
+def test_a_folder_that_another_run_claims_at_the_same_moment_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    def both(self: Path, **options: bool) -> None:
+        make(self, **options)
+        (self / MARKER).write_text("{}")  # by the other, after this one saw no marker
+
+    monkeypatch.setattr(Path, "mkdir", both)
+    with open_folder(tmp_path / "out"):
+        pass
+
+
 def test_what_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     theirs = tmp_path / "thesis"
     theirs.mkdir()

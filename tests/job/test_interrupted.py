@@ -109,7 +109,8 @@ def test_interrupted_runs_say_how_to_resume_and_do(
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Path, stopped: bool) -> None:
     import psutil
 
     run = ["run", long_job, "--set", f"output.dir={tmp_path / 'out'}"]
@@ -120,6 +121,9 @@ def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Pa
             break
     workers = psutil.Process(process.pid).children(recursive=True)
     assert workers
+    for worker in workers if stopped else ():
+        if "spawn_main" in " ".join(worker.cmdline()):
+            worker.suspend()  # and it never goes on
     process.kill()
     process.communicate(timeout=30)
     assert (tmp_path / "out" / ".lock").exists(), "a killed process cannot tidy up"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from sketchselect._blas_kernel import recall_kernel, use_kernel
 from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
@@ -17,6 +18,7 @@ from sketchselect.cli.files import cluster, convert, inspect, merge, select, sum
 from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets
 from sketchselect.cli.plan import plan
 from sketchselect.cli.shell import open_closed_streams, plain_errors
+from sketchselect.cli.verify import verify
 
 __all__ = ["app", "main"]
 
@@ -47,10 +49,14 @@ def run(
 ) -> None:
     """Run a whole job: summarise, select, cluster, certify, report."""
     with plain_errors(debug):
-        from sketchselect.job.load import with_cluster
-        from sketchselect.workflow.job import run as run_job
+        from sketchselect.job.load import blas_kernel_of, with_cluster
 
         overrides = with_cluster(settings or (), cluster)
+        note = use_kernel(blas_kernel_of(job, overrides))
+        if note:
+            typer.echo(note, err=True)
+        from sketchselect.workflow.job import run as run_job
+
         typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
 
 
@@ -98,6 +104,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --clusters 3",
+        verify: "sketchselect verify rows-selected --share 0.1",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
     },
@@ -151,4 +158,5 @@ def _common(
 def main() -> None:
     """Run the command line."""
     open_closed_streams()
+    recall_kernel()
     app()

@@ -53,6 +53,13 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     return _resolved(config, text.folder)
 
 
+def blas_kernel_of(source: Path, overrides: Sequence[str]) -> str:
+    """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
+    execution = with_overrides(read_job_text(source), overrides).values.get("execution")
+    kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
+    return kernel if isinstance(kernel, str) else "auto"
+
+
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
     """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named.
 
@@ -172,11 +179,27 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             yield ("cluster",), why
     if config.input.nonfinite == "drop_rows" and _fills_missing(config.prepare):
         yield ("input", "nonfinite"), f'"drop_rows" leaves nothing for {FILLING_STEP} to fill; remove one'
+    yield from _size_contradictions(config)
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"
     if config.cluster is not None and not config.output.features:
         yield ("output", "features"), "false, but [cluster] needs the selected columns"
+
+
+def _size_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the contradictions between the keys that say how the number of columns is chosen."""
+    from sketchselect import selectors
+
+    select, cls = config.select, selectors.METHODS[config.select.method]
+    by_curve = select.n_features == "auto" or (select.n_features is None and issubclass(cls, selectors.AutoSelector))
+    for name in ("tolerance", "tolerance_proved"):
+        if getattr(select, name) is not None and (cls.automatic is not None or not by_curve):
+            yield ("select", name), 'only for n_features = "auto" and a method without a target; remove it'
+    if select.tolerance_proved is not None:
+        certificate = None if config.cluster is None else config.cluster.certificate_settings
+        if certificate is None or certificate.method != "blocks":
+            yield ("select", "tolerance_proved"), 'needs [cluster] with certificate = "blocks", which proves it'
 
 
 def _fills_missing(settings: PrepareSettings) -> bool:

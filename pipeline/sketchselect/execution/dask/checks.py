@@ -29,6 +29,8 @@ def worker_builds(client: Any) -> list[tuple[str, ...]]:
     """
     try:
         versions = client.get_versions(packages=list(CHECKED))
+    except OSError:
+        raise
     except Exception as error:
         raise BadCluster(f"the workers cannot be asked for their versions ({type(error).__name__})") from error
     ours = _named_versions(versions["client"])
@@ -44,7 +46,7 @@ def worker_builds(client: Any) -> list[tuple[str, ...]]:
             for (name, version), count in sorted(wrong.items())
         )
         raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
-    builds = {tuple(build) for build in client.run(local_build).values()}
+    builds = {tuple(build) for build in ask_workers(client, local_build)}
     return sorted(builds) or [local_build()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import json
 import logging
@@ -20,7 +21,7 @@ from typing import Any
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
-from sketchselect.errors import BadCluster, BadParameter, WillNotFit
+from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
 from sketchselect.execution.engine import available_cores
@@ -32,6 +33,8 @@ IDLE_WORKER_NBYTES = 192 * 2**20
 LOOPBACK = "127.0.0.1"
 
 START_ATTEMPTS = 3
+
+PR_SET_PDEATHSIG = 1
 
 _MARKER = "SKETCHSELECT_CLUSTER_START"
 
@@ -89,7 +92,8 @@ def local_cluster(
             client = Client(cluster, set_as_default=False)
             closing.callback(_close, client)
             engine = DaskEngine(client, worker_timeout=worker_timeout)
-            client.register_plugin(IgnoreInterrupts())
+            with contextlib.suppress(OSError):  # a worker that dies now gets it when it is started again
+                client.register_plugin(StayWithDriver())
             yield engine
         except BaseException:
             _kill_workers(nannies)
@@ -118,7 +122,7 @@ def connect(
         try:
             client = Client(place, security=security, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
-            raise BadCluster(
+            raise NoScheduler(
                 f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
                 "`dask scheduler` runs, and for tls:// the certificates"
             ) from error
@@ -139,14 +143,17 @@ def _address_in(scheduler_file: str) -> str:
         ) from None
 
 
-class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
-    """Leaves Ctrl-C to the process that started the job: a terminal sends it to the workers as well."""
+class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
+    """Leaves Ctrl-C to the process that started the job, and ends the worker when that process is gone."""
 
-    name = "sketchselect-ignore-interrupts"
+    name = "sketchselect-stay-with-driver"
 
     def setup(self, worker: Any) -> None:
-        """Ignore SIGINT."""
+        """Ignore SIGINT, which a terminal sends to the workers as well; be killed with the parent, on Linux."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # A worker that is stopped, or in native code, does not notice that its driver's pipe is closed.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def local_memory_limit() -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from sketchselect._memory import peak_nbytes
@@ -37,8 +38,8 @@ class DaskEngine(Engine):
         self.client = client
         self.worker_timeout = worker_timeout
         self._address = str(client.scheduler.address)
-        self._await_workers()
-        builds = worker_builds(client)
+        with self._connected():
+            builds = worker_builds(client)
         self._build = tuple(sorted({line for build in builds for line in build}))
         self._notes = []
         if is_exposed(self._address):
@@ -46,9 +47,10 @@ class DaskEngine(Engine):
                 f"{self._address}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
             )
         if len(builds) > 1:
+            different = set(self._build) - set(builds[0]).intersection(*builds)
             self._notes.append(
-                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
-                "in their last bits from run to run"
+                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU "
+                f"({', '.join(sorted(different))}); results may differ in their last bits from run to run"
             )
 
     def _await_workers(self) -> None:
@@ -92,23 +94,31 @@ class DaskEngine(Engine):
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
-        self._prepare(work)
-        with contextlib.closing(
-            ClusterWatch(self.client, self.worker_timeout, work.stage, work.stall_timeout)
-        ) as watch:
+        with (
+            self._connected(work),
+            contextlib.closing(ClusterWatch(self.client, self.worker_timeout, work.stage, work.stall_timeout)) as watch,
+        ):
             return ClusterPass(self.client, work, watch, self.n_slots).run()
 
     def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
-        self._prepare(work)
-        return persist_blocks(self.client, work)
+        with self._connected(work):
+            return persist_blocks(self.client, work)
 
-    def _prepare(self, work: Pass[Any]) -> None:
-        if self.client.status != "running":
-            raise self._lost()
-        self._await_workers()
-        while self._notes:
-            work.progress.note(self._notes.pop(0))
+    @contextlib.contextmanager
+    def _connected(self, work: Pass[Any] | None = None) -> Iterator[None]:
+        """Check the cluster, and turn a connection that breaks inside into `ClusterLost`."""
+        from distributed.comm import CommClosedError
+
+        try:
+            if self.client.status != "running":
+                raise self._lost()
+            self._await_workers()
+            while work is not None and self._notes:
+                work.progress.note(self._notes.pop(0))
+            yield
+        except CommClosedError as error:
+            raise self._lost() from error
 
     def _lost(self) -> ClusterLost:
         return ClusterLost(

@@ -8,6 +8,7 @@ Source: Liberty 2013; Ghashami, Liberty, Phillips and Woodruff 2016, full-shrink
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,8 @@ BUFFER_FACTOR = 2.4
 
 SINGLE_SHRINK_FACTOR = 4
 """A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less."""
+
+_BAND = 4096
 
 
 def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
@@ -62,6 +65,23 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
         return rows, 0.0
     matrix, _, lost = shrink_factors(rows @ rows.T, size)
     return matrix @ rows, lost
+
+
+def shrink_parts(parts: Sequence[Floats], size: int) -> tuple[Floats, float]:
+    """Return `shrink` of the rows of several matrices, which are not copied into one."""
+    edges = np.cumsum([0, *(len(part) for part in parts)])
+    runs = [slice(a, b) for a, b in pairwise(edges)]
+    gram = np.empty((edges[-1], edges[-1]))
+    for i, part in enumerate(parts):
+        for j in range(i + 1):
+            # eigh reads the lower triangle only.
+            gram[runs[i], runs[j]] = part @ parts[j].T
+    matrix, _, lost = shrink_factors(gram, size)
+    out = np.zeros((matrix.shape[0], parts[0].shape[1]))
+    for a in range(0, out.shape[1], _BAND):
+        for run, part in zip(runs, parts, strict=True):
+            out[:, a : a + _BAND] += matrix[:, run] @ part[:, a : a + _BAND]
+    return out, lost
 
 
 def shrink_block(

@@ -63,9 +63,9 @@ class LeverageSelector(BaseSelector):
 
     Attributes
     ----------
-    scores_ : array of shape (n_features_in_,)
+    scores_ : array of shape (n_features,)
         Scores, or their upper bounds.
-    score_bounds_ : array of shape (2, n_features_in_)
+    score_bounds_ : array of shape (2, n_features)
         Lower and upper bounds of the scores.
     weights_ : array of shape (n_selected,)
         With choice="sampled".
@@ -85,6 +85,8 @@ class LeverageSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "leverage"
+    competes: ClassVar[int | None] = 5
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
 

@@ -72,7 +72,7 @@ class OnlineLeverageSelector(BaseSelector):
     ----------
     weights_ : array of shape (n_selected,)
         ``1 / sqrt(p)`` of each selected column.
-    scores_ : array of shape (n_features_in_,)
+    scores_ : array of shape (n_features,)
         Leverage of each column against the sample when it was last scored, at most 1.
     eps_ : float
         Realised error: the least e for which the two inequalities hold with e in place of eps (for all sampled columns,

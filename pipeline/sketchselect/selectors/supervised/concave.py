@@ -12,7 +12,7 @@ from sketchselect.solvers.penalties import MCP, SCAD, Penalty
 class MCPPath(PenalizedPath):
     """Minimax concave penalty from moments.
 
-    ``P(b) = alpha |b| - b^2 / (2 gamma)`` up to |b| = gamma alpha, then constant; columns standardised.
+    ``P(b) = alpha |b| - b^2 / (2 gamma)`` up to ``|b| = gamma alpha``, then constant; columns standardised.
     The path starts at zero and goes down with warm starts; every model satisfies the conditions of a local optimum to
     `tol` (there may be other local optima).
 
@@ -56,7 +56,7 @@ class MCPPath(PenalizedPath):
 class SCADPath(PenalizedPath):
     """Smoothly clipped absolute deviation penalty from moments.
 
-    ``P'(b) = alpha`` up to |b| = alpha, falls linearly to 0 at |b| = gamma alpha; columns standardised.
+    ``P'(b) = alpha`` up to ``|b| = alpha``, falls linearly to 0 at ``|b| = gamma alpha``; columns standardised.
     The path starts at zero and goes down with warm starts; every model satisfies the conditions of a local optimum to
     `tol` (there may be other local optima).
 

@@ -160,7 +160,7 @@ class ModelFitter(LinearPredictor):
         return by_default if self.cv is None else self.cv
 
     def _most_columns(self, problem: Problem) -> int:
-        """Return the most columns of a model that is compared: as many as rows, also as those of a fold, fit anything."""
+        """Return the most columns of a model that is compared: as many as the rows of a fold fit anything."""
         share = 1.0 if self.n_folds is None else 1.0 - 1.0 / self.n_folds
         return max(int(share * problem.n) - 2, 1)
 

@@ -51,7 +51,7 @@ class StabilitySelector(BaseSelector):
 
     Attributes
     ----------
-    scores_ : array of shape (n_features_in_,)
+    scores_ : array of shape (n_features,)
         Share of the halves in which the column was selected.
     error_bound_ : float
         The bound, at most `max_false`, with the mean number of columns selected on the halves as q.

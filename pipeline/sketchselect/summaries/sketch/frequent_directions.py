@@ -13,7 +13,7 @@ from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.moments.comoments import centered_gram, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
-from sketchselect.linalg.sketch.shrink import shrink, shrink_block
+from sketchselect.linalg.sketch.shrink import shrink, shrink_block, shrink_parts
 from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.sketch.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.sparse.csr import densify, is_csr
@@ -24,6 +24,9 @@ from sketchselect.summaries.registry import register
 
 EXACT_COLUMNS_PER_ROW = 15
 EXACT_COLUMNS = 2048
+
+STACK_NBYTES = 512 << 20
+"""Largest state that merges leave at twice the rows of the sketch; for larger ones memory is what is short."""
 
 MEAN_UNITS = 4.0 * float(np.finfo(np.float64).eps)
 """Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random."""
@@ -96,6 +99,10 @@ class FrequentDirections(Summary[DirectionsRecord]):
         """Return whether the state for this number of columns is the exact Gram matrix."""
         return n_features <= min(EXACT_COLUMNS_PER_ROW * self.size, EXACT_COLUMNS)
 
+    def _most_rows(self, n_features: int) -> int:
+        """Return the rows of a merged state: up to twice the sketch, so that few shrink, unless that is large."""
+        return 2 * self.size if 16 * self.size * n_features <= STACK_NBYTES else self.size
+
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return an upper bound of the bytes of one state."""
         second = n_features * n_features if self.keeps_gram(n_features) else 2 * self.size * n_features
@@ -155,10 +162,12 @@ class FrequentDirections(Summary[DirectionsRecord]):
             # means is more than that of the rows.
             off = MEAN_UNITS * float(np.linalg.norm(left.mean) + np.linalg.norm(right.mean))
             delta += factor * off * (2.0 * float(np.linalg.norm(difference)) + off)
-            rows = np.vstack([left.rows, right.rows, np.sqrt(factor) * difference[None, :]])
-            if rows.shape[0] > 2 * self.size:
-                rows, lost = shrink(rows, self.size)
+            parts = [left.rows, right.rows, np.sqrt(factor) * difference[None, :]]
+            if sum(len(part) for part in parts) > self._most_rows(left.n_features):
+                rows, lost = shrink_parts(parts, self.size)
                 delta += lost
+            else:
+                rows = np.vstack(parts)
         return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram)
 
     def details(self) -> Iterator[str]:

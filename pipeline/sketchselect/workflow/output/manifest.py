@@ -12,7 +12,8 @@ from sketchselect.linalg.threads import blas_builds
 from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
-from sketchselect.workflow.output.folder import PUBLISHED
+from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, file_digest
+from sketchselect.workflow.output.sealed import sealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import Clustering, described
 from sketchselect.workflow.stages.evaluation import Evaluation
@@ -98,6 +99,13 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
             content["reassigned"] = asdict(evaluation.moved)
         if (agreement := evaluation.agreement) is not None:
             content["agreement"] = {k: v for k, v in asdict(agreement).items() if k not in ("table", "classes")}
-    to_come = ("manifest.json", *(("report.json", "report.html") if config.output.report else ()))
-    content["files"] = [n for n in PUBLISHED if n in to_come or (session.folder.path / n).exists()]
     return content
+
+
+def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
+    """Add the files of the folder, and digests of those that no later command makes again, and publish it all."""
+    there = [name for name in PUBLISHED if (folder.path / name).exists()]
+    content["files"] = ["manifest.json", *(name for name in there if name != "manifest.json")]
+    digested = [name for name in there if name != "manifest.json" and not name.endswith((".zarr", ".html", ".log"))]
+    content["digests"] = {name: file_digest(folder.path / name) for name in digested}
+    folder.write("manifest.json", sealed(plain_value(content), indent=1))

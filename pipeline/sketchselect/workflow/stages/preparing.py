@@ -20,13 +20,14 @@ def use_earlier(session: Session) -> None:
     path = session.config.prepare.fitted
     assert path is not None
     try:
-        session.use_fitted(*_fitted(session, codec.load(path)))
+        session.use_fitted(*fit_with(session, codec.load(path)))
     except SketchSelectError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise type(error)(f"prepare.fitted: {path}: {reason}") from None
 
 
-def _fitted(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
+def fit_with(session: Session, statistics: Summary[Any]) -> tuple[Any, StepStatistics | None]:
+    """Return the steps, fitted with statistics that exist already, and these."""
     from sketchselect.execution import LocalEngine, PassOptions, fit_steps
 
     fitted = fit_steps(session.source, PassOptions(LocalEngine(kind="serial")), statistics=statistics)
@@ -61,7 +62,7 @@ def _fit(session: Session) -> None:
     fingerprint = session.source_fingerprint()
     with session.stage("prepare") as entry:
         if session.reusable("prepare", fingerprint, entry):
-            session.use_fitted(*_fitted(session, codec.load(session.folder.path / FILE)))
+            session.use_fitted(*fit_with(session, codec.load(session.folder.path / FILE)))
             return
         options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
         fitted = fit_steps(session.source, options)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._version import KERNEL_VERSION, __version__
-from sketchselect.errors import SourceChanged
+from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
@@ -20,10 +20,10 @@ from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Source
+    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Reduced, Source
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
-    from sketchselect.summaries import StepStatistics
+    from sketchselect.summaries import BlockBound, StepStatistics
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
 """What of this package decides the bits of a result."""
@@ -81,6 +81,7 @@ class Session:
     projected_nbytes: int = 0
     has_preset: bool = False
     statistics: StepStatistics | None = None
+    block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
@@ -193,7 +194,7 @@ class Session:
     def engine(self) -> Engine:
         """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
         if self._engine is None:
-            self._engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+            self._engine = self._opened_engine()
             described = self.engine_description = self._engine.describe()
             if described.get("encrypted") is False and not self.starts_cluster:
                 self.note(
@@ -201,6 +202,20 @@ class Session:
                     "can run code there; use tls:// outside a private network"
                 )
         engine: Engine = self._engine
+        return engine
+
+    def _opened_engine(self) -> Engine:
+        """Open the engine; where no scheduler is now, and an earlier attempt had one, it was lost: 75, not 1."""
+        reached, cluster = self.folder.checkpoints / "cluster", self.config.execution.cluster
+        try:
+            engine: Engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+        except NoScheduler as error:
+            if not reached.is_file() or reached.read_text() != cluster:
+                raise
+            raise ClusterLost(f"{error}. An earlier run here reached it; the same command resumes") from error
+        if engine.kind == "dask" and self.client is None and not self.starts_cluster:
+            reached.parent.mkdir(exist_ok=True)
+            reached.write_text(cluster)
         return engine
 
     def iterating_engine(self, nbytes: int) -> Engine:
@@ -309,6 +324,7 @@ class Session:
                 entry[name] = max(entry.get(name, 0), value)
             elif name != "seconds":
                 entry[name] = entry.get(name, 0) + value
+        entry["build"] = list(self.engine.build())
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:

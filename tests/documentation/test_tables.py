@@ -1,26 +1,24 @@
-"""The README's tables of methods and summaries say what the registries say."""
+"""The tables of methods and summaries say what the registries say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
+from tests.documentation.pages import text_of
 
 import sketchselect as sks
 from sketchselect import selectors
 from sketchselect.selectors.registry import METHODS
 from sketchselect.summaries.registry import KINDS
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+GUARANTEES = text_of("notebooks/reference/guarantees.md")
 
 
 def tables(first_heading: str) -> Iterator[list[list[str]]]:
     """Yield the cells, row by row, of the tables whose first column has this heading."""
-    for table in re.findall(r"(?:^\|.*\n)+", README, re.MULTILINE):
+    for table in re.findall(r"(?:^\|.*\n)+", GUARANTEES, re.MULTILINE):
         heading, _, *lines = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines())
         if heading[0] == first_heading:
             yield lines
@@ -61,26 +59,3 @@ def test_summaries_of_the_table_are_those_of_the_registry() -> None:
     named = {name for cells in rows for name in re.findall(r"`(?:[a-z]+\.)*([A-Z][A-Za-z]+)\(", cells[0])}
     known = {cls.__name__ for cls in KINDS.values()}
     assert known & set(sks.__all__) <= named <= known
-
-
-PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program.split("\n", 1)[0] for program in PROGRAMS])
-def test_every_program_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "xarray" in program:
-        pytest.importorskip("xarray")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(program, "README.md", "exec"), {"__name__": "__main__"})
-
-
-def test_the_dask_program_gives_the_selection_of_its_rows(tmp_path: Path) -> None:
-    pytest.importorskip("xarray")
-    (program,) = (program for program in PROGRAMS if "compute=False" in program)
-    names: dict[str, Any] = {}
-    exec(compile(program, "README.md", "exec"), names)
-    rows = np.concatenate([site.values for site in names["rows"]])
-    assert names["summary"].n_rows == rows.shape[0] == 5000
-    np.testing.assert_allclose(names["means"], rows[:3000].mean(axis=0), rtol=1e-12, atol=1e-12)
-    selected = sks.GreedySelector(n_features_to_select=10).fit(rows).support_
-    np.testing.assert_array_equal(names["selector"].support_, selected)

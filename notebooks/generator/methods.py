@@ -1,0 +1,79 @@
+"""A page for each selection method: when to take it, its guarantee, a picture, and its parameters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from generator.pictures import draw
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.registry import METHODS
+from sketchselect.workflow.commands.authoring import list_methods
+
+
+def method_pages(site: Path, folder: Path) -> dict[str, str]:
+    """Return the pages of all methods and their index, and draw the pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summaries = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in list_methods())
+    choices = _rows(site / "how-to" / "choose_a_method.md")
+    guarantees = _rows(site / "reference" / "guarantees.md")
+    pages = {}
+    for name, cls in sorted(METHODS.items()):
+        alt = draw(name, folder / f"{name}.svg")
+        pages[f"methods/{name}.md"] = _page(name, cls, summaries[name], choices, guarantees, alt)
+    rows = "\n".join(f"| [`{name}`]({name}.md) | {summary} |" for name, summary in summaries.items())
+    listed = "\n".join(summaries)
+    pages["methods/index.md"] = (
+        "# Methods\n\nAll methods of `[select]`. Which of them to take: "
+        "[choose a method](../../how-to/choose_a_method.md).\n\n"
+        f"| method | |\n|---|---|\n{rows}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    )
+    return pages
+
+
+def _page(
+    name: str,
+    cls: type[BaseSelector],
+    summary: str,
+    choices: list[list[str]],
+    guarantees: list[list[str]],
+    alt: str,
+) -> str:
+    when = [f"- {cells[0]}: {cells[2]}" for cells in choices if f"`{name}`" in cells[1]]
+    (promise,) = (cells for cells in guarantees if f"`{name}`" in cells[0])
+    reads = f"Reads {promise[1]}. " if len(promise) > 2 else "Reads rows, once. "
+    return f"""# {name}
+
+{summary}.
+
+In a job `method = "{name}"`, in Python {{py:obj}}`sketchselect.selectors.{cls.__name__}`.
+
+## When
+
+{chr(10).join(when) or "Beside others, to compare with."}
+
+## Guarantee
+
+{promise[-1][:1].upper()}{promise[-1][1:]}.
+
+The symbols, and what all of the statements rest on, are on the page of [guarantees](../../reference/guarantees.md).
+
+![{alt}]({name}.svg)
+
+*{alt}*
+
+## Cost, parameters and source
+
+{reads}The parameters are those of `[select]`, where `n_features_to_select` is `n_features`.
+
+```{{eval-rst}}
+.. autoclass:: {cls.__module__}.{cls.__name__}
+   :no-index:
+```
+"""
+
+
+def _rows(page: Path) -> list[list[str]]:
+    """Return the cells of all rows of the tables of a page."""
+    lines = (line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

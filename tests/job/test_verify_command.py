@@ -1,0 +1,206 @@
+"""`sketchselect verify`: a run that is as it was holds, and whatever was changed is named; nothing in it is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node, write_node
+from sketchselect.workflow.output.folder import file_digest
+from sketchselect.workflow.output.sealed import sealed, unsealed
+
+from .commands import cli, refused
+
+Job = Callable[..., dict[str, Any]]
+
+
+def verified(out: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Verify a folder; return the exit code and the checks by name."""
+    done = cli("verify", out, "--json", *words)
+    outcome = json.loads(done.stdout)
+    assert outcome["holds"] == (done.exit_code == 0)
+    return done.exit_code, {check["name"]: check for check in outcome["checks"]}
+
+
+def contents(out: Path) -> dict[str, str]:
+    return {str(p.relative_to(out)): file_digest(p) for p in out.rglob("*") if p.is_file() and ".lock" not in p.name}
+
+
+def hide(out: Path) -> None:
+    """Put the digests of the files as they are now into the manifest, as whoever wants to hide a change would."""
+    path = out / "manifest.json"
+    content = unsealed(path)
+    content["digests"] = {name: file_digest(out / name) for name in content["digests"]}
+    path.write_text(sealed(content))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, rows: np.ndarray) -> Path:
+    """A finished run, its source beside it."""
+    folder = tmp_path_factory.mktemp("finished")
+    zarr.create_array(str(folder / "rows.zarr"), data=rows, chunks=(20, 12))
+    sks.run(
+        {
+            "input": {"url": str(folder / "rows.zarr")},
+            "select": {"method": "sketched-ridge", "n_features": 5, "n_components": 2, "sketch_size": 6},
+            "cluster": {"n_clusters": 3},
+            "execution": {"cluster": "serial", "partition_bytes": "4KiB", "checkpoint_seconds": 0},
+            "output": {"dir": str(folder / "out"), "report": False},
+        }
+    )
+    return folder / "out"
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the run's folder."""
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
+    before = contents(out)
+    code, checks = verified(out)
+    names = {"files", "source", "libraries", "preparation", "summary.sks", "selection", "objective"}
+    assert (code, checks.keys()) == (0, names)
+    assert all(check["holds"] for check in checks.values()), checks
+    assert "of 300 rows read again, every bit" in checks["summary.sks"]["text"]
+    code, checks = verified(out, "--share", 0.2)
+    assert code == 0
+    assert checks["summary.sks"]["holds"] is True
+    assert checks["objective"]["holds"] is None
+    assert contents(out) == before
+    assert len(cli("verify", out).stdout.splitlines()) == len(names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sections", "files"),
+    [
+        ({"prepare": {"steps": ["standardise"]}}, {"prepare.sks"}),
+        ({"select": {"method": "online-leverage", "n_features": 5}, "cluster": None}, {"columns.sks"}),
+        ({"select": {"method": "pivoted-qr", "n_features": 5}}, {"summary.sks"}),
+        ({"select": {"method": "randomized", "n_features": 5}, "cluster": {"weighted": "both"}}, set()),
+        ({"cluster": {"reassign": True, "certificate": "blocks"}}, set()),
+        ({"input": {"target": "y"}, "select": {"method": "lasso", "n_features": 3}, "cluster": None}, {"model.json"}),
+    ],
+)  # fmt: skip
+def test_every_way_of_working_is_verified(
+    job: Job, tmp_path: Path, store: Path, rows: np.ndarray, sections: dict[str, Any], files: set[str]
+) -> None:
+    if "input" in sections:
+        np.save(tmp_path / "y.npy", rows @ np.arange(12.0))
+        sections = {**sections, "input": {"target": str(tmp_path / "y.npy")}}
+    whole = job(**sections)
+    whole["select"] = sections.get("select", whole["select"])
+    content = sks.run(whole).manifest
+    assert files <= set(content["files"])
+    code, checks = verified(tmp_path / "out")
+    assert code == 0, checks
+    assert all(check["holds"] for check in checks.values()), checks
+
+
+def edit_selection(out: Path) -> None:
+    path = out / "selection.json"
+    content = json.loads(path.read_text())
+    content["scores"][0] += 1e-12
+    path.write_text(json.dumps(content))
+
+
+def other_summary(out: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((300, 12)).astype("f4")
+    members: Any = sks.load(out / "summary.sks")
+    described = {name: type(member)(**member.parameters()) for name, member in members.items()}
+    sks.save(sks.summarize(rows, described), out / "summary.sks")
+
+
+def one_label(out: Path) -> None:
+    labels: Any = zarr.open_array(out / "labels.zarr", mode="r+")
+    labels[7] = (labels[7] + 1) % 3
+
+
+def one_number_of_the_manifest(out: Path) -> None:
+    path = out / "manifest.json"
+    content = unsealed(path)
+    content["objective"] *= 1 + 1e-6
+    path.write_text(sealed(content))
+
+
+def lost_file(out: Path) -> None:
+    (out / "scores.csv").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (edit_selection, "selection"),
+        (other_summary, "summary.sks"),
+        (one_label, "objective"),
+        (one_number_of_the_manifest, "objective"),
+        (lost_file, "files"),
+    ],
+)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_was_changed_is_named(out: Path, damage: Callable[[Path], None], name: str, hidden: bool) -> None:
+    damage(out)
+    if hidden and damage is not lost_file:
+        hide(out)
+    code, checks = verified(out)
+    assert (code, checks[name]["holds"]) == (1, False), checks
+    if not hidden and damage in (edit_selection, other_summary):
+        assert checks["files"]["holds"] is False
+
+
+def test_a_damaged_file_is_a_check_that_fails_and_the_others_go_on(out: Path) -> None:
+    raw = bytearray((out / "summary.sks").read_bytes())
+    raw[200] ^= 1
+    (out / "summary.sks").write_bytes(raw)
+    code, checks = verified(out)
+    assert code == 1
+    assert "the checksum does not match" in checks["summary.sks"]["text"]
+    assert checks["objective"]["holds"] is True
+
+
+def test_a_saved_part_of_other_rows_is_noticed(out: Path) -> None:
+    nodes = out / "checkpoints" / "nodes"
+    for name, path in list_nodes(nodes).items():
+        part: Any = read_node(path)
+        Path(path).unlink()
+        write_node(part.merge(part) if part.kind == "bundle" else part, nodes, name)
+    code, checks = verified(out, "--share", 0.3)
+    assert (code, checks["summary.sks"]["holds"]) == (1, False)
+    assert "other bits from rows" in checks["summary.sks"]["text"]
+
+
+def test_a_source_that_was_rewritten_is_said_to_be(job: Job, tmp_path: Path, store: Path, rows: np.ndarray) -> None:
+    sks.run(job())
+    shutil.rmtree(store)
+    zarr.create_array(str(store), data=rows + 1, chunks=(20, 12))
+    code, checks = verified(tmp_path / "out")
+    assert (code, checks["source"]["holds"]) == (1, False)
+    assert checks["selection"]["holds"] is True
+    assert checks["objective"]["holds"] is None
+
+
+def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect.execution import LocalEngine
+
+    monkeypatch.setattr(LocalEngine, "build", lambda self: ("numpy 1",))
+    code, checks = verified(out)
+    assert code == 0
+    assert checks["libraries"]["holds"] is checks["summary.sks"]["holds"] is None
+    assert checks["selection"]["holds"] is checks["objective"]["holds"] is True
+
+
+def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
+    refused(cli("verify", out, "--share", 0), 2, "--share")
+    refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere")
+    (out / "manifest.json").write_text("{")
+    refused(cli("verify", out), 1, "manifest.json", "damaged")
