@@ -139,7 +139,7 @@ def _n_iter(n_iter: int | None, newton: bool) -> int:
 def _models(
     problem: Problem, active: Any, steps: Any, length: float, newton: bool, sizes: Sequence[int]
 ) -> dict[int, tuple[Any, Floats]]:
-    """Return the columns and coefficients of these sizes, from a descent with so many columns after each step."""
+    """Return the columns and coefficients of these sizes, from a descent with these numbers after its steps."""
     models: dict[int, tuple[Any, Floats]] = {0: (active[:0], np.zeros((0, problem.n_targets)))}
     if not active.size:
         return models

@@ -76,8 +76,8 @@ class ModelFitter(LinearPredictor):
         folds: with `half_life` or `window`, or from a summary without them (with BIC for `LassoPath` and
         `ElasticNetPath`, whose degrees of freedom are exact, with EBIC for others).
     cv : int, optional
-        Number of folds. The folds are hashed rows, their moments come from the same one pass, and take memory for so
-        many; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
+        Number of folds. The folds are hashed rows, their moments come from the same one pass, and each
+        takes the memory of one set; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
     cv_rule : "min" or "1se"
         The best model, or the sparsest within one standard error of it.
     ebic_gamma : float
