@@ -191,7 +191,8 @@ class ModelPath:
         that are not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k
         log n + 2 gamma log C(p, k)`` (Chen and Chen 2008), of real k by the gamma function. k is the
         number of non-zero coefficients, for the lasso exactly (Zou, Hastie and Tibshirani 2007), for MCP, SCAD and
-        refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of rounding size counts as rounding.
+        refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of the size of
+        rounding counts as rounding.
         """
         out = {name: np.zeros(len(self)) for name in CRITERIA}
         floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
