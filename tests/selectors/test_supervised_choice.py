@@ -120,6 +120,19 @@ def test_by_default_a_model_is_chosen_by_what_it_predicts(name):
     assert ours.score(X[80:], y[80:]) > 0.5
 
 
+def test_alpha_and_errors_have_the_names_of_scikit_learn():
+    X, y = linear(120, 10)
+    ours = sks.LassoPath(cv=4, random_state=3).fit(X, y)
+    fold = folds_of(120, 4, 3)
+    errors = ours.mse_path_
+    assert errors.shape == (len(ours.path_.alphas), 4)
+    assert ours.alpha_ == ours.path_.alphas[errors.mean(axis=1).argmin()]
+    again = sks.LassoPath(alpha=ours.alpha_).fit(X[fold != 2], y[fold != 2])
+    held_out = np.mean((y[fold == 2] - again.predict(X[fold == 2])) ** 2)
+    assert held_out == pytest.approx(errors[ours.path_.chosen, 2], rel=1e-6)
+    assert not hasattr(again, "mse_path_")
+
+
 @pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.needs_target])
 def test_without_folds_the_default_is_a_criterion(name):
     X, y = linear(200, 10)

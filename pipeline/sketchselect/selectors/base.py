@@ -54,8 +54,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
+    n_features_to_select : int or float, optional
+        A number below 1 is a share of the columns. Half of them by default.
     normalize : "l2" or None
         Scale every row to unit length first.
 
@@ -350,7 +350,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         n_select = getattr(self, "n_features_to_select", None)
         if n_select is None:
             return max(n_features // 2, 1)
-        n_select = require_positive("n_features_to_select", n_select)
+        n_select = as_count(n_select, n_features)
         if n_select > n_features:
             warnings.warn(
                 f"n_features_to_select = {n_select} but there are {n_features} columns; all are selected", stacklevel=4
@@ -398,3 +398,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = self.needs_counts
         tags.target_tags.required = self.uses_target
         return tags
+
+
+def as_count(n_select: float, n_features: int) -> int:
+    """Return a number of columns, which below 1 is a share of them."""
+    if isinstance(n_select, float) and 0.0 < n_select < 1.0:
+        return max(int(n_select * n_features), 1)
+    return require_positive("n_features_to_select", n_select)

@@ -82,7 +82,7 @@ class ElasticNetPath(PenalizedPath):
     def __init__(
         self,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,

@@ -99,7 +99,7 @@ class ModelFitter(LinearPredictor):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,

@@ -66,10 +66,22 @@ class PenalizedPath(SupervisedSelector):
 
     parameter: ClassVar[str] = "alpha"
 
+    @property
+    def alpha_(self) -> float:
+        """The alpha of the model that was chosen."""
+        return float(self.path_.model.value)
+
+    @property
+    def mse_path_(self) -> Floats:
+        """Mean squared errors on the folds, shape (n_alphas, n_folds), as of scikit-learn's `LassoCV`."""
+        if self.path_.cv_errors is None:
+            raise AttributeError("mse_path_ needs cross-validation, and another parameter chose the model")
+        return self.path_.cv_errors
+
     def __init__(
         self,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,
