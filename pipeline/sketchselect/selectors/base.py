@@ -21,13 +21,12 @@ from sketchselect.execution import Source, as_engine, summarize_source
 from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
-from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays.anndata_xarray import is_anndata, is_xarray, variable_of
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.estimators import is_array_like, open_features, require_width
 from sketchselect.selectors.inputs import require_names
-from sketchselect.selectors.parameters import inherit_parameters
+from sketchselect.selectors.parameters import as_count, inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
 
@@ -398,10 +397,3 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = self.needs_counts
         tags.target_tags.required = self.uses_target
         return tags
-
-
-def as_count(n_select: float, n_features: int) -> int:
-    """Return a number of columns, which below 1 is a share of them."""
-    if isinstance(n_select, float) and 0.0 < n_select < 1.0:
-        return max(int(n_select * n_features), 1)
-    return require_positive("n_features_to_select", n_select)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.selectors.base import BaseSelector, as_count
+from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, column_subspace
+from sketchselect.selectors.parameters import as_count
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
 
