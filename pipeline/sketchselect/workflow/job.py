@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import format_seconds
+from sketchselect.cluster.certificates.certificate import strongest
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -77,8 +78,8 @@ class RunResult:
 
     @property
     def certificate(self) -> Any:
-        """The best certificate: the one with the smallest factor; None where there is none."""
-        return min(self.certificates, key=lambda c: c.factor) if self.certificates else None
+        """The best certificate: of the smallest factor, one that always holds before one with a confidence; or None."""
+        return strongest(self.certificates)
 
     @property
     def paths(self) -> dict[str, Path]:

@@ -48,7 +48,7 @@ class ThresholdedOLS(SizedSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,6 +75,8 @@ def _parameter(value: Any) -> str:
 
 
 def _run_lines(content: dict[str, Any]) -> Iterator[str]:
+    from sketchselect.cluster.certificates.certificate import Certificate, strongest
+
     source, chosen = content["source"], content["selection"]
     yield f"output folder, finished {content['finished']}"
     yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
@@ -86,8 +87,8 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
         yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
     certificates = content.get("certificates", [])
     if certificates:
-        best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
-        yield f"  {best['sentence']}"
+        best = strongest([Certificate.from_dict(entry) for entry in certificates])
+        yield from () if best is None else (f"  {best.sentence()}",)
     if "agreement" in content:
         yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
     yield f"  files: {', '.join(content['files'])}"
