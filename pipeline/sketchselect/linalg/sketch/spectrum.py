@@ -10,8 +10,10 @@ from scipy.linalg.lapack import dtrtri
 from sketchselect.linalg.arrays import Floats
 
 _WELL_APART = 0.1
-"""Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough: its rounding grows with
-the inverse."""
+"""Least eigenvalue of the cosines between rows for which one Cholesky factorisation is enough."""
+
+_APART = 1e-8
+"""Least eigenvalue for which two are."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ def row_directions(rows: Floats) -> Directions:
 
     The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows.
 
-    Cost: 3 m^2 p flops for m rows of p columns whose directions are well apart, as those of a sketch are; otherwise an
-    SVD, ten times that.
+    Cost: 3 m^2 p flops for m rows of p columns that are nearly orthogonal, twice that for other ones; where they are
+    nearly dependent an SVD, more than ten times that.
     """
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         return Directions(np.zeros(0), np.zeros((0, rows.shape[1])))
@@ -42,24 +44,31 @@ def row_directions(rows: Floats) -> Directions:
     if factors is None:
         _, s, vt = np.linalg.svd(rows, full_matrices=False)
         return Directions(s * s, vt)
-    lower, turn = factors
+    lower, turn, least = factors
+    if least < _WELL_APART:
+        # A second factorisation, of rows that are nearly orthonormal, removes the rounding of the first.
+        rows = turn @ rows
+        factor = np.linalg.cholesky(rows @ rows.T)
+        lower, turn = lower @ factor, dtrtri(factor, lower=1)[0]
     _, s, vt = np.linalg.svd(lower)
     return Directions(s * s, (vt @ turn) @ rows)
 
 
-def _cholesky_factors(rows: Floats) -> tuple[Floats, Floats] | None:
-    """Return L and T with ``rows = L (T rows)``, T rows orthonormal to some units of rounding; None where it is not.
+def _cholesky_factors(rows: Floats) -> tuple[Floats, Floats, float] | None:
+    """Return ``(L, T, least)`` with ``rows = L (T rows)``; None where the rows are too close to dependent.
 
-    The Cholesky factor is that of the cosines between the rows, so rows of any length are as accurate as long ones.
+    T rows are orthonormal to some units of rounding over `least`, the least eigenvalue of the cosines between the rows.
+    The Cholesky factor is that of the cosines, so that short rows are as accurate as long ones.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     if rows.shape[0] >= rows.shape[1] or not norms.min() > 0:
         return None
     cosines = (rows @ rows.T) / norms[:, None] / norms
-    if np.linalg.eigvalsh(cosines)[0] < _WELL_APART:
+    least = float(np.linalg.eigvalsh(cosines)[0])
+    if least < _APART:
         return None
     factor = np.linalg.cholesky(cosines)
-    return norms[:, None] * factor, dtrtri(factor, lower=1)[0] / norms
+    return norms[:, None] * factor, dtrtri(factor, lower=1)[0] / norms, least
 
 
 def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_columns: int) -> float | None:

@@ -100,7 +100,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
         return n_features <= min(EXACT_COLUMNS_PER_ROW * self.size, EXACT_COLUMNS)
 
     def _most_rows(self, n_features: int) -> int:
-        """Return the rows of a merged state: up to twice the sketch, so that few merges shrink, unless that is large."""
+        """Return the rows of a merged state: up to twice the sketch, so that few shrink, unless that is large."""
         return 2 * self.size if 16 * self.size * n_features <= STACK_NBYTES else self.size
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:

@@ -1,0 +1,39 @@
+"""Directions of the rows of a sketch, against the singular value decomposition of LAPACK."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sketchselect.linalg.sketch.spectrum import row_directions
+
+UNITS = 1e-13
+
+
+@pytest.mark.parametrize("decades", [0, 1, 3, 6, 9, 14])
+@pytest.mark.parametrize("scaling", [0, 3, 10])
+def test_directions_are_those_of_an_svd_however_close_the_rows(decades: int, scaling: int) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        m = int(rng.integers(2, 20))
+        p = m + int(rng.integers(1, 200))
+        left, right = (np.linalg.qr(rng.standard_normal((n, m)))[0] for n in (m, p))
+        rows = (left * 10.0 ** -rng.uniform(0, decades, m)) @ right.T
+        rows *= 10.0 ** (rng.uniform(-scaling, 0, m)[:, None] + rng.uniform(-100, 100))
+        result = row_directions(rows)
+        values = np.linalg.svd(rows, compute_uv=False)
+        top = values[0]
+        np.testing.assert_allclose(np.sqrt(result.squares) / top, values / top, rtol=0, atol=UNITS)
+        np.testing.assert_allclose(result.vectors @ result.vectors.T, np.eye(m), rtol=0, atol=UNITS)
+        images = rows @ result.vectors.T
+        np.testing.assert_allclose(np.linalg.norm(images, axis=0) / top, values / top, rtol=0, atol=UNITS)
+        np.testing.assert_allclose(images @ result.vectors / top, rows / top, rtol=0, atol=UNITS)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (4, 9)])
+def test_dependent_and_empty_rows_have_directions_too(shape: tuple[int, int]) -> None:
+    rows = np.outer(np.arange(shape[0]), np.ones(shape[1]))
+    result = row_directions(rows)
+    assert result.squares[0] == pytest.approx((rows**2).sum())
+    assert (result.squares[1:] <= 1e-13 * result.squares[0]).all()
+    np.testing.assert_allclose(result.vectors @ result.vectors.T, np.eye(len(result.vectors)), atol=UNITS)
