@@ -39,7 +39,7 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
     assert cli("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial").exit_code == 0
     commands = [(f, example) for group in GROUPS.values() for f, example in group.items()]
     order = ["convert", "inspect", "summarize", "merge", "select", "cluster", "certify", "evaluate", "init", "methods"]
-    order += ["run", "assign", "report", "schema"]
+    order += ["run", "assign", "verify", "report", "schema"]
     assert {f.__name__ for f, _ in commands} == {*order, *ELSEWHERE}
     examples = {f.__name__: example for f, example in commands}
     for name in order:

@@ -24,7 +24,7 @@ COMMANDS = [command.__name__ for group in GROUPS.values() for command in group]
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    np.save("rows.npy", np.random.default_rng(0).normal(size=(60, 6)) * np.arange(1, 7))
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(60, 6)) * np.arange(1, 7) ** 3)
     return tmp_path
 
 
@@ -63,19 +63,17 @@ def test_results_are_printed_as_json(rows: Path) -> None:
     assert as_data("run", "job.toml")["selection"]["n_selected"] == 2
     assert as_data("inspect", "out")["finished"]
     assert as_data("assign", "out", "rows.npy", "-o", "new.csv")["n_rows"] == 60
-    for name in ("a", "b"):
-        done = as_data(
-            "summarize", "rows.npy", "-o", f"{name}.sks", "--scheduler", "serial", "--size", 3 + (name == "b")
-        )
-        assert done["n_rows"] == 60
+    serial = ("--scheduler", "serial")
+    assert as_data("summarize", "rows.npy", "-o", "a.sks", *serial)["n_rows"] == 60
     members = as_data("inspect", "a.sks")["members"]
     assert members["sketch"]["kind"] == sks.FrequentDirections.kind
     chosen = as_data("select", "a.sks", "--method", "variance", "--features", 2, "-o", "chosen.json")
     assert chosen["support"] == [4, 5]
-    found = as_data(
-        "cluster", "rows.npy", "--selection", "chosen.json", "--n-clusters", 2, "-o", "c", "--scheduler", "serial"
-    )
-    assert found["selection"]["n_selected"] == 2
+    clustered = as_data("cluster", "rows.npy", "--selection", "chosen.json", "--n-clusters", 2, "-o", "c", *serial)
+    assert clustered["selection"]["n_selected"] == 2
+    np.save("more.npy", np.load("rows.npy") + 1)
+    as_data("summarize", "more.npy", "-o", "b.sks", *serial)
+    assert as_data("merge", "a.sks", "b.sks", "-o", "both.sks")["n_rows"] == 120
 
 
 def test_a_quiet_command_prints_the_result_alone(rows: Path) -> None:
