@@ -52,14 +52,14 @@ def open_matrix(
     source : path, URL, array or Matrix
         A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file, or a folder or Hive partitions of them;
-        a local ``.npy``, ``.npz``, ``.h5ad``, HDF5 or Matrix Market file; a NumPy array, anything with its array
-        protocol or a sequence of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData
+        a local ``.npy``, ``.npz``, ``.h5ad``, HDF5, svmlight or Matrix Market file; a NumPy array, an array-like or a
+        sequence of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData
         object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a
         Dask array where that is not a local disk). A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
-        or with a leading "-" those to leave out.
+        or with a leading "-" those to leave out; of svmlight the number of columns, where the last may be all zero.
     storage_options : mapping or None
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
