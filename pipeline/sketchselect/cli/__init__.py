@@ -12,12 +12,11 @@ import typer.core
 from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
-from sketchselect.cli.command import Command, command
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
 from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets
 from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import open_closed_streams
+from sketchselect.cli.shell import Command, command, open_closed_streams
 from sketchselect.cli.verify import verify
 from sketchselect.workflow.commands.outcome import Outcome
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.command import command
 from sketchselect.cli.options import Cluster, Key
+from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.command import command
 from sketchselect.cli.options import CLUSTER_HELP, Key, Prepare, Workers
+from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
 

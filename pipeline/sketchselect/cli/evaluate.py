@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.command import command
+from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
 
