@@ -25,7 +25,7 @@ LONGEST = 400
 ORDER = [
     # The ground floor: what every layer may use.
     {"_text", "_version", "errors", "_memory", "_kernel_cache"},
-    {"_byte_sizes"},
+    {"_byte_sizes", "_blas_kernel"},
     {"_progress"},
     {"linalg", "location"},
     {"solvers", "summaries", "readers", "prepare"},

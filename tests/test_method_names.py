@@ -23,6 +23,9 @@ EXAMPLES = {
 }
 """Modules that may have the name of a method in a text."""
 
+EVERYDAY = {"auto"}
+"""Methods whose name is also a value of many parameters."""
+
 HYPHENATED = re.compile(rf"(?<![\w-])({'|'.join(name for name in METHODS if '-' in name)})(?![\w-])")
 """Method names that are no words of English, so that they mean the method wherever they stand in a text."""
 
@@ -43,7 +46,7 @@ def method_names(module: Module) -> list[str]:
     return [
         f"{module.name}, line {text.lineno}: names a method; use an attribute of its class: {text.value[:60]!r}"
         for text in texts(module.tree)
-        if text.value in METHODS or HYPHENATED.search(text.value)
+        if text.value in METHODS.keys() - EVERYDAY or HYPHENATED.search(text.value)
     ]
 
 

@@ -26,6 +26,7 @@ from sketchselect.execution import local_cluster as local_cluster
 from sketchselect.execution import summarize as summarize
 from sketchselect.readers import convert as convert
 from sketchselect.readers import open_matrix as open_matrix
+from sketchselect.selectors import AutoSelector as AutoSelector
 from sketchselect.selectors import DeterministicSelector as DeterministicSelector
 from sketchselect.selectors import ElasticNetPath as ElasticNetPath
 from sketchselect.selectors import FeatureSelectionAnnealing as FeatureSelectionAnnealing
@@ -44,14 +45,13 @@ from sketchselect.selectors import SketchedRidgeSelector as SketchedRidgeSelecto
 from sketchselect.selectors import StabilitySelector as StabilitySelector
 from sketchselect.selectors import ThresholdedOLS as ThresholdedOLS
 from sketchselect.selectors import VarianceSelector as VarianceSelector
+from sketchselect.selectors import selection_curve as selection_curve
 from sketchselect.selectors import timeline as timeline
 from sketchselect.summaries import Bundle as Bundle
-from sketchselect.summaries import CentroidSums as CentroidSums
 from sketchselect.summaries import ColumnStats as ColumnStats
 from sketchselect.summaries import DecayedMoments as DecayedMoments
 from sketchselect.summaries import Folds as Folds
 from sketchselect.summaries import FrequentDirections as FrequentDirections
-from sketchselect.summaries import LeverageSample as LeverageSample
 from sketchselect.summaries import Moments as Moments
 from sketchselect.summaries import load as load
 from sketchselect.summaries import save as save

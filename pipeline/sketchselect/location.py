@@ -140,7 +140,7 @@ class Location:
     def files(self) -> Iterator[tuple[str, int, str]]:
         """Yield ``(key, size, version)`` of every file below; the version is "" where the store has none."""
         if self.is_local:
-            yield from _walk(Path(self.url), "")
+            yield from _walk(Path(self.url), "", os.path.realpath(self.url))
             return
         fs, path = self.filesystem()
         try:
@@ -215,7 +215,10 @@ def is_scheduler_file(cluster: str) -> bool:
 def location_of(path: str | os.PathLike[str]) -> Location:
     """Return the location of a path or URL of our own files: any scheme that fsspec knows, credentials from outside."""
     text = os.fspath(path)
-    return Location(text if is_url(text) else os.path.abspath(text))
+    if not is_url(text):
+        return Location(os.path.abspath(text))
+    _require_no_credentials(text)
+    return Location(text)
 
 
 def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:
@@ -246,12 +249,19 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
         raise SourceError(
             f"{_hide(text)}: addresses of the form {scheme}:// are not opened; allowed: {', '.join(SCHEMES)}"
         )
-    user = urlsplit(text).netloc.rpartition("@")[0]
-    if ":" in user or (user and scheme not in ("az", "abfs")):
-        raise SourceError(
-            f"{_hide(text)}: credentials do not belong in a URL; take them from the environment or storage_options"
-        )
+    _require_no_credentials(text)
     return Location(scheme + text[len(scheme) :].rstrip("/"), options)
+
+
+def _require_no_credentials(url: str) -> None:
+    """Raise `SourceError` for a URL with a password, or a query as signed ones have: it would be in every report."""
+    parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0]
+    signed = parts.query and parts.scheme in ("http", "https")
+    if ":" in user or (user and parts.scheme not in ("az", "abfs")) or signed:
+        raise SourceError(
+            f"{_hide(url)}: credentials do not belong in a URL; take them from the environment or storage_options"
+        )
 
 
 def _hide(url: str) -> str:
@@ -307,15 +317,19 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         os.close(folder)
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int, str]]:
+def _walk(folder: Path, prefix: str, top: str) -> Iterator[tuple[str, int, str]]:
     try:
         entries = os.scandir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
     with entries:
         for entry in entries:
+            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(top):
+                raise SourceError(
+                    f"{entry.path}: a link that leads out of {top}, which is not followed; put the file itself there"
+                )
             if entry.is_dir():
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", top)
             elif entry.is_file():
                 status = entry.stat()
                 yield prefix + entry.name, status.st_size, str(status.st_mtime_ns)

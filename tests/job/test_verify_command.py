@@ -15,6 +15,7 @@ import zarr
 import sketchselect as sks
 from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node, write_node
 from sketchselect.workflow.output.folder import file_digest
+from sketchselect.workflow.output.sealed import sealed, unsealed
 
 from .commands import cli, refused
 
@@ -36,9 +37,9 @@ def contents(out: Path) -> dict[str, str]:
 def hide(out: Path) -> None:
     """Put the digests of the files as they are now into the manifest, as whoever wants to hide a change would."""
     path = out / "manifest.json"
-    content = json.loads(path.read_text())
+    content = unsealed(path)
     content["digests"] = {name: file_digest(out / name) for name in content["digests"]}
-    path.write_text(json.dumps(content))
+    path.write_text(sealed(content))
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +128,9 @@ def one_label(out: Path) -> None:
 
 def one_number_of_the_manifest(out: Path) -> None:
     path = out / "manifest.json"
-    content = json.loads(path.read_text())
+    content = unsealed(path)
     content["objective"] *= 1 + 1e-6
-    path.write_text(json.dumps(content))
+    path.write_text(sealed(content))
 
 
 def lost_file(out: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from sketchselect._blas_kernel import recall_kernel, use_kernel
 from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
@@ -47,11 +48,16 @@ def run(
     settings: Sets = None,
 ) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
-    from sketchselect.job.load import with_cluster
-    from sketchselect.workflow.job import run as run_job
+    from sketchselect._progress import make_progress
+    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster
+    from sketchselect.job.text import read_job_text
 
-    overrides = with_cluster(settings or (), cluster)
-    result = run_job(job, overrides=overrides, fresh=fresh, progress=True)
+    overrides, text = with_cluster(settings or (), cluster), read_job_text(job)
+    if note := use_kernel(blas_kernel_of(text, overrides)):
+        make_progress(True).note(note)
+    from sketchselect.workflow.job import run_config
+
+    result = run_config(load_job(text, overrides), fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 
@@ -153,4 +159,5 @@ def _common(
 def main() -> None:
     """Run the command line."""
     open_closed_streams()
+    recall_kernel()
     app()

@@ -11,7 +11,7 @@ import numpy as np
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of, refine
+from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
@@ -23,6 +23,7 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.refining import refine
 from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 

@@ -26,14 +26,16 @@ CLUSTERS = ("local", "threads", "serial", "env")
 """Values of ``[execution] cluster`` beside the address of a scheduler."""
 
 
-def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobConfig:
+def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overrides: Sequence[str] = ()) -> JobConfig:
     """Return the checked job of a TOML or YAML file, or of a mapping with the same sections.
 
     `source`: The job file. Relative paths in it are relative to its folder (in a mapping: to the working directory).
     `overrides`: Settings ``section.key=value`` that replace the file's.
     Raises `ConfigError` with one line for every mistake, naming the key, its value, what was expected and the line.
     """
-    if isinstance(source, Mapping):
+    if isinstance(source, JobText):
+        text = source
+    elif isinstance(source, Mapping):
         text = JobText("job", {k: dict(v) if isinstance(v, Mapping) else v for k, v in source.items()}, Path.cwd())
     else:
         text = read_job_text(Path(source))
@@ -51,6 +53,13 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     if problems or config is None:
         raise ConfigError("\n".join(problems))
     return _resolved(config, text.folder)
+
+
+def blas_kernel_of(job: JobText, overrides: Sequence[str]) -> str:
+    """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
+    execution = with_overrides(job, overrides).values.get("execution")
+    kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
+    return kernel if isinstance(kernel, str) else "auto"
 
 
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
@@ -172,11 +181,27 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             yield ("cluster",), why
     if config.input.nonfinite == "drop_rows" and _fills_missing(config.prepare):
         yield ("input", "nonfinite"), f'"drop_rows" leaves nothing for {FILLING_STEP} to fill; remove one'
+    yield from _size_contradictions(config)
     windows = (parameters.get("window"), config.timeline.window if config.timeline else None)
     if None not in windows and windows[0] != windows[1]:
         yield ("timeline", "window"), f"{windows[1]}, but select.window is {windows[0]}; set only one of them"
     if config.cluster is not None and not config.output.features:
         yield ("output", "features"), "false, but [cluster] needs the selected columns"
+
+
+def _size_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the contradictions between the keys that say how the number of columns is chosen."""
+    from sketchselect import selectors
+
+    select, cls = config.select, selectors.METHODS[config.select.method]
+    by_curve = select.n_features == "auto" or (select.n_features is None and issubclass(cls, selectors.AutoSelector))
+    for name in ("tolerance", "tolerance_proved"):
+        if getattr(select, name) is not None and (cls.automatic is not None or not by_curve):
+            yield ("select", name), 'only for n_features = "auto" and a method without a target; remove it'
+    if select.tolerance_proved is not None:
+        certificate = None if config.cluster is None else config.cluster.certificate_settings
+        if certificate is None or certificate.method != "blocks":
+            yield ("select", "tolerance_proved"), 'needs [cluster] with certificate = "blocks", which proves it'
 
 
 def _fills_missing(settings: PrepareSettings) -> bool:

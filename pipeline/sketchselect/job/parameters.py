@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
-from sketchselect.job.schema import JobConfig, Seed
+from sketchselect.job.schema import SELECT_KEYS, JobConfig, Seed
 from sketchselect.job.text import JobText
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def parameter_problems(text: JobText) -> list[str]:
     if not isinstance(select, dict) or not isinstance(method, str) or method not in selectors.METHODS:
         return []
     hints = method_parameters(method)
-    known = ["method", "n_features", *(name for name in hints if name != "n_features_to_select")]
+    known = [*SELECT_KEYS, *(name for name in hints if name != "n_features_to_select")]
     problems, sound = [], {}
     if "n_features" in select and "n_features_to_select" not in hints:
         problems.append(
@@ -57,7 +57,7 @@ def parameter_problems(text: JobText) -> list[str]:
         )
     for name, value in select.items():
         path = ("select", name)
-        if name in ("method", "n_features"):
+        if name in SELECT_KEYS:
             continue
         if name == "n_features_to_select":
             problems.append(at_key(text, path, "unknown key; in a job file it is called 'n_features'"))
@@ -87,7 +87,9 @@ def parameter_problems(text: JobText) -> list[str]:
     return problems
 
 
-def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int | None = None) -> str | None:
+def selector_problem(
+    method: str, parameters: Mapping[str, Any], n_features: int | Literal["auto"] | None = None
+) -> str | None:
     """Return a selector's objection to its parameters; None where it has none."""
     try:
         with warnings.catch_warnings():
@@ -102,22 +104,37 @@ def selector_problem(method: str, parameters: Mapping[str, Any], n_features: int
     return None
 
 
-def make_selector(method: str, n_features: int | None, parameters: Mapping[str, Any]) -> BaseSelector:
-    """Return the unfitted estimator of a method; TOML has no None, so a job file writes false instead."""
+def make_selector(
+    method: str, n_features: int | Literal["auto"] | None, parameters: Mapping[str, Any], **sizing: Any
+) -> BaseSelector:
+    """Return the unfitted estimator of a method; TOML has no None, so a job file writes false instead.
+
+    With "auto" for `n_features` one that chooses the number of columns: by `sizing`, parameters of `AutoSelector`.
+    """
     from sketchselect import selectors
 
-    hints = method_parameters(method)
+    hints, cls = method_parameters(method), selectors.METHODS[method]
     values = {k: None if v is False and _optional(hints.get(k)) else v for k, v in parameters.items()}
+    if issubclass(cls, selectors.AutoSelector):
+        values |= sizing
+    elif n_features == "auto" and cls.automatic is not None:
+        return cls(**cls.automatic | values)
+    elif n_features == "auto":
+        one = cls(**values)
+        return selectors.AutoSelector(methods=[one], normalize=getattr(one, "normalize", None), **sizing)
     if n_features is not None:
         values["n_features_to_select"] = n_features
-    return selectors.METHODS[method](**values)
+    return cls(**values)
 
 
 def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
     """Return the unfitted selector that ``[select]`` describes; one that learns from a target has looked at it."""
     chosen = config.select
     try:
-        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config))
+        sizing = {} if chosen.tolerance is None else {"tolerance": chosen.tolerance}
+        if config.cluster is not None:
+            sizing["n_clusters"] = config.cluster.n_clusters
+        selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config), **sizing)
         if target is not None and selector.uses_target:
             selector.inspect_target(target)
     except (BadParameter, TypeError) as error:

@@ -117,6 +117,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63, description="a whole number of at le
 
 _A_SIZE = 'a size such as "128MiB" or a number of bytes above 0'
 _A_COUNT = "a whole number of at least 1"
+_A_SHARE = "a number above 0, such as 0.05"
 
 
 class Section(BaseModel):
@@ -170,13 +171,19 @@ class PrepareSettings(Section):
         return [*self.rows, *self.columns, *self.steps]
 
 
+SELECT_KEYS = ("method", "n_features", "tolerance", "tolerance_proved")
+"""Keys of ``[select]`` that are no parameters of its method."""
+
+
 class SelectSettings(Section):
     """``[select]``: the method, the number of columns, and the method's parameters."""
 
     model_config = ConfigDict(json_schema_extra=_flattened)
 
     method: Annotated[str, AfterValidator(_method)] = Field(description="the name of a method")
-    n_features: Count | None = Field(default=None, description=_A_COUNT)
+    n_features: Count | Literal["auto"] | None = Field(default=None, description=f'{_A_COUNT}, or "auto"')
+    tolerance: float | None = Field(default=None, gt=0, description=_A_SHARE)
+    tolerance_proved: float | None = Field(default=None, gt=0, description=_A_SHARE)
     parameters: dict[str, Any] = Field(default_factory=dict, description="the method's parameters")
 
     @model_validator(mode="before")
@@ -184,7 +191,7 @@ class SelectSettings(Section):
     def _gather(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        section = {k: v for k, v in values.items() if k in ("method", "n_features")}
+        section = {k: v for k, v in values.items() if k in SELECT_KEYS}
         return {**section, "parameters": {k: v for k, v in values.items() if k not in section}}
 
 
@@ -269,6 +276,7 @@ class ExecutionSettings(Section):
     checkpoint_seconds: float | None = Field(default=None, ge=0, description="a number of seconds, at least 0")
     retries: int = Field(default=2, ge=0, le=100, description="a whole number from 0 to 100")
     stall_timeout: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
+    blas_kernel: Text = Field(default="auto", description='"auto", "default" or the name of a kernel of OpenBLAS')
     tls_ca: Text | None = Field(default=None, description="the path of a PEM file")
     tls_cert: Text | None = Field(default=None, description="the path of a PEM file")
     tls_key: Text | None = Field(default=None, description="the path of a PEM file")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location
@@ -15,7 +14,6 @@ from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
 from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
 from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
-from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.files.svmlight import open_svmlight_matrix, open_svmlight_vector, svmlight_vector
 from sketchselect.readers.files.text_vector import open_text_vector
 from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
@@ -109,15 +107,3 @@ FORMATS = (
     FileFormat("HDF5 files", (".h5ad", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True),
 )
 """All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
-
-
-def format_of(location: Location) -> FileFormat | None:
-    """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
-    name = location.url.lower().rstrip("/")
-    if location.is_local and (folder := Path(location.url)).is_dir():
-        if name.endswith(PARQUET.endings):
-            return PARQUET
-        # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
-        is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
-        return PARQUET if not is_zarr and holds_parquet(location) else None
-    return next((known for known in FORMATS if name.endswith(known.endings)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sketchselect.errors import BadParameter, SourceError
@@ -23,7 +24,8 @@ from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, Sp
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import MissingPolicy, as_entries, require_missing_policy, require_policy
 from sketchselect.readers.files.parquet import parquet_column
-from sketchselect.readers.formats import PARQUET, format_of
+from sketchselect.readers.files.parquet_files import holds_parquet
+from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.matrix import open_zarr_matrix
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
@@ -242,6 +244,18 @@ def _vector_beside(
     if known is None:
         return vector_beside(matrix, text, missing)
     return None if known.vector_inside is None else known.vector_inside(matrix, text)
+
+
+def format_of(location: Location) -> FileFormat | None:
+    """Return the format of a file by its ending, that of a folder by the files in it; None where it may be Zarr."""
+    name = location.url.lower().rstrip("/")
+    if location.is_local and (folder := Path(location.url)).is_dir():
+        if name.endswith(PARQUET.endings):
+            return PARQUET
+        # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
+        is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
+        return PARQUET if not is_zarr and holds_parquet(location) else None
+    return next((known for known in FORMATS if name.endswith(known.endings)), None)
 
 
 def _vector_columns(vectors: Sequence[Any], location: Location) -> list[str]:

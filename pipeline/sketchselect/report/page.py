@@ -17,6 +17,7 @@ from sketchselect._text import format_seconds
 from sketchselect.cluster.certificates.certificate import shown_share
 from sketchselect.report import drawing
 from sketchselect.report.records.record import ComparedRecord, RunRecord
+from sketchselect.report.sections.curve import curve_section
 from sketchselect.report.sections.headline import headline, strongest, summary_sentence
 from sketchselect.report.sections.image import draw_images
 from sketchselect.report.sections.model import model_section
@@ -75,6 +76,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "model": None if record.model is None else model_section(record.model),
         "timeline": None if record.timeline is None else timeline_section(record.timeline),
         "cluster_count": None if record.cluster_count is None else cluster_count_section(record.cluster_count),
+        "curve": curve_section(record.diagnostics, record.method, len(support)),
         "diagnostics": _diagnostics(record),
         "bound": _selection_bound(record),
         "compared": _compared(record),
@@ -158,7 +160,11 @@ def _diagnostics(record: RunRecord) -> list[tuple[str, str]]:
     """Return the method's figures; a fitted model has its own sections, which include them."""
     if record.model is not None:
         return []
-    shown = {key: number(v, 6) if isinstance(v, float) else v for key, v in record.diagnostics.items()}
+    shown = {
+        key: number(v, 6) if isinstance(v, float) else v
+        for key, v in record.diagnostics.items()
+        if key not in ("curve", "choice")
+    }
     return [(words(key), value) for key, value in flat(shown)]
 
 

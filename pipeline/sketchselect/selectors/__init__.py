@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
+from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
+from sketchselect.selectors.curve.curve import SelectionCurve
 from sketchselect.selectors.graphs.sampled_graph import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.kmeans_columns.deterministic import DeterministicSelector
 from sketchselect.selectors.kmeans_columns.hybrid import HybridSelector
@@ -26,6 +28,7 @@ from sketchselect.selectors.supervised.thresholded import ThresholdedOLS
 
 __all__ = [
     "METHODS",
+    "AutoSelector",
     "BaseSelector",
     "DeterministicSelector",
     "ElasticNetPath",
@@ -43,6 +46,7 @@ __all__ = [
     "RandomizedSelector",
     "SCADPath",
     "Selection",
+    "SelectionCurve",
     "SketchedLassoSelector",
     "SketchedRidgeSelector",
     "StabilitySelector",
@@ -51,5 +55,6 @@ __all__ = [
     "VarianceSelector",
     "make",
     "rank",
+    "selection_curve",
     "timeline",
 ]

@@ -85,6 +85,12 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Whether `n_components` must be below the number of columns."""
     axis: ClassVar[Literal["rows", "columns"]] = "rows"
     """What a stream brings (`partial_fit`)."""
+    competes: ClassVar[int | None] = None
+    """Place among the methods that compete where the method is open (`AutoSelector`), by which ties go; None: none."""
+    is_nested: ClassVar[bool] = False
+    """Whether fewer columns, where nothing is drawn, are the beginning (by score) of more."""
+    automatic: ClassVar[dict[str, Any] | None] = None
+    """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
 
@@ -219,10 +225,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             raise BadParameter("compute=False: the graph is not run, so leave out client")
         one = self.single_pass(source)
         if one is None:
-            raise BadParameter(
-                f"{type(self).__name__} with these parameters makes several passes over the source, which no single "
-                "graph holds; leave out compute=False"
-            )
+            why = "makes several passes over the source, which no single graph holds; leave out compute=False"
+            raise BadParameter(f"{type(self).__name__} with these parameters {why}")
         return delayed_summary(one.source, one.description, first_row=one.first_row)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:

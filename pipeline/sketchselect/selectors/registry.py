@@ -9,6 +9,7 @@ from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
+from sketchselect.selectors.curve.auto import AutoSelector
 from sketchselect.selectors.graphs.sampled_graph import LaplacianScoreSelector, MCFSSelector
 from sketchselect.selectors.kmeans_columns.deterministic import DeterministicSelector
 from sketchselect.selectors.kmeans_columns.hybrid import HybridSelector
@@ -28,6 +29,7 @@ from sketchselect.selectors.supervised.thresholded import ThresholdedOLS
 METHODS: dict[str, type[BaseSelector]] = {
     cls.method: cls
     for cls in (
+        AutoSelector,
         ElasticNetPath,
         FeatureSelectionAnnealing,
         GreedySelector,
@@ -50,6 +52,8 @@ METHODS: dict[str, type[BaseSelector]] = {
     )
 }
 """All selectors that a job file can name."""
+
+AutoSelector.registered = METHODS
 
 
 def make(method: str, **parameters: Any) -> BaseSelector:

@@ -295,7 +295,7 @@ class Summary(ABC, Generic[R]):
         self, X: ArrayLike, y: Any, start: int | Array, sample_weight: ArrayLike | None, context: Context
     ) -> Self:
         block = self.from_block(X, y, start=start, sample_weight=sample_weight)
-        return self.merge(block._with(block._record, replace(context, rows=block.context.rows)))
+        return self.merge(block.with_context(prepare=context.prepare, feature_names=context.feature_names))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return this summary labelled with the prepare steps and feature names of its source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -22,13 +23,13 @@ from sketchselect.workflow.output.assignment import FILE, assignment_json
 from sketchselect.workflow.output.manifest import JobResults, manifest, write_manifest
 from sketchselect.workflow.output.pages import publish_report
 from sketchselect.workflow.output.record import run_record
-from sketchselect.workflow.stages import clustering
+from sketchselect.workflow.stages import clustering, proof
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering
 from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.stages.n_clusters import cluster_count
-from sketchselect.workflow.stages.opening import open_session, require_weights
+from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
 from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
@@ -88,6 +89,8 @@ class RunResult:
         """Return what a person wants to know first, in a few lines."""
         columns, support = self.manifest["prepared_columns"], self.selection.support
         lines = [f"selected {len(support)} of {columns} columns with {self.selection.method}"]
+        if (choice := self.selection.diagnostics.get("choice")) is not None:
+            lines.append(choice)
         if self.model is not None:
             lines.append(self.model.sentence())
         if self.nmi is not None:
@@ -166,25 +169,31 @@ def run_config(
     """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
     require_weights(config, preset)
+    require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
             here = f"{session.matrix.address} has {session.n_columns}"
             raise ConfigError(f"--selection: it is of {preset.scores.size} columns, {here}")
         session.has_preset = preset is not None
         summary = stages.summarize(session)
-        selection, model = stages.select(session, stages.collect(session, summary), preset)
+        collected = stages.collect(session, summary)
+        proof.aim(session)
+        while True:
+            selection, model = stages.select(session, collected, preset)
+            features, sample = stages.write_selected(session, summary, selection)
+            clustered: Clustering | None = None
+            evaluation: Evaluation | None = None
+            if config.cluster is not None:
+                candidates = clustering.cluster(session, features, selection)
+                assert features is not None  # `cluster` refuses to work without
+                clustered, evaluation = evaluate(session, summary, selection, features, candidates)
+                clustering.name_rows(session, clustered)
+            else:
+                clustering.discard(session)
+            if not proof.needs_more(session, evaluation):
+                break
         along = timeline(session)
-        features, sample = stages.write_selected(session, summary, selection)
         counted = cluster_count(session, features)
-        clustered: Clustering | None = None
-        evaluation: Evaluation | None = None
-        if config.cluster is not None:
-            candidates = clustering.cluster(session, features, selection)
-            assert features is not None  # `cluster` refuses to work without
-            clustered, evaluation = evaluate(session, summary, selection, features, candidates)
-            clustering.name_rows(session, clustered)
-        else:
-            clustering.discard(session)
         return _publish(
             session, JobResults(summary, selection, model, sample, clustered, evaluation, along, counted), began
         )
@@ -213,6 +222,8 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
+    with contextlib.suppress(OSError):
+        session.folder.collect_checkpoints()
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(

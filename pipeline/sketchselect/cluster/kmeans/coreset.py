@@ -9,19 +9,13 @@ import numpy as np
 
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
 from sketchselect.linalg.sparse.csr import densify, is_csr
 from sketchselect.summaries import CentroidSums, RowSample
 
 LEAST_ROWS = 2000
 ROWS_PER_CLUSTER = 20
 """A coreset has `ROWS_PER_CLUSTER` k rows, and never fewer than `LEAST_ROWS`."""
-
-REFINEMENTS = 25
-"""Most Lloyd iterations of one start on weighted points."""
-
-STILL = 1e-4
-"""Refining ends when an iteration lowers the cost by less than this share."""
 
 TIE = 1e-9
 """Share by which costs of the same clusters may differ, added up in another order or by another processor."""
@@ -48,23 +42,6 @@ def points_of(sample: RowSample) -> tuple[Floats, Floats]:
     """Return the rows of a sample as a dense array, and their weights."""
     rows: Any = sample.rows
     return (densify(rows) if is_csr(rows) else rows), sample.weights
-
-
-def refine(points: Floats, weights: Floats, centers: Floats, most: int = REFINEMENTS) -> tuple[float, Floats]:
-    """Return cost and centres after Lloyd iterations on weighted points; what attracts nothing stays where it is."""
-    before = np.inf
-    for _ in range(most):
-        _, distances, sums = lloyd.assign_and_sum(points, centers, weights)
-        cost = float((weights * distances).sum())
-        if cost >= before * (1 - STILL):
-            return cost, centers
-        before = cost
-        moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)
-        if (moved == centers).all():
-            return cost, centers
-        centers = moved
-    _, distances = lloyd.assign(points, centers)
-    return float((weights * distances).sum()), centers
 
 
 def best_start(points: Floats, weights: Floats, starts: Sequence[Floats], most: int = REFINEMENTS) -> Floats:

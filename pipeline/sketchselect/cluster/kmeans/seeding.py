@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from sketchselect.cluster.kmeans.coreset import REFINEMENTS, best_start, coreset, points_of, refine
+from sketchselect.cluster.kmeans.coreset import best_start, coreset, points_of
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.cluster.kmeans.seeding_tasks import (
     Candidates,
@@ -28,6 +28,7 @@ from sketchselect.execution.summarize import summary_reduction
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
 from sketchselect.summaries import CentroidSums, RowSample
 
 METHODS = ("k-means||", "k-means++", "random")

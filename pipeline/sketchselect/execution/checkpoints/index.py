@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -109,6 +110,8 @@ class NodeIndex:
         except (OSError, SketchSelectError) as error:
             self._pass.progress.note(f"{path}: damaged checkpoint ({type(error).__name__}), computed again")
             return None
+        with contextlib.suppress(OSError):  # a URL, or not ours to touch
+            os.utime(path)  # used, so not old
         covered, dropped = self._covered(node), 0
         if self._source.matrix.nonfinite == "drop_rows":
             start, stop = self._pass.rows(node)

@@ -47,9 +47,10 @@ class DaskEngine(Engine):
                 f"{self._address}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
             )
         if len(builds) > 1:
+            different = set(self._build) - set(builds[0]).intersection(*builds)
             self._notes.append(
-                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU; results may differ "
-                "in their last bits from run to run"
+                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU "
+                f"({', '.join(sorted(different))}); results may differ in their last bits from run to run"
             )
 
     def _await_workers(self) -> None:

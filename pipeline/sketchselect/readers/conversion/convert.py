@@ -21,8 +21,8 @@ from sketchselect.readers.checks import as_names
 from sketchselect.readers.conversion.sparse_writing import write_csr
 from sketchselect.readers.conversion.writing import aligned, create_array, create_columns, put_in_place
 from sketchselect.readers.files.csv import CsvRows
-from sketchselect.readers.formats import TEXT, format_of
-from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.formats import TEXT
+from sketchselect.readers.opening import format_of, open_matrix
 from sketchselect.readers.zarr.matrix import ATTRIBUTE
 from sketchselect.readers.zarr.metadata import MAX_CHUNK_BYTES
 

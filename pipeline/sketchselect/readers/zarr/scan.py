@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, MissingChunks
 from sketchselect.readers.zarr.array import ZarrArray
+from sketchselect.readers.zarr.metadata import ArrayMetadata
 
 MARKER = "sketchselect"
 """Attribute of stores that `convert` wrote; its entry ``empty_chunks`` says that every chunk has its file."""
@@ -36,6 +38,7 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
         return (f"{source.address}: a web server lists no files, so missing chunks are noticed when they are read",)
     metadata = source.metadata
     n_cells = metadata.n_cells
+    largest = _largest_file(metadata)
     present = np.zeros(n_cells, dtype=bool)
     n_beyond = 0
     for key, size in source.files():
@@ -47,6 +50,11 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
             continue
         if size == 0:
             raise ChunkReadError(f"{source.address}: chunk {key} is empty (0 bytes): restore it or write it again")
+        if size > largest:
+            raise ChunkReadError(
+                f"{source.address}: chunk {key} takes {format_bytes(size)}, more than its values can "
+                f"({format_bytes(largest)}): it is damaged or hostile, and is not decoded"
+            )
         present[cell] = True
         if metadata.frame and source.location.is_local:
             _check_frame(source, key, size)
@@ -68,6 +76,15 @@ def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
             "may have been longer once"
         )
     return tuple(notes)
+
+
+def _largest_file(metadata: ArrayMetadata) -> int:
+    """Return the bytes that no codec exceeds for the values of one file: what is larger decodes to something else."""
+    if metadata.dtype is None:
+        return sys.maxsize
+    nbytes = math.prod(metadata.grid) * metadata.dtype.itemsize
+    n_inside = math.prod(metadata.grid) // math.prod(metadata.chunks)
+    return nbytes + nbytes // 8 + 1024 * n_inside + (1 << 16)
 
 
 def _reading(attributes: dict[str, object]) -> str:

@@ -56,6 +56,7 @@ class DeterministicSelector(ColumnSelector):
     """
 
     method: ClassVar[str] = "deterministic"
+    competes: ClassVar[int | None] = 3
 
     def __init__(
         self,

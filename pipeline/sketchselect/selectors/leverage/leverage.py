@@ -85,6 +85,8 @@ class LeverageSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "leverage"
+    competes: ClassVar[int | None] = 5
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
 

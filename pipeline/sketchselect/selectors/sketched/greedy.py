@@ -56,6 +56,8 @@ class GreedySelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "greedy"
+    competes: ClassVar[int | None] = 1
+    is_nested: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -44,6 +44,7 @@ class PivotedQRSelector(DirectionsSelector):
     """
 
     method: ClassVar[str] = "pivoted-qr"
+    competes: ClassVar[int | None] = 2
 
     def __init__(
         self,

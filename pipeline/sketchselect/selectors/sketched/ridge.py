@@ -87,6 +87,8 @@ class SketchedRidgeSelector(SketchedSelector):
     """
 
     method: ClassVar[str] = "sketched-ridge"
+    competes: ClassVar[int | None] = 4
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = (BatchDirections.kind, *SketchedSelector.requires)
     # As an attribute, `score` would hide the method `score` of scikit-learn's estimators.
     renamed: ClassVar[dict[str, str]] = {"score": "combine"}

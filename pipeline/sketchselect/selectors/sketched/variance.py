@@ -25,6 +25,8 @@ class VarianceSelector(BaseSelector):
     """
 
     method: ClassVar[str] = "variance"
+    competes: ClassVar[int | None] = 6
+    is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
     def __init__(self, n_features_to_select: int | None = None, normalize: str | None = None) -> None:

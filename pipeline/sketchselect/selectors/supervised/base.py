@@ -52,6 +52,7 @@ class SupervisedSelector(ModelFitter):
         As for every selector; with degree=2 `support_` and `scores_` are of polynomial terms.
     """
 
+    automatic: ClassVar[dict[str, Any] | None] = {"cv": 5, "cv_rule": "1se"}
     needs_target: ClassVar[bool] = True
     needs_double: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")

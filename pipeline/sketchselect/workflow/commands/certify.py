@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +13,16 @@ from sketchselect._text import format_seconds
 from sketchselect.cluster import Certificate, certify, certify_labels
 from sketchselect.cluster.certificates.block import BlockOptions
 from sketchselect.cluster.certificates.certify import bound_from_rows
-from sketchselect.errors import ConfigError, Incompatible, SourceChanged
+from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged
 from sketchselect.execution import make_progress
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.output.folder import MARKER, read_manifest
+from sketchselect.workflow.output.folder import MARKER, file_digest, read_manifest
 from sketchselect.workflow.output.manifest import write_manifest
 from sketchselect.workflow.output.pages import publish_report, record_of
+from sketchselect.workflow.output.sealed import sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.opening import open_session
@@ -128,6 +128,9 @@ def _of_summary(
 def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any], progress: Any) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
     content = read_manifest(path, complete)
+    for name, promised in content.get("digests", {}).items():
+        if name in ("summary.sks", "selection.json") and file_digest(path / name) != promised:
+            raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
     config = job_of(path, content, runs_on)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
@@ -170,12 +173,12 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
         return _with(entries, plain, lambda e: (e["method"], e["confidence"]), lambda e: e["factor"] or math.inf)
 
     ours = folder.path / FILE
-    before = json.loads(ours.read_text())["certificates"] if ours.exists() else []
-    folder.write(FILE, json.dumps({"format": 1, "certificates": added(before)}, indent=1, allow_nan=False) + "\n")
+    before = unsealed(ours)["certificates"] if ours.exists() else []
+    folder.write(FILE, sealed({"format": 1, "certificates": added(before)}, indent=1))
     content["certificates"] = added(content.get("certificates", ()))
     report = folder.path / "report.json"
     if report.exists():
-        record = record_of(json.loads(report.read_text()))
+        record = record_of(unsealed(report))
         every = _with(record.certificates, certificate, lambda c: (c.method, c.confidence), lambda c: c.factor)
         publish_report(folder, replace(record, certificates=every))
     write_manifest(folder, content)

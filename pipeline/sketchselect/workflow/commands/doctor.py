@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sketchselect import _kernel_cache
+from sketchselect._blas_kernel import describe_kernels, measure_kernels
 from sketchselect.errors import SketchSelectError
 
 
 def examine(say: Callable[[str], object]) -> bool:
     """Run every check, report each with `say`, and return whether all is well."""
-    checks = (_python, _libraries, _threads, _memory, _temporary_folder, _kernel_folder, _fold, _cluster)
+    checks = (_python, _libraries, _threads, _blas_kernel, _memory, _temporary_folder, _kernel_folder, _fold, _cluster)
     healthy = True
     for check in checks:
         name = check.__name__.strip("_").replace("_", " ")
@@ -43,6 +44,10 @@ def _threads() -> str:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     limits = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     return f"{available_cores()} cores, one BLAS thread a task{'; ' + ', '.join(limits) if limits else ''}"
+
+
+def _blas_kernel() -> str:
+    return describe_kernels(measure_kernels())
 
 
 def _memory() -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sketchselect.errors import BadParameter, ConfigError, SketchSelectError
 from sketchselect.job.load import check_select
@@ -219,7 +219,7 @@ def select_from_file(
     file: Path,
     output: Path,
     method: str,
-    n_features: int | None,
+    n_features: int | Literal["auto"] | None,
     settings: Sequence[str],
     model_file: Path | None = None,
 ) -> Outcome:
@@ -265,7 +265,7 @@ def select_from_file(
     summary = load(file)
     selector = make_selector(method, n_features, chosen.parameters)
     n_columns = columns_in(summary)
-    if n_features is not None and n_features > (most := n_choices(chosen.parameters, n_columns)):
+    if isinstance(n_features, int) and n_features > (most := n_choices(chosen.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
         raise ConfigError(f"--features: {n_features} asked for, the summary has {most} {what}")
     _check_folds(file, summary, chosen.parameters.get("cv"))

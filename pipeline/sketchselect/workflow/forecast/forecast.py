@@ -170,7 +170,8 @@ class _Walk:
     def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:
         """Return the columns that the first rows select, or as many as there may be, and the plane of the view."""
         session = self.session
-        n_columns, n_features = session.n_columns, self.config.select.n_features
+        n_columns, asked = session.n_columns, self.config.select.n_features
+        n_features = asked if isinstance(asked, int) else None
         support: NDArray[np.int64] | None = None
         if summary is not None:
             with self.stage("collect"):

@@ -20,6 +20,7 @@ from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
 from sketchselect.location import is_url
 from sketchselect.summaries import codec
 from sketchselect.workflow.output.manifest import JobResults
+from sketchselect.workflow.output.sealed import sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.features import feature_dtype
 from sketchselect.workflow.stages.model import model_json
@@ -61,7 +62,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "centers": None if clustering is None else clustering.centers,
         "model": None if model is None else json.loads(model_json(model)),
     }
-    return json.dumps(plain_value(content), allow_nan=False) + "\n"
+    return sealed(plain_value(content))
 
 
 def read_assignment(target: Path) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def read_assignment(target: Path) -> dict[str, Any]:
     """
     path = target / FILE if target.is_dir() else target
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = unsealed(path)
         statistics = content["statistics"]
         if statistics is not None:
             content["statistics"] = codec.decode(base64.b64decode(statistics), str(path))

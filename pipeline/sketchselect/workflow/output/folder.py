@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.workflow.output.sealed import sealed, unsealed
 
 T = TypeVar("T")
 
@@ -25,10 +26,14 @@ HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0
 """A lock of another host whose heartbeat is older than this belongs to a dead process."""
 
+UNUSED_DAYS = 30
+MOST_CHECKPOINT_BYTES = 10 * 2**30
+
 PUBLISHED = (
     "manifest.json",
     "selection.json",
     "scores.csv",
+    "curve.csv",
     "model.json",
     "path.csv",
     "timeline.csv",
@@ -102,6 +107,19 @@ class OutputFolder:
         """Discard what says that the folder is whole, before anything that it speaks of changes."""
         self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
+    def collect_checkpoints(self) -> None:
+        """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
+
+        That of a run which is going on stays: it holds the lock, and we do.
+        """
+        now, total = time.time(), 0
+        files = [(file.stat(), file) for file in (self.checkpoints / "nodes").rglob("*") if file.is_file()]
+        for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
+            total += status.st_size
+            too_old = now - status.st_mtime > UNUSED_DAYS * 86400
+            if too_old or total > MOST_CHECKPOINT_BYTES or file.suffix != ".sks":
+                file.unlink(missing_ok=True)
+
     # --- finished stages ---------------------------------------------------------------------------------------
 
     def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -125,7 +143,7 @@ class OutputFolder:
             digests = {name: tree_digest(self.path / name) for name in files}
             entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
         staged = self.staging("stages.json")
-        staged.write_text(json.dumps(entries, indent=1))
+        staged.write_text(sealed(entries, indent=1))
         os.replace(staged, self._log)
 
     def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
@@ -143,10 +161,9 @@ class OutputFolder:
 
     def _entries(self) -> dict[str, Any]:
         try:
-            entries = json.loads(self._log.read_text())
+            return unsealed(self._log)
         except (OSError, ValueError):
             return {}
-        return entries if isinstance(entries, dict) else {}
 
 
 @contextlib.contextmanager
@@ -207,7 +224,7 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         stop.set()
         heart.join()
-        with contextlib.suppress(OSError), _guard(lock), handle:
+        with contextlib.suppress(OSError), handle, _guard(lock):  # closed also where the guard cannot be
             lock.unlink()
 
 
@@ -277,13 +294,15 @@ def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> 
 def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
-    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, or without a
-    key that `use` needs.
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
+    its digest promises, or without a key that `use` needs.
     """
     try:
-        return use(json.loads((path / "manifest.json").read_text()))
+        return use(unsealed(path / "manifest.json"))
     except FileNotFoundError:
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except DamagedFile:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
 

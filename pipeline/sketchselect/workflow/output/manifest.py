@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
 from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, file_digest
+from sketchselect.workflow.output.sealed import sealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import Clustering, described
 from sketchselect.workflow.stages.evaluation import Evaluation
@@ -108,4 +108,4 @@ def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
     content["files"] = ["manifest.json", *(name for name in there if name != "manifest.json")]
     digested = [name for name in there if name != "manifest.json" and not name.endswith((".zarr", ".html", ".log"))]
     content["digests"] = {name: file_digest(folder.path / name) for name in digested}
-    folder.write("manifest.json", json.dumps(plain_value(content), indent=1, allow_nan=False) + "\n")
+    folder.write("manifest.json", sealed(plain_value(content), indent=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from sketchselect.report import (
     render,
 )
 from sketchselect.workflow.output.folder import MARKER, OutputFolder, open_folder
+from sketchselect.workflow.output.sealed import sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 
 MAX_SPECTRUM = 512
@@ -40,7 +40,7 @@ _RECORDS: dict[str, type[Any]] = {
 def publish_report(folder: OutputFolder, record: RunRecord) -> Path:
     """Write ``report.json``, the data of the page, and ``report.html``."""
     content = {**asdict(record), "certificates": [one.to_dict() for one in record.certificates]}
-    folder.write("report.json", json.dumps(plain_value(content), allow_nan=False) + "\n")
+    folder.write("report.json", sealed(plain_value(content)))
     return folder.write("report.html", render(record))
 
 
@@ -55,7 +55,7 @@ def render_folder(path: Path) -> Path:
         raise NotOurFolder(f"{path}: not an output folder of sketchselect")
     source = path / "report.json"
     try:
-        content = json.loads(source.read_text())
+        content = unsealed(source)
         record = record_of(content)
     except FileNotFoundError:
         if (path / "manifest.json").is_file():

@@ -21,7 +21,7 @@ from sketchselect.cluster.certificates.block import BlockOptions, block_pass
 from sketchselect.cluster.certificates.certificate import compared
 from sketchselect.cluster.certificates.labelled_rows import require_all_rows, rows_are_same
 from sketchselect.cluster.kmeans.weighted import WeightedColumns
-from sketchselect.execution import Source
+from sketchselect.execution import Reduced, Source
 from sketchselect.job.schema import CertificateSettings
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
@@ -107,15 +107,26 @@ def from_blocks(
     these rows is refused.
     """
     began = time.perf_counter()
+    reduced = bound_of_blocks(session, source, options, n_clusters, seed, stage)
+    if sums is not None:
+        require_all_rows(sums, reduced.value.n_rows)
+    return blocks_certificate(reduced.value, objective, options.confidence, began, reduced.stats)
+
+
+def bound_of_blocks(
+    session: Session, source: Source, options: CertificateSettings, n_clusters: int, seed: int, stage: str
+) -> Reduced[BlockBound]:
+    """Return the bound of a pass over rows in blocks; that of all columns is made once in a run."""
+    if source.columns is None and source.matrix is session.matrix and session.block_bound is not None:
+        return session.block_bound
     description = BlockOptions(**options.blocks, seed=seed).description(n_clusters)
     with session.stage(stage) as entry:
-        reduced = block_pass(source, description, session.pass_options, stage)
+        reduced = cast(Reduced[BlockBound], block_pass(source, description, session.pass_options, stage))
         session.account(entry, reduced.stats)
         session.require_unchanged()
-    bound = cast(BlockBound, reduced.value)
-    if sums is not None:
-        require_all_rows(sums, bound.n_rows)
-    return blocks_certificate(bound, objective, options.confidence, began, reduced.stats)
+    if source.matrix is session.matrix:
+        session.block_bound = reduced
+    return reduced
 
 
 def _of_selected(

@@ -199,13 +199,17 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
         entry["n_selected"] = len(selection.support)
         folder.write("selection.json", tables.selection_json(selection))
         folder.write("scores.csv", tables.scores_csv(selection))
+        if (curve := selection.diagnostics.get("curve")) is None:
+            folder.discard(("curve.csv",))
+        else:
+            folder.write("curve.csv", tables.csv_text([list(curve), *map(list, zip(*curve.values(), strict=True))]))
         if model is None:
             folder.discard(("model.json", "path.csv"))
         else:
             folder.write("model.json", model_json(model))
             folder.write("path.csv", path_csv(model))
     n_selected = len(selection.support) if model is None else model.terms.size
-    if preset is None and chosen.n_features is not None and n_selected < chosen.n_features:
+    if preset is None and isinstance(chosen.n_features, int) and n_selected < chosen.n_features:
         session.note(f"{chosen.method} selected {n_selected} of the {chosen.n_features} columns asked for")
     require_weights(session.config, selection)
     return selection, model

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._blas_kernel import VARIABLE
 from sketchselect.errors import BadParameter, ConfigError, Interrupted, SketchSelectError, Terminated
 from sketchselect.job.parameters import in_words_of_job
 from sketchselect.job.schema import JobConfig
@@ -93,7 +94,7 @@ def check_against_source(session: Session) -> None:
     """Raise `ConfigError` with a line for everything in the job that its source makes impossible."""
     config, n_rows, n_columns = session.config, session.matrix.shape[0], session.n_columns
     address, select, problems = session.matrix.address, config.select, []
-    if select.n_features is not None and select.n_features > (most := n_choices(select.parameters, n_columns)):
+    if isinstance(select.n_features, int) and select.n_features > (most := n_choices(select.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
         problems.append(f"select.n_features: {select.n_features} asked for, {address} has {most} {what}")
     rank = select.parameters.get("n_components")
@@ -156,6 +157,18 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
         weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
         raise ConfigError(
             f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
+        )
+
+
+def require_blas_kernel(kernel: str) -> None:
+    """Raise `ConfigError` where the job names a kernel of OpenBLAS that this process does not use."""
+    from sketchselect.linalg.threads import blas_builds
+
+    builds = blas_builds()
+    if kernel not in ("auto", "default") and not any(kernel.casefold() in b.casefold().split() for b in builds):
+        raise ConfigError(
+            f"execution.blas_kernel = {kernel!r}: this process uses {', '.join(builds)}; run the job with "
+            f"`sketchselect run`, or set {VARIABLE}={kernel} before Python imports NumPy"
         )
 
 

@@ -20,10 +20,10 @@ from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Source
+    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Reduced, Source
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
-    from sketchselect.summaries import StepStatistics
+    from sketchselect.summaries import BlockBound, StepStatistics
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
 """What of this package decides the bits of a result."""
@@ -81,6 +81,7 @@ class Session:
     projected_nbytes: int = 0
     has_preset: bool = False
     statistics: StepStatistics | None = None
+    block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)

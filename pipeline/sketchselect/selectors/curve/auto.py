@@ -1,0 +1,364 @@
+"""Method and number of columns chosen by the data: fast methods compete on a sample of the rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from sketchselect._text import did_you_mean
+from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve, best
+from sketchselect.selectors.selection import Selection
+from sketchselect.summaries import Bundle, RowSample, Summary, pick
+
+SAMPLED_ROWS = 2000
+SAMPLED_ROWS_PER_CLUSTER = 20
+MOST_SAMPLED_BYTES = 1 << 29
+"""The sample has 20 k rows, at least 2,000, and fewer where dense rows would take more bytes than these."""
+
+FEWEST, MOST = 4, 2048
+"""Smallest and largest number of columns that is tried where the number is open."""
+
+AHEAD = 4
+"""Multiple of a number of columns to which a nested method selects at once."""
+
+FINENESS = 8
+"""The number of columns is found to an eighth of itself."""
+
+
+class AutoSelector(BaseSelector):
+    """Select by the method that clusters best, and as many columns as that takes.
+
+    All methods with `competes` (or `methods`) select from one summary of the rows. On a sample of the rows k-means is
+    run on the columns of each, and its objective in *all* columns is compared with that of k-means on all columns. The
+    method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
+    order. No labels are used, and the result does not depend on chunks, workers or order.
+
+    With `n_features_to_select="auto"` sizes double from 4 until a method is within the tolerance, surely: by the upper
+    end of a 95 % interval. Then the smallest such size is searched to an eighth of itself. If there is none, all
+    columns up to 2,048 are selected and a warning says so.
+
+    Parameters
+    ----------
+    n_features_to_select : int or "auto"
+    n_clusters : int, optional
+        k of the objective; min(8, n_features) by default. A job takes the number of its clusters.
+    tolerance : float
+        "auto": largest excess of the objective over that of k-means on all columns.
+    methods : sequence of str or selectors, optional
+        The competitors, in the order that decides ties.
+    sample_rows : int, optional
+        Rows that are clustered; ``max(2000, 20 k)`` by default, fewer where they would take more than 512 MiB.
+    random_state : int
+        Seed of the sample and of the starts.
+
+    Attributes
+    ----------
+    curve_ : SelectionCurve
+        All that was compared.
+
+    Notes
+    -----
+    Cost after the pass: for each method and size some 60 Lloyd iterations on the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((600, 30))
+    >>> X[:, [3, 17]] += 20.0 * rng.integers(0, 2, (600, 2))
+    >>> chosen = AutoSelector(n_clusters=4, normalize=None).fit(X)
+    >>> {3, 17} <= set(chosen.support_.tolist()), len(chosen.support_)
+    (True, 2)
+    """
+
+    method: ClassVar[str] = "auto"
+    requires: ClassVar[tuple[str, ...]] = (RowSample.kind,)
+
+    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
+    """All methods by name; the registry, which knows this class, sets it."""
+
+    largest_objective: float | None = None
+    """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
+    least_columns: int = 1
+    """Number of columns from which those for the limit are searched."""
+
+    def __init__(
+        self,
+        n_features_to_select: int | Literal["auto"] | None = "auto",
+        n_clusters: int | None = None,
+        tolerance: float = 0.05,
+        methods: Sequence[Any] | None = None,
+        sample_rows: int | None = None,
+        normalize: str | None = "l2",
+        random_state: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.tolerance = tolerance
+        self.methods = methods
+        self.sample_rows = sample_rows
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range, or a method that cannot compete."""
+        size = self.n_features_to_select
+        if isinstance(size, str) and size != "auto":
+            raise BadParameter(f'n_features_to_select must be "auto" or a number, got {size!r:.40}')
+        require_number("tolerance", self.tolerance, above=0)
+        for name in ("n_clusters", "sample_rows"):
+            if (value := getattr(self, name)) is not None:
+                require_positive(name, value)
+        require_seed(self.random_state, "random_state")
+        self._competitors()
+
+    def _competitors(self) -> dict[str, BaseSelector]:
+        """Return the methods by name, unfitted."""
+        chosen: list[BaseSelector]
+        if self.methods is None:
+            places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
+            chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
+        else:
+            chosen = [self._named(one) if isinstance(one, str) else clone(one) for one in self.methods]
+        for one in chosen:
+            open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
+            if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
+                raise BadParameter(f"methods: {one.method} cannot compete: it needs a target, counts or other passes")
+            if "n_clusters" in one.get_params() and one.get_params()["n_clusters"] is None:
+                one.set_params(n_clusters=self.n_clusters)
+        if not chosen:
+            raise BadParameter("methods: none was named; leave it out for all that are fast")
+        return {one.method: one for one in chosen}
+
+    def _named(self, name: str) -> BaseSelector:
+        if name not in self.registered:
+            raise BadParameter(f"methods: unknown selection method {name!r}{did_you_mean(name, self.registered)}")
+        return self.registered[name]()
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return a sample of rows, and what the methods need."""
+        self.check_parameters()
+        k = self._clusters(n_features)
+        size = self.sample_rows
+        if size is None:
+            size = max(SAMPLED_ROWS, SAMPLED_ROWS_PER_CLUSTER * k)
+            size = max(min(size, MOST_SAMPLED_BYTES // (8 * n_features)), 2 * k)
+        members: dict[str, Summary[Any]] = {RowSample.kind: RowSample(int(size), seed=int(self.random_state))}
+        for one in self._competitors().values():
+            try:
+                needed = one.summary_description(n_features)
+            except BadParameter:
+                if self.methods is not None:
+                    raise
+                continue
+            for part in needed.values() if isinstance(needed, Bundle) else (needed,):
+                if getattr(part, "size", 0) >= getattr(members.get(part.kind), "size", 0):
+                    members[part.kind] = part
+        return Bundle(members)
+
+    def fit_summary(self, summary: Any) -> Self:
+        """Select from a mapping or `Bundle` with a sample of rows and what the methods need; no data are needed.
+
+        Raises
+        ------
+        Incompatible
+            If the sample, or the summary of a method, is not there.
+        """
+        pick(summary, RowSample.kind)
+        members = {one.kind: one for one in (summary.values() if isinstance(summary, Mapping) else [summary])}
+        self.summary_ = Bundle.of(members)
+        self.n_features_in_ = self.summary_.n_features
+        self._forget_names()
+        return self._finish(self.summary_.feature_names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_measured"}
+
+    def _clusters(self, n_features: int) -> int:
+        return min(8, n_features) if self.n_clusters is None else int(self.n_clusters)
+
+    def _n_select(self, n_features: int) -> int:
+        return n_features if self.n_features_to_select == "auto" else super()._n_select(n_features)
+
+    @property
+    def most_columns(self) -> int:
+        """Largest number of columns that is tried."""
+        return max(min(MOST, int(self.n_features_in_)), self.least_columns)
+
+    def _curve(self, summary: Any) -> Curve:
+        sample = pick(summary, RowSample.kind)
+        assert isinstance(sample, RowSample)
+        if sample.n_kept == 0:
+            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+        competitors = self._competitors()
+        selections = {name: _selections(one, summary, self.methods is None) for name, one in competitors.items()}
+        return Curve(sample, self._clusters(summary.n_features), selections, int(self.random_state))
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        self.check_parameters()
+        if getattr(self, "_measured", (None,))[0] is not summary:
+            self._measured = summary, self._curve(summary)
+        curve, is_open, limit = self._measured[1], self.n_features_to_select == "auto", 1.0 + float(self.tolerance)
+        surely = self.largest_objective is None
+        if self.largest_objective is not None:
+            limit = self.largest_objective / max(curve.everything.objective, np.finfo(float).tiny)
+        if is_open:
+            chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
+        else:
+            for size in sorted({max(n_select // 4, 1), max(n_select // 2, 1), n_select}):
+                points = curve.add(tuple(curve.methods), size)
+            chosen = _best_of(points, n_select)
+        self.curve_ = curve.result()
+        point = next(p for p in self.curve_.points if (p.method, p.n_features) == (chosen.method, chosen.n_features))
+        if is_open and surely and not point.is_within(limit):
+            warnings.warn(
+                f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the objective of all "
+                "columns; a larger tolerance or sample_rows may help",
+                stacklevel=4,
+            )
+        return with_curve(point, self.curve_)
+
+
+def with_curve(point: CurvePoint, curve: SelectionCurve) -> Selection:
+    """Return the selection of a point of a curve, with the curve among its diagnostics."""
+    added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled}
+    selection = point.selection
+    return replace(selection, weights=None, diagnostics=selection.diagnostics | added)
+
+
+def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
+    """Return in words what was chosen, and what it is estimated to cost."""
+    low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
+    among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
+    return (
+        f"{point.n_features} columns by {point.method}{among}: k-means on them is estimated to cost {ratio} in all "
+        f"columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of {curve.n_rows} "
+        "rows)."
+    )
+
+
+def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surely: bool = True) -> CurvePoint:
+    """Return the point of fewest columns (in the range `sizes`) within a ratio; where there is none, of the most."""
+    least, most = sizes
+    size, below = max(min(FEWEST, most), least), least - 1
+    names: Sequence[str] = tuple(curve.methods)
+    while True:
+        points = curve.add(names, size)
+        within = [point for point in points if point.is_within(limit, surely=surely)]
+        if within or size == most:
+            break
+        below, size = size, min(2 * size, most)
+    if not within:
+        return _best_of(points, size)
+    while size - below > max(1, below // FINENESS):
+        middle = (below + size) // 2
+        names = tuple(point.method for point in within)
+        closer = [p for p in curve.add(names, middle) if p.is_within(limit, surely=surely)]
+        below, size, within = (below, middle, closer) if closer else (middle, size, within)
+    return _best_of(within, size)
+
+
+def _best_of(points: Sequence[CurvePoint], size: int) -> CurvePoint:
+    """Return the best of the points of this size; raise `BadParameter` where no method has one."""
+    chosen = best(points)
+    if chosen is None:
+        raise BadParameter(f"methods: none of them can select {size} columns")
+    return chosen
+
+
+def _selections(method: BaseSelector, summary: Any, lenient: bool) -> Callable[[int], Selection | None]:
+    """Return the selections of a method by size; the first columns of a larger one where those are the smaller one."""
+    known: dict[int, Selection] = {}
+
+    def selection(size: int) -> Selection | None:
+        nested = method.is_nested and all(one.weights is None for one in known.values())
+        if nested and max(known, default=0) >= size:
+            largest = known[max(known)]
+            support = np.sort(largest.ranking()[:size])
+            return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
+        most = min(AHEAD * size if nested else size, summary.n_features)
+        try:
+            known[most] = method.set_params(n_features_to_select=most).fit_summary(summary).selection_
+        except BadParameter:
+            if not lenient:
+                raise
+            return None
+        return known[most] if most == size else selection(size)
+
+    return selection
+
+
+def selection_curve(
+    source: Any,
+    n_clusters: int,
+    *,
+    methods: Sequence[Any] | None = None,
+    sizes: Sequence[int] | None = None,
+    sample_rows: int | None = None,
+    normalize: str | None = "l2",
+    random_state: int = 0,
+    client: Any = None,
+) -> SelectionCurve:
+    """Return how the objective in all columns falls with the number of selected columns, for several methods.
+
+    For each method and size k-means is run on the selected columns of a sample of the rows, and its objective in all
+    columns is compared with that of k-means on all columns. `ratio` estimates what runs on all rows find, and `low` and
+    `high` are the ends of a 95 % interval: for the draw of rows, and for the starts of k-means.
+
+    Parameters
+    ----------
+    source : whatever `open_matrix` takes, or a mapping or Bundle of summaries
+        Rows, of which one pass is made; or a RowSample, and what the methods need.
+    n_clusters : int
+        k.
+    methods, sample_rows, normalize, random_state
+        As in `AutoSelector`.
+    sizes : sequence of int, optional
+        Numbers of columns; 4, 8, 16, ... below the number of columns (at most 2,048) by default.
+    client : optional
+        Runs the pass, as in `summarize`.
+
+    Returns
+    -------
+    SelectionCurve
+
+    Raises
+    ------
+    BadParameter
+        For a parameter out of range.
+    Incompatible
+        If summaries lack a sample of rows, or what a method needs.
+
+    Notes
+    -----
+    Cost: one pass; then for each method and size some 60 Lloyd iterations on the sample.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> curve = selection_curve(load_digits().data, 10, methods=["greedy"], sizes=[5, 20])
+    >>> [(point.n_features, point.ratio < 1.10) for point in curve.points]
+    [(5, False), (20, True)]
+    """
+    selector = AutoSelector(
+        methods=methods, n_clusters=n_clusters, sample_rows=sample_rows, normalize=normalize, random_state=random_state
+    )
+    selector.check_parameters()
+    is_summary = isinstance(source, (Summary, Mapping))
+    summary: Any = source if is_summary else selector.collect(source, client=client)
+    p = pick(summary, RowSample.kind).n_features
+    numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
+    curve = selector._curve(Bundle.of({one.kind: one for one in summary.values()}) if is_summary else summary)
+    for size in numbers if sizes is None else sorted({require_positive("a size", size) for size in sizes}):
+        if size > p:
+            raise BadParameter(f"sizes: {size} columns, but there are {p}")
+        curve.add(tuple(curve.methods), size)
+    return curve.result()

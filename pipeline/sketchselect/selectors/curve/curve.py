@@ -1,0 +1,167 @@
+"""The objective in all columns against the number of selected columns, estimated from a sample of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
+from sketchselect.selectors.selection import Selection
+from sketchselect.summaries import RowSample
+
+Z = 1.96
+"""Standard errors on either side of an estimate: of normal errors, 95 % lie within."""
+
+COLUMNS = ("method", "n_features", "ratio", "low", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class CurvePoint:
+    """The estimate for one method and one number of columns.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method.
+    n_features : int
+        Selected columns.
+    ratio : float
+        Objective in all columns of k-means on the selected ones, relative to that of k-means on all columns.
+    low, high : float
+        Ends of the 95 % interval of the ratio that a run on all rows finds.
+    selection : Selection
+        The columns.
+    """
+
+    method: str
+    n_features: int
+    ratio: float
+    low: float
+    high: float
+    selection: Selection
+
+    def is_within(self, limit: float, *, surely: bool = True) -> bool:
+        """Return whether the upper end (or with `surely` false the estimate) is at most this ratio."""
+        return (self.high if surely else self.ratio) <= limit
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionCurve:
+    """Estimates for several methods and numbers of columns.
+
+    Parameters
+    ----------
+    points : tuple of CurvePoint
+        By method, then by number of columns.
+    n_clusters, n_rows, n_sampled : int
+        Clusters, rows of all data, and rows that were clustered.
+    objective : float
+        Estimated objective of k-means on all columns.
+    """
+
+    points: tuple[CurvePoint, ...]
+    n_clusters: int
+    n_rows: int
+    n_sampled: int
+    objective: float
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order in which ties are decided."""
+        return tuple(dict.fromkeys(point.method for point in self.points))
+
+    def smallest(self, limit: float, *, surely: bool = True) -> CurvePoint | None:
+        """Return the point of fewest columns within a ratio, of equal ones the lowest; None where there is none."""
+        return best([p for p in self.points if p.is_within(limit, surely=surely)])
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns of the table: name -> values."""
+        return {name: [getattr(point, name) for point in self.points] for name in COLUMNS}
+
+    def to_csv(self) -> str:
+        """Return the table as text, one line for each method and number of columns."""
+        columns = self.to_dict()
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        return "\n".join(lines) + "\n"
+
+
+TIE = 0.002
+"""Ratios that differ by less are equal: runs of k-means from different seeds differ by more."""
+
+
+def best(points: Sequence[CurvePoint]) -> CurvePoint | None:
+    """Return the point of fewest columns and lowest ratio; of ratios within `TIE` the first one."""
+    few = min((point.n_features for point in points), default=0)
+    least = min((point.ratio for point in points if point.n_features == few), default=0.0)
+    return next((p for p in points if p.n_features == few and p.ratio <= least + TIE), None)
+
+
+class Curve:
+    """A curve under construction: methods are asked for columns, and these are clustered on the sample.
+
+    `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
+    """
+
+    def __init__(
+        self,
+        sample: RowSample,
+        n_clusters: int,
+        methods: dict[str, Callable[[int], Selection | None]],
+        seed: int = 0,
+    ) -> None:
+        self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
+        self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
+        with one_blas_thread():
+            self.coreset = Coreset(sample, n_clusters, seed)
+            self.everything = self.coreset.clustered()
+
+    def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
+        """Cluster on this number of columns of each of these methods; return the points that there are."""
+        for name in methods:
+            if (name, size) not in self._points and (selection := self.methods[name](size)) is not None:
+                fewer = [r for method, r in self._points if method == name and r < size]
+                warm = self._points[name, max(fewer)][1].labels if fewer else None
+                clusters = self.everything
+                if size < self.sample.n_features:
+                    with one_blas_thread():
+                        clusters = self.coreset.clustered(selection.support, warm)
+                self._points[name, size] = selection, clusters
+        return [point for point in self.result().points if point.n_features == size and point.method in methods]
+
+    def result(self) -> SelectionCurve:
+        """Return the points so far."""
+        pooled = float(np.mean([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+        points = [
+            CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
+            for (name, size), (selection, clusters) in self._points.items()
+        ]
+        order = {name: place for place, name in enumerate(self.methods)}
+        points.sort(key=lambda point: (order[point.method], point.n_features))
+        sizes = self.sample.n_rows, self.sample.n_kept
+        return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective)
+
+    def _estimate(self, clusters: SampledClusters, pooled: float) -> tuple[float, float, float]:
+        """Return ratio, low and high.
+
+        A clustering of the sample flatters itself, and one of the other half of it errs as much the other way: the
+        estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
+        draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
+        mean of that at hand, from few starts, and that of all points.
+        """
+        weights, whole = self.coreset.weights, self.everything
+        if clusters is whole:
+            return 1.0, 1.0, 1.0
+        if not whole.objective > 0:
+            ratio = 1.0 if clusters.objective <= 0 else float("inf")
+            return ratio, ratio, ratio
+        seen = clusters.objective / whole.objective
+        unseen = float(weights @ clusters.unseen_costs) / float(weights @ whole.unseen_costs)
+        influence = weights * (clusters.costs / seen - whole.costs) / whole.objective
+        variance = float(self.coreset.drawn @ influence**2) + (clusters.spread + whole.spread) / 2.0 + pooled
+        half = Z * np.sqrt(variance) + abs(np.log(unseen / seen)) / 2.0
+        ratio = float(np.sqrt(seen * unseen))
+        return ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half))

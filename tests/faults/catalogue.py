@@ -1,0 +1,211 @@
+# ruff: noqa: E501 (a table, one fault a row)
+"""The catalogue of faults: what can happen to a run, what its user gets instead, and the tests that do it for real.
+
+`python tests/faults/catalogue.py` writes `README.md` beside this file, which `test_catalogue.py` compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = Path(__file__).with_name("README.md")
+
+HEAD = """\
+# Faults
+
+What can go wrong in a run, and what its user gets instead. Every row has tests that do the fault for real. This page is
+written by `python tests/faults/catalogue.py`; a test compares the two, and looks for every test that is named.
+
+| | fault | outcome | tests |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row: group, what happens, what the user gets, and the tests as ``file::test``, files relative to `tests`."""
+
+    group: str
+    what: str
+    outcome: str
+    tests: tuple[str, ...]
+
+
+DEATHS = "execution/test_dask_deaths.py::test_"
+CLUSTER = "execution/test_dask_cluster.py::test_"
+PLAIN = "deploy/test_plain_cluster.py::test_"
+CHAOS = "deploy/test_chaos.py::test_faults_change_no_bit_and_leave_nothing_behind"
+INTERRUPTED = "job/test_interrupted.py::test_"
+PROCESSES = "execution/test_processes.py::test_"
+READ = "readers/test_damage.py::test_"
+BAD_INPUT = "readers/test_bad_input.py::test_one_line_that_names_it"
+ENGINES = "execution/test_engines.py::test_"
+SAVED = "execution/test_checkpoint.py::test_"
+DAMAGE = "faults/test_damage.py::test_"
+VALUES = "faults/test_values.py::test_"
+HOSTILE = "faults/test_untrusted_input.py::test_"
+FOLDER = "job/test_folder.py::test_"
+SUPERVISED = "selectors/test_supervised_input.py::test_"
+KMEANS = "cluster/test_kmeans.py::test_"
+NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
+
+
+def row(group: str, what: str, outcome: str, *tests: str) -> Fault:
+    """Return a row."""
+    return Fault(group, what, outcome, tests)
+
+
+FAULTS = (
+    row("worker", "killed in the middle of a task", "the same bits; one line says so",
+        DEATHS + "killed_workers_do_not_change_the_bits", PLAIN + "worker_killed_in_the_middle_changes_no_bit", CHAOS),
+    row("worker", "a task that kills every worker it is given to", "an error that names partition, rows, memory and limit",
+        DEATHS + "a_task_that_always_kills_its_worker_is_named"),
+    row("worker", "killed many times over (spot machines)", "the same bits, or exit code 75 in our words",
+        DEATHS + "rows_lost_with_the_worker_that_held_them_are_sent_again",
+        DEATHS + "a_task_that_kills_its_worker_once_is_run_again",
+        PLAIN + "two_workers_killed_one_after_the_other_are_exit_75_in_our_words"),
+    row("worker", "memory beyond the limit", "refused before the run; if it comes all the same, the error says memory",
+        ENGINES + "too_little_memory_is_said_before_anything_is_read", DEATHS + "a_worker_killed_for_its_memory_is_named_so"),
+    row("worker", "paused, or nothing goes on", "no partition done in `stall_timeout`: an error with a table of the workers",
+        DEATHS + "a_pass_that_stands_still_is_given_up"),
+    row("worker", "stopped, frozen, cut off", "others take over; a worker that is stopped for good ends with its driver",
+        CLUSTER + "a_frozen_worker_does_not_answer_for_the_others", INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes",
+        "deploy/test_network_namespaces.py::test_job_goes_on_without_the_worker_whose_cable_is_cut", CHAOS),
+    row("worker", "native code that never returns", "values that make LAPACK hang never reach it; the stall timeout for others",
+        "summaries/test_frequent_directions.py::test_wide_blocks_with_bad_values_do_not_reach_lapack",
+        DEATHS + "a_pass_that_stands_still_is_given_up"),
+    row("worker", "another version, or no such module", "refused before anything is sent; one table",
+        CLUSTER + "other_versions_on_workers_are_refused", DEATHS + "what_workers_cannot_load_is_said",
+        PLAIN + "worker_with_another_version_does_not_join"),
+    row("worker", "none at all", "an error after `worker_timeout`, exit code 75",
+        DEATHS + "no_workers_is_an_error_and_not_a_wait"),
+    row("worker", "`SystemExit` or `KeyboardInterrupt` in a task", "an ordinary error; no worker dies",
+        DEATHS + "leaving_inside_a_task_does_not_kill_the_worker"),
+    row("cluster", "the scheduler dies, between passes or within", "exit code 75; the same command resumes, also where it is not back yet",
+        PLAIN + "lost_scheduler_is_exit_75_and_the_same_command_finishes",
+        CLUSTER + "a_scheduler_lost_between_passes_is_named_and_a_closed_client_refused",
+        DEATHS + "a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out", CHAOS),
+    row("cluster", "the driver is killed", "no process is left; the same command resumes",
+        INTERRUPTED + "a_killed_run_leaves_no_process_and_resumes", PROCESSES + "a_killed_driver_leaves_no_process_behind"),
+    row("cluster", "Ctrl-C, SIGTERM", "130 or 143 within seconds; what was finished is there",
+        INTERRUPTED + "interrupted_runs_say_how_to_resume_and_do", PROCESSES + "ctrl_c_ends_a_job_quickly_and_it_resumes"),
+    row("cluster", "a daemonic parent process", "one line with the cure", PROCESSES + "a_daemonic_process_is_told_what_to_use_instead"),
+    row("cluster", "a script without a main guard", "the two lines that cure it",
+        PROCESSES + "a_script_without_a_main_guard_is_told_the_cure"),
+    row("cluster", "an orchestrator starts the task twice", "the second is refused, or reads the finished result",
+        INTERRUPTED + "a_second_run_in_the_same_folder_is_refused", "job/test_rerun.py::test_a_second_run_repeats_nothing"),
+    row("cluster", "settings of the client have no effect on a scheduler elsewhere", "the manifest has those in effect there",
+        CLUSTER + "describe_tells_the_settings_in_effect"),
+    row("data", "chunk files are missing", "an error with their number and the first five; `missing_chunks = \"fill\"` reads on",
+        READ + "missing_chunks_are_counted_and_the_first_five_named", READ + "a_chunk_that_goes_away_after_the_preflight"),
+    row("data", "a chunk is cut off or cannot be decoded", "array, chunk and file are named; reading over a network is tried again",
+        READ + "a_chunk_cut_off_is_named_with_its_file", READ + "a_remote_store_that_stumbles_is_read_again"),
+    row("data", "a flipped bit, with a checksum", "the same error, with the word checksum",
+        READ + "every_flipped_bit_under_a_checksum_is_an_error", READ + "the_error_says_checksum_where_that_is_what_failed"),
+    row("data", "a flipped bit, without a checksum", "cannot be known: one note says that the store has none",
+        "readers/test_conformance.py::test_a_note_where_nothing_detects_a_flipped_bit"),
+    row("data", "the source changes during the run", "nothing that was made of it is published",
+        "job/test_rerun.py::test_a_source_that_changes_during_the_job_is_not_published",
+        ENGINES + "a_source_that_is_rewritten_meanwhile_is_noticed",
+        "execution/test_panels.py::test_a_source_rewritten_between_two_panels_is_noticed"),
+    row("data", "metadata damaged, huge or zero chunks, too many", "refused before anything is read or reserved",
+        BAD_INPUT, "readers/test_bad_input.py::test_too_many_chunks_are_refused_before_the_store_is_listed"),
+    row("data", "a decompression bomb", "not decoded",
+        READ + "a_chunk_that_would_expand_far_beyond_its_shape_is_not_decoded",
+        HOSTILE + "a_chunk_file_larger_than_its_values_is_not_decoded"),
+    row("data", "target of another length, or missing", "both lengths, before any pass",
+        "job/test_workflow.py::test_labels_of_another_length_are_refused_before_anything_starts",
+        "job/test_supervised.py::test_a_missing_target_is_named_before_anything_is_read"),
+    row("data", "NaN and infinity", "partition, row and column are named, or the rows are left out and counted",
+        "summaries/test_frequent_directions.py::test_wide_blocks_with_bad_values_do_not_reach_lapack",
+        ENGINES + "errors_name_the_partition_and_no_value", ENGINES + "dropped_rows_are_counted"),
+    row("data", "objects, text, dates, complex numbers", "refused by name, with what is allowed", BAD_INPUT),
+    row("data", "small integers, booleans, float16, integers beyond 2^53", "widened; those that float64 cannot hold are named",
+        "readers/test_conformance.py::test_types_are_kept_and_small_ones_widened",
+        "readers/test_conformance.py::test_whole_numbers_that_float64_cannot_hold_are_named"),
+    row("data", "big-endian, Fortran order, read-only, unaligned", "the same bits", VALUES + "layouts_of_memory_give_the_same_bits"),
+    row("data", "no rows, no columns", "refused; a merge with none changes nothing",
+        ENGINES + "empty_sources_are_refused", "summaries/test_laws.py::test_laws"),
+    row("data", "fewer rows than clusters, one row, one column", "named, or defined",
+        "job/test_workflow.py::test_impossible_jobs_leave_nothing_behind", "job/test_workflow.py::test_one_column",
+        KMEANS + "as_many_clusters_as_rows_and_one"),
+    row("data", "all rows equal", "one cluster and a warning; no centre where no row is",
+        KMEANS + "identical_rows_give_one_cluster_and_a_warning", KMEANS + "an_empty_cluster_never_becomes_the_origin"),
+    row("data", "chunks of many heights, the last one smaller, beyond the limit", "read, or the limit is named",
+        "readers/test_partitions.py::test_chunks_of_many_heights",
+        "readers/test_bad_input.py::test_the_limits_are_the_last_allowed_values"),
+    row("data", "labels of one class, with NaN, too many", "one line, or a note",
+        "selectors/test_supervised_classification.py::test_bad_labels_are_one_readable_line",
+        "job/test_workflow.py::test_labels_that_are_no_classes_are_said_to_be"),
+    row("number", "mean far beyond the deviation", "nine digits of the variance",
+        "summaries/test_moments.py::test_variances_far_from_zero_keep_nine_digits",
+        "selectors/test_selectors.py::test_variance_keeps_its_digits_far_from_zero"),
+    row("number", "columns of very different size", "a selection that standardises is that of the columns scaled alike",
+        VALUES + "sizes_of_columns_change_no_selection_that_standardises"),
+    row("number", "constant columns, zeros", "never before one that varies; counted",
+        "selectors/test_selectors.py::test_duplicated_zero_and_constant_columns",
+        SUPERVISED + "columns_that_do_not_vary_are_reported"),
+    row("number", "copies of columns", "the first is taken; copies last",
+        "guarantees/test_copies.py::test_copies_are_chosen_last", SUPERVISED + "of_equal_columns_the_first_is_taken"),
+    row("number", "a constant target", "no column, and a warning", SUPERVISED + "a_constant_target_selects_nothing_and_says_so"),
+    row("number", "scores that are NaN", "ranked last",
+        "selectors/test_selectors.py::test_ranks_put_nan_last_and_break_ties_by_the_lowest_index"),
+    row("number", "one huge row", "finite, and what was lost is in the bound",
+        "summaries/test_frequent_directions.py::test_directions_lost_beside_a_huge_one_are_counted_in_the_shrinkage"),
+    row("number", "beyond 1e150; denormal numbers", "refused by row and column; denormal ones are no error",
+        "summaries/test_frequent_directions.py::test_bad_blocks_are_named", VALUES + "denormal_numbers_are_numbers"),
+    row("number", "squares that float32 cannot hold", "summed in float64",
+        "summaries/test_moments_precision.py::test_float32_with_a_huge_row_neither_overflows_nor_forgets_the_others",
+        "cluster/test_lloyd_kernels.py::test_magnitudes_far_beyond_float32"),
+    row("number", "k-means far from zero", "the inertia of centred rows", KMEANS + "far_from_the_origin"),
+    row("store", "a checkpoint flipped, cut, swapped, of another job", "noticed, named, computed again; the same bits",
+        DAMAGE + "every_node_of_a_checkpoint", DAMAGE + "nodes_of_another_run_and_of_other_rows",
+        SAVED + "damaged_files_are_named_and_computed_again", DAMAGE + "every_kind_of_summary",
+        DAMAGE + "the_record_of_finished_stages", DAMAGE + "manifest_and_assignment"),
+    row("store", "disk full, read-only, no permission", "without checkpoints, or one line; no half file; the same bits when run again",
+        NTH, SAVED + "a_run_goes_on_without_checkpoints_it_cannot_write",
+        INTERRUPTED + "a_full_disk_is_named_and_leaves_no_half_file"),
+    row("store", "two runs in one folder", "the second is refused with process, machine and time of the first",
+        INTERRUPTED + "a_second_run_in_the_same_folder_is_refused", FOLDER + "a_live_lock_is_respected",
+        FOLDER + "of_many_newcomers_one_takes_a_dead_lock_over",
+        FOLDER + "a_folder_that_another_run_claims_at_the_same_moment_is_ours"),
+    row("store", "the output folder is somebody else's", "not touched", FOLDER + "what_is_not_ours_is_not_touched",
+        "readers/test_convert.py::test_what_is_not_ours_is_never_overwritten"),
+    row("store", "files left by a killed writer, old checkpoints", "ignored; removed once they are old",
+        SAVED + "left_over_partial_files_are_ignored", "faults/test_long_runs.py::test_old_and_large_checkpoints_are_removed"),
+    row("store", "a store without atomic renames", "names have the digest of the content",
+        SAVED + "a_url_is_as_good_as_a_folder", DAMAGE + "nodes_of_another_run_and_of_other_rows"),
+    row("config", "unknown and repeated keys, numbers as text, traps of YAML", "key, value, line, and what was expected",
+        "job/test_config.py::test_every_mistake_is_named", "job/test_config.py::test_yaml_traps"),
+    row("config", "paths and links out of the store, control characters, URL schemes", "refused",
+        BAD_INPUT, HOSTILE + "links_out_of_a_store_are_not_followed"),
+    row("config", "numbers of clusters and features out of range", "refused before anything starts",
+        "job/test_workflow.py::test_impossible_jobs_leave_nothing_behind", "job/test_cli_mistakes.py::test_bad_job_files"),
+    row("config", "resumed with other settings, data or versions", "done again, with the names of what changed",
+        SAVED + "whatever_decides_the_bits_changes_the_name",
+        "job/test_rerun.py::test_what_changed_is_done_anew_and_what_did_not_is_not"),
+    row("report", "names that are script, formulas, megabytes, control characters", "text; disarmed, cut",
+        "report/test_hostile.py::test_hostile_text_stays_text", "report/test_hostile.py::test_ten_megabytes_of_name_do_not_reach_the_page",
+        HOSTILE + "no_file_of_a_run_can_run_script_or_formulas"),
+    row("secrets", "keys of object stores, URLs with tokens", "in no file that a run leaves, and in no message",
+        HOSTILE + "secrets_are_in_no_file_of_a_run", "readers/test_bad_input.py::test_credentials_are_never_shown"),
+    row("code", "files that hold code: pickles in `.npy`, `.npz`, Zarr", "never run",
+        HOSTILE + "nothing_that_is_read_runs_code", HOSTILE + "no_module_unpickles_what_it_reads"),
+    row("time", "hundreds of jobs in one process", "descriptors, threads and memory stay as they are",
+        "faults/test_long_runs.py::test_two_hundred_jobs_leave_nothing_in_the_process"),
+)  # fmt: skip
+
+
+def page() -> str:
+    """Return the table as Markdown."""
+    lines = []
+    for number, fault in enumerate(FAULTS, 1):
+        tests = "<br>".join(f"`{name}`" for name in fault.tests)
+        lines.append(f"| {number} | {fault.group}: {fault.what} | {fault.outcome} | {tests} |\n")
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,85 @@
+"""Many jobs in one process, and folders that are used for months: nothing is left behind, nothing grows."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect.execution import Checkpoint
+from sketchselect.workflow.output import folder as folders
+from sketchselect.workflow.output.folder import open_folder
+
+N_WARM, N_JOBS = 60, 200
+GROWTH = 24 * 2**20
+"""Memory that the allocator may keep of 140 jobs; one that kept its rows would take 280 MB."""
+
+
+def state() -> tuple[int, int, int]:
+    gc.collect()
+    process = psutil.Process()
+    return process.num_fds(), threading.active_count(), process.memory_info().rss
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_two_hundred_jobs_leave_nothing_in_the_process(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    before = (0, 0, 0)
+    for number in range(N_JOBS):
+        if number == N_WARM:
+            before = state()
+        rows = rng.standard_normal((10_000, 25))
+        place = tmp_path / f"{number}.zarr"
+        zarr.create_array(str(place), data=rows, chunks=(1000, 25))
+        job: dict[str, Any] = {
+            "input": {"url": str(place)},
+            "select": {"method": ("variance", "sketched-ridge", "greedy")[number % 3], "n_features": 3},
+            "cluster": {"n_clusters": 2, "max_iter": 3, "n_init": 1},
+            "execution": {"cluster": "threads", "n_workers": 2, "partition_bytes": 500_000, "checkpoint_seconds": 0},
+            "output": {"dir": str(tmp_path / "out"), "report": False},
+        }
+        sks.run(job, fresh=True)
+    after = state()
+    assert after[:2] == before[:2], "descriptors and threads"
+    assert after[2] < before[2] + GROWTH, "memory"
+
+
+def test_old_and_large_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_CHECKPOINT_BYTES", 250)
+    ages = {"00/new.1.sks": 0, "01/middle.1.sks": 1, "02/older.1.sks": 2, "03/ancient.1.sks": 40, ".04.partial": 1}
+    with open_folder(tmp_path / "out") as folder:
+        for name, days in ages.items():
+            path = folder.checkpoints / "nodes" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes(100))
+            then = time.time() - days * 86400
+            os.utime(path, (then, then))
+        folder.collect_checkpoints()
+        left = {str(p.relative_to(folder.checkpoints / "nodes")) for p in folder.checkpoints.rglob("*") if p.is_file()}
+    assert left == {"00/new.1.sks"} | ({"01/middle.1.sks"} & left)
+    assert not (folder.checkpoints / "nodes" / "03/ancient.1.sks").exists()
+    assert sum(100 for _ in left) <= 250
+
+
+def test_a_node_that_is_used_is_not_old(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 5))
+    zarr.create_array(str(tmp_path / "rows.zarr"), data=rows, chunks=(20, 5))
+    saving = Checkpoint(tmp_path / "nodes", min_bytes=0, state_ratio=0)
+    options = {"client": "serial", "partition_bytes": 800, "checkpoint": saving}
+    first = sks.summarize(tmp_path / "rows.zarr", sks.Moments(), **options)
+    files = list((tmp_path / "nodes").rglob("*.sks"))
+    for path in files:
+        os.utime(path, (0, 0))
+    assert sks.summarize(tmp_path / "rows.zarr", sks.Moments(), **options) == first
+    assert any(path.stat().st_mtime > 0 for path in files)

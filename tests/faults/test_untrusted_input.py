@@ -1,0 +1,232 @@
+"""Input that nobody vouches for: no code runs, no link leads out, no bomb is decoded, no secret is left."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import json
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.job.commands import cli
+from tests.structure import package_modules
+from zarr.codecs import GzipCodec
+
+import sketchselect as sks
+from sketchselect import open_matrix
+from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
+
+ROWS = np.random.default_rng(0).standard_normal((60, 6)).astype("f4")
+
+
+class Touch:
+    """Whatever unpickles this leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def store(path: Path, **options: Any) -> Path:
+    zarr.create_array(str(path), data=ROWS, chunks=(20, 6), **options)
+    return path
+
+
+# --- code ------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_is_read_runs_code(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    evil = np.array([[Touch(ran)]], dtype=object)
+    np.save(tmp_path / "a.npy", evil, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", X=evil)
+    for name in ("rows.sks", "job.toml", "selection.json", "job.yaml"):
+        (tmp_path / name).write_bytes(pickle.dumps(Touch(ran)))
+    (tmp_path / "b.yaml").write_text(f"input: !!python/object/apply:os.mkdir ['{ran}']\n")
+    (tmp_path / "v2.zarr").mkdir()
+    layout = {"zarr_format": 2, "shape": [1, 1], "chunks": [1, 1], "dtype": "<f8", "fill_value": 0, "order": "C"}
+    for codecs in (
+        {"filters": [{"id": "pickle"}], "compressor": None},
+        {"filters": None, "compressor": {"id": "pickle"}},
+    ):
+        (tmp_path / "v2.zarr" / ".zarray").write_text(json.dumps(layout | codecs))
+        (tmp_path / "v2.zarr" / "0.0").write_bytes(pickle.dumps(Touch(ran)))
+        with pytest.raises(SketchSelectError):
+            open_matrix(tmp_path / "v2.zarr").read_rows(0, 1)
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(SketchSelectError):
+            open_matrix(tmp_path / name).read_rows(0, 1)
+    with pytest.raises(SketchSelectError):
+        sks.load(tmp_path / "rows.sks")
+    for words in (("run", "job.toml"), ("run", "job.yaml"), ("run", "b.yaml"), ("plan", "b.yaml")):
+        assert cli(words[0], tmp_path / words[1]).exit_code == 2
+    assert cli("cluster", store(tmp_path / "s.zarr"), "--selection", tmp_path / "selection.json").exit_code != 0
+    assert not ran.exists()
+    pickle.loads(pickle.dumps(Touch(ran)))
+    assert ran.exists(), "the trap works"
+
+
+def test_no_module_unpickles_what_it_reads() -> None:
+    # Messages between a driver and its workers are pickles, as all of Dask's are; readers are tested for being sent.
+    allowed = {"execution.dask.running": {"pickle"}, "testing.readers": {"pickle"}}
+    wrong = []
+    for module in package_modules():
+        for node in ast.walk(module.tree):
+            names = set()
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {node.module or ""}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names = {node.func.id} & {"eval", "exec", "compile", "__import__"}
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                names = set() if getattr(node.value, "value", None) is False else {"allow_pickle"}
+            bad = names & {
+                "pickle",
+                "dill",
+                "joblib",
+                "shelve",
+                "marshal",
+                "allow_pickle",
+                "eval",
+                "exec",
+                "__import__",
+            }
+            wrong += [(module.name, name) for name in bad - allowed.get(module.name, set())]
+    assert wrong == []
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_links_out_of_a_store_are_not_followed(tmp_path: Path, folder: bool) -> None:
+    path, secret = store(tmp_path / "a.zarr", compressors=None), tmp_path / "secret"
+    chunk = path / "c" / "1" if folder else path / "c" / "1" / "0"
+    chunk.rename(secret)
+    chunk.symlink_to(secret)
+    with pytest.raises(SourceError, match="a link that leads out of"):
+        open_matrix(path)
+    # A link to the store, and links inside of it, lead nowhere else.
+    chunk.unlink()
+    secret.rename(path / "elsewhere")
+    chunk.symlink_to(path / "elsewhere")
+    (tmp_path / "link.zarr").symlink_to(path)
+    assert np.array_equal(open_matrix(tmp_path / "link.zarr").read_rows(0, 60), ROWS)
+
+
+# --- bombs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_file_larger_than_its_values_is_not_decoded(tmp_path: Path) -> None:
+    path = store(tmp_path / "a.zarr", compressors=[GzipCodec()])
+    (path / "c/1/0").write_bytes(gzip.compress(bytes(200 << 20), compresslevel=1))
+    with pytest.raises(ChunkReadError, match=r"chunk c/1/0 takes .* more than its values can .* not decoded"):
+        open_matrix(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"compressors": None}, {"shards": (40, 6)}, {"dtype": "i1"}])
+def test_values_that_do_not_compress_are_no_bomb(tmp_path: Path, options: dict[str, Any]) -> None:
+    dtype = options.pop("dtype", "f8")
+    values = np.frombuffer(np.random.default_rng(0).bytes(400 * 30 * 8), dtype=dtype)[: 400 * 30].reshape(400, 30)
+    values = np.nan_to_num(values, posinf=0, neginf=0)
+    shards = {"shards": (40, 30)} if "shards" in options else {}
+    options = {key: value for key, value in options.items() if key != "shards"} | shards
+    zarr.create_array(str(tmp_path / "a.zarr"), data=values, chunks=(1, 30), **options)
+    assert np.array_equal(open_matrix(tmp_path / "a.zarr").read_rows(0, 400), values)
+
+
+# --- what a run leaves -----------------------------------------------------------------------------------------------
+
+HOSTILE = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>"]
+
+
+def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
+    path = tmp_path / "rows.zarr"
+    zarr.create_array(str(path), data=ROWS, chunks=(20, 6), attributes={"feature_names": HOSTILE})
+    np.save(tmp_path / "names.npy", np.array([HOSTILE[i % 6] + str(i) for i in range(60)]))
+    np.save(tmp_path / "y.npy", ROWS @ np.arange(6.0))
+    for number, (method, further) in enumerate(
+        [("sketched-ridge", {"timeline": {"points": 3}}), ("lasso", {})],
+    ):
+        out = tmp_path / f"out-{number}"
+        job = {
+            "input": {"url": str(path), "row_names": str(tmp_path / "names.npy"), "target": str(tmp_path / "y.npy")},
+            "select": {"method": method, "n_features": 3},
+            "cluster": {"n_clusters": 2},
+            "execution": {"cluster": "serial"},
+            "output": {"dir": str(out)},
+            **further,
+        }
+        sks.run(job)
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert not re.search(r"<script>alert|<img src=x|onerror=alert\(1\)>(?!&)", page)
+        tables = list(out.glob("*.csv"))
+        assert len(tables) >= 2
+        for table in tables:
+            for row in csv.reader(table.read_text(encoding="utf-8").splitlines()):
+                for cell in row:
+                    number_like = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", cell)
+                    assert number_like or not cell.startswith(("=", "+", "-", "@")), (table.name, cell)
+
+
+SECRET = "hunter2-AKIA"
+
+
+def test_secrets_are_in_no_file_of_a_run(tmp_path: Path) -> None:
+    import fsspec
+
+    url = f"memory://{tmp_path.name}/rows.zarr"
+    array = zarr.create_array(zarr.storage.FsspecStore.from_url(url), shape=ROWS.shape, chunks=(20, 6), dtype="f4")
+    array[:] = ROWS
+    job = {
+        "input": {"url": url, "storage_options": {"key": SECRET, "nested": {"token": SECRET}}},
+        "select": {"method": "variance", "n_features": 3},
+        "cluster": {"n_clusters": 2},
+        "execution": {"cluster": "serial", "checkpoint_seconds": 0, "partition_bytes": 1000},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    try:
+        sks.run(job)
+        files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert any(path.suffix == ".sks" and "nodes" in path.parts for path in files)
+        assert [path for path in files if SECRET.encode() in path.read_bytes() or SECRET in path.name] == []
+    finally:
+        fsspec.filesystem("memory").rm(f"/{tmp_path.name}", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://host/rows.zarr?sig={SECRET}",
+        f"https://me:{SECRET}@host/rows.zarr",
+        f"s3://key:{SECRET}@bucket/rows.zarr",
+    ],
+)
+@pytest.mark.parametrize("where", ["input", "checkpoint"])
+def test_urls_with_secrets_are_refused_without_repeating_them(tmp_path: Path, url: str, where: str) -> None:
+    from sketchselect.job.text import write_toml
+
+    job: dict[str, Any] = {
+        "input": {"url": url, "storage_options": {"allow_http": True}},
+        "select": {"method": "variance", "n_features": 3},
+        "execution": {"cluster": "serial"},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    if where == "checkpoint":
+        job["input"], job["execution"]["checkpoint"] = {"url": str(store(tmp_path / "rows.zarr"))}, url
+    (tmp_path / "job.toml").write_text(write_toml(job))
+    done = cli("run", tmp_path / "job.toml")
+    assert done.exit_code != 0
+    assert SECRET not in done.output
+    assert "credentials do not belong in a URL" in done.output
+    assert not any(SECRET in p.read_text(errors="replace") for p in tmp_path.glob("out/**/*") if p.is_file())

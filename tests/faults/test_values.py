@@ -1,0 +1,75 @@
+"""Values as they may come: any layout in memory, any size, down to the smallest numbers there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.summaries import codec
+
+DESCRIPTION = {
+    "stats": sks.ColumnStats(),
+    "moments": sks.Moments(),
+    "sketch": sks.FrequentDirections(size=4),
+}
+
+
+def unaligned(rows: np.ndarray) -> np.ndarray:
+    raw = np.empty(rows.nbytes + 1, np.uint8)
+    view = raw[1:].view(rows.dtype).reshape(rows.shape)
+    view[...] = rows
+    return view
+
+
+def read_only(rows: np.ndarray) -> np.ndarray:
+    copy = rows.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_layouts_of_memory_give_the_same_bits(dtype: str) -> None:
+    rows = (100 * np.random.default_rng(0).standard_normal((203, 7))).astype(dtype)
+    layouts = {
+        "Fortran order": np.asfortranarray(rows),
+        "big-endian": rows.astype(rows.dtype.newbyteorder(">")),
+        "read-only": read_only(rows),
+        "unaligned": unaligned(rows),
+        "every second row": np.repeat(rows, 2, axis=0)[::2],
+    }
+    assert not layouts["unaligned"].flags.aligned
+    native = codec.encode(sks.summarize(rows, DESCRIPTION, client="serial", partition_bytes=2000))
+    for name, values in layouts.items():
+        assert codec.encode(sks.summarize(values, DESCRIPTION, client="serial", partition_bytes=2000)) == native, name
+
+
+@pytest.mark.parametrize("span", [10, 100, 400])
+def test_sizes_of_columns_change_no_selection_that_standardises(span: int) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((300, 4)) @ rng.standard_normal((4, 12)) + 0.3 * rng.standard_normal((300, 12))
+    target = rows @ np.r_[3.0, -2.0, np.zeros(10)]
+    scaled = rows * 2.0 ** rng.integers(-span, span, 12)
+    for values in (rows, scaled):
+        values += values.mean(axis=0)
+    of_target = [sks.LassoPath(n_features_to_select=4).fit(X, target).get_support() for X in (rows, scaled)]
+    assert np.array_equal(*of_target)
+    prepared = []
+    for X in (rows, scaled):
+        steps = sks.fit_prepare(X, ["standardise"]).steps
+        sketch = sks.summarize(X, sks.FrequentDirections(size=12), prepare=steps, client="serial")
+        selector = sks.SketchedRidgeSelector(n_features_to_select=4, n_components=3, sketch_size=12)
+        prepared.append(selector.fit_summary(sketch).get_support())
+    assert np.array_equal(*prepared)
+
+
+def test_denormal_numbers_are_numbers() -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((100, 3))
+    rows[:, 1] *= 5e-324 / np.abs(rows[:, 1]).max() * 40
+    seen = sks.summarize(rows, DESCRIPTION, client="serial", partition_bytes=800)
+    assert np.array_equal(seen["stats"].minimum, rows.min(axis=0))
+    assert np.isfinite(seen["stats"].variance).all()
+    assert np.isfinite(seen["sketch"].sketch).all()
+    chosen = sks.VarianceSelector(n_features_to_select=2).fit(rows).get_support()
+    assert chosen.tolist() == [True, False, True]

@@ -1,0 +1,111 @@
+"""`method = "auto"`, `n_features = "auto"` and their tolerances in a job."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect import workflow
+from sketchselect.errors import ConfigError
+from sketchselect.job.load import load_job
+
+
+def selecting(job: Any, select: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    return {**job(**sections), "select": select}
+
+
+def test_the_number_of_columns_is_chosen_and_what_was_compared_is_shown(job: Any, tmp_path: Path) -> None:
+    page = {"report": True}
+    result = sks.run(selecting(job, {"method": "auto"}, output=page))
+    with (tmp_path / "out" / "curve.csv").open() as file:
+        table = list(csv.DictReader(file))
+    chosen = [
+        row
+        for row in table
+        if row["method"] == result.selection.method and int(row["n_features"]) == result.selection.support.size
+    ]
+    assert float(chosen[0]["high"]) <= 1.05
+    assert {row["method"] for row in table} >= {"greedy", "variance", "pivoted-qr"}
+    assert result.manifest["selection"]["diagnostics"]["curve"]["method"] == [row["method"] for row in table]
+    whole = sks.run(selecting(job, {"method": "variance", "n_features": 12, "normalize": "l2"}))
+    assert not (tmp_path / "out" / "curve.csv").exists()
+    assert result.objective is not None
+    assert whole.objective is not None
+    assert result.objective <= 1.05 * whole.objective
+    sks.run(selecting(job, {"method": "auto"}, output=page))
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "Number of columns" in text
+    assert "the best of" in text
+    assert "is estimated to cost" in result.summary()
+
+
+def test_of_one_method_the_number_alone_is_open(job: Any, rows: np.ndarray) -> None:
+    job = selecting(job, {"method": "greedy", "n_features": "auto", "n_components": 3, "tolerance": 0.2})
+    result = sks.run(job)
+    selector = sks.AutoSelector(methods=[sks.GreedySelector(n_components=3)], n_clusters=3, tolerance=0.2).fit(rows)
+    assert result.selection.method == "greedy"
+    assert result.selection.parameters["n_components"] == 3
+    assert result.selection.support.tolist() == selector.support_.tolist()
+
+
+def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> None:
+    once = sks.run(selecting(job, {"method": "auto", "n_features": 4}))
+    other = selecting(job, {"method": "auto", "n_features": 4}, output={"dir": str(tmp_path / "b")})
+    other["execution"] = {"cluster": "threads", "partition_bytes": "4KiB"}
+    workflow.summarize(other)
+    workflow.select(other)
+    workflow.cluster(other)
+    for name in ("selection.json", "curve.csv"):
+        assert (once.folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert once.selection.support.size == 4
+
+
+def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> None:
+    blocks = {"certificate": "blocks"}
+    loose = selecting(job, {"method": "auto", "tolerance_proved": 0.5}, cluster=blocks)
+    result = sks.run(loose)
+    assert result.certificate.factor <= 1.5
+    assert result.selection.support.size < 12
+    again = sks.run(loose)
+    assert again.selection.support.tolist() == result.selection.support.tolist()
+    never = sks.run(selecting(job, {"method": "auto", "tolerance_proved": 1e-6}, cluster=blocks))
+    assert never.selection.support.size == 12
+    assert any("was proved to be within 1e-06" in note for note in never.manifest["notes"])
+
+
+def test_with_a_target_it_is_the_smallest_model_within_one_standard_error(job: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "y.npy", rng.standard_normal(300))
+    target, results = {"target": str(tmp_path / "y.npy")}, []
+    for select in ({"n_features": "auto"}, {"cv": 5, "cv_rule": "1se"}):
+        whole = selecting(job, {"method": "lasso", **select}, input=target, cluster=None)
+        results.append(sks.run(whole, fresh=True).selection.to_dict())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ({"method": "greedy", "n_features": "all"}, 'whole number of at least 1, or "auto"'),
+        ({"method": "greedy", "n_features": 5, "tolerance": 0.1}, "only for n_features"),
+        ({"method": "auto", "tolerance": -1}, "a number above 0"),
+        ({"method": "auto", "tolerance_proved": 0.1}, 'certificate = "blocks"'),
+        ({"method": "auto", "methods": ["lasso"]}, "lasso cannot compete"),
+        ({"method": "hvg", "n_features": "auto"}, "hvg cannot compete"),
+    ],
+)
+def test_contradictions_are_named_before_anything_is_read(job: Any, select: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sks.run(selecting(job, select))
+
+
+def test_a_plan_does_not_know_the_number_and_says_so(job: Any) -> None:
+    from sketchselect.workflow.forecast.forecast import forecast_job
+
+    plan = forecast_job(load_job(selecting(job, {"method": "auto"})))
+    assert any("columns" in note for note in plan.notes)

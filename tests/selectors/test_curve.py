@@ -1,0 +1,182 @@
+"""The curve of the objective over the number of columns: enumeration, the stated error, order and engines."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.selectors import METHODS, make
+from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
+from sketchselect.selectors.curve.curve import CurvePoint, best
+from sketchselect.selectors.curve.sampled import Coreset
+from sketchselect.summaries import RowSample
+
+
+def blobs(n: int, p: int, k: int, seed: int = 0, noise: float = 1.0) -> np.ndarray:
+    """Rows about k centres that the first columns tell apart better than the last."""
+    rng = np.random.default_rng(seed)
+    centers = rng.standard_normal((k, p)) * np.geomspace(6.0, 0.05, p)
+    return centers[rng.integers(k, size=n)] + noise * rng.standard_normal((n, p))
+
+
+def objective(X: np.ndarray, labels: np.ndarray) -> float:
+    return sum(float(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum()) for c in np.unique(labels))
+
+
+def exhaustive(X: np.ndarray, columns: np.ndarray) -> float:
+    """The objective in all columns of the best clustering into two on some columns, of all there are."""
+    labels = np.array([(0, *rest) for rest in product((0, 1), repeat=len(X) - 1)])
+    costs = [objective(X[:, columns], one) for one in labels]
+    return objective(X, labels[int(np.argmin(costs))])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_few_rows_the_curve_is_that_of_the_best_clusterings(seed: int) -> None:
+    X = blobs(11, 5, 2, seed, noise=0.3)
+    curve = selection_curve(X, 2, methods=["greedy", "variance"], sizes=[1, 3, 5], normalize=None)
+    whole = exhaustive(X, np.arange(5))
+    assert curve.objective == pytest.approx(whole, rel=1e-9)
+    assert [p.n_features for p in curve.points] == [1, 3, 5, 1, 3, 5]
+    for point in curve.points:
+        assert point.ratio == pytest.approx(exhaustive(X, point.selection.support) / whole, rel=1e-6)
+        assert point.low <= point.ratio <= point.high
+
+
+def test_costs_are_those_of_the_labels_for_sparse_and_dense_rows_far_from_zero() -> None:
+    import scipy.sparse as sp
+
+    X = np.where(np.random.default_rng(0).random((90, 70)) < 0.3, blobs(90, 70, 3, noise=0.3), 0.0)
+    for rows in (X, sp.csr_array(X), X + 1e6):
+        coreset = Coreset(RowSample(100).from_block(rows), 3, seed=0)
+        clusters = coreset.clustered(np.array([0, 2, 5]))
+        order = RowSample(100).from_block(rows).indices
+        assert clusters.costs.sum() == pytest.approx(objective(X[order], clusters.labels), rel=1e-6)
+    sparse, dense = (selection_curve(rows, 3, sizes=[4, 8]).to_csv().split()[1:] for rows in (sp.csr_array(X), X))
+    assert [line.split(",")[:2] for line in sparse] == [line.split(",")[:2] for line in dense]
+
+
+@pytest.mark.slow
+def test_runs_on_all_rows_are_within_the_stated_error() -> None:
+    """The intervals of 40 samples cover the ratio of full runs in at least 90 % of cases, and are not wide."""
+    X = blobs(4000, 20, 5, noise=2.0)
+    columns = {r: make("variance", n_features_to_select=r, normalize=None).fit(X).support_ for r in (2, 4, 8)}
+    whole = sks.kmeans_objective(X, sks.KMeans(5, random_state=0).fit(X).labels_, 5)
+    true = {
+        r: sks.kmeans_objective(X, sks.KMeans(5, random_state=0).fit(X[:, c]).labels_, 5) / whole
+        for r, c in columns.items()
+    }
+    covered, widths = [], []
+    for seed in range(40):
+        curve = selection_curve(
+            X, 5, methods=["variance"], sizes=list(columns), sample_rows=500, normalize=None, random_state=seed
+        )
+        covered += [p.low <= true[p.n_features] <= p.high for p in curve.points]
+        widths += [p.high - p.low for p in curve.points]
+    assert np.mean(covered) >= 0.90
+    assert np.median(widths) < 0.1
+
+
+def test_errors_of_held_out_rows_show_optimism() -> None:
+    """Of pure noise in many columns, clusters of few sampled rows flatter themselves: unseen rows cost more."""
+    X = np.random.default_rng(0).standard_normal((3000, 60))
+    coreset = Coreset(sks.summarize(X, RowSample(100)), 8, seed=0)
+    clusters = coreset.clustered()
+    assert clusters.unseen_costs @ coreset.weights > 1.1 * clusters.objective
+
+
+NESTED = sorted(name for name, cls in METHODS.items() if cls.is_nested)
+
+
+@pytest.mark.parametrize("method", NESTED)
+def test_fewer_columns_of_a_nested_method_are_the_beginning_of_more(method: str) -> None:
+    X = blobs(200, 30, 4)
+    largest = make(method, n_features_to_select=20).fit(X)
+    for r in (1, 4, 11):
+        fewer = make(method, n_features_to_select=r).fit_summary(largest.summary_)
+        assert sorted(largest.selection_.ranking()[:r]) == fewer.support_.tolist()
+
+
+def test_every_competitor_has_a_place_of_its_own() -> None:
+    places = [cls.competes for cls in METHODS.values() if cls.competes is not None]
+    assert len(set(places)) == len(places) >= 5
+
+
+def test_the_same_bits_for_all_chunks_and_engines() -> None:
+    X = blobs(700, 40, 4)
+    one = AutoSelector(n_clusters=4).fit(X)
+    rows = da.from_array(X, (90, 40))
+    threads, serial = (AutoSelector(n_clusters=4).fit(rows, client=client) for client in ("threads", "serial"))
+    assert threads.curve_.to_csv() == serial.curve_.to_csv()
+    assert threads.support_.tolist() == one.support_.tolist()
+    again = AutoSelector(n_clusters=4).fit_summary(one.summary_)
+    assert again.curve_.to_csv() == one.curve_.to_csv()
+
+
+def test_a_run_on_the_selected_columns_is_within_the_tolerance_and_fewer_columns_are_not() -> None:
+    X = blobs(3000, 40, 6, noise=2.0)
+    whole = sks.kmeans_objective(X, sks.KMeans(6, random_state=1).fit(X).labels_, 6)
+    chosen = AutoSelector(n_clusters=6, normalize=None, tolerance=0.1).fit(X)
+    labels = sks.KMeans(6, random_state=1).fit(X[:, chosen.support_]).labels_
+    assert 2 < len(chosen.support_) < 40
+    assert sks.kmeans_objective(X, labels, 6) <= 1.1 * whole
+    point = chosen.curve_.smallest(1.1)
+    assert point is not None
+    assert point.n_features == len(chosen.support_)
+    assert all(p.high > 1.1 for p in chosen.curve_.points if p.n_features < point.n_features)
+    looser = AutoSelector(n_clusters=6, normalize=None, tolerance=0.6).fit_summary(chosen.summary_)
+    assert len(looser.support_) < len(chosen.support_)
+
+
+def test_the_lowest_objective_wins_and_ties_go_to_fewer_columns_then_to_the_order() -> None:
+    def point(method: str, r: int, ratio: float) -> CurvePoint:
+        return CurvePoint(method, r, ratio, ratio, ratio, None)  # type: ignore[arg-type]
+
+    a, b, c = point("a", 8, 1.0311), point("b", 8, 1.0300), point("c", 8, 1.02)
+    assert best([a, b]) is a
+    assert best([a, b, c]) is c
+    assert best([a, point("b", 7, 1.04)]).method == "b"  # type: ignore[union-attr]
+    assert best([]) is None
+    X = blobs(300, 12, 3)
+    chosen = AutoSelector(5, n_clusters=3, methods=["variance", sks.GreedySelector(n_components=2)]).fit(X)
+    last = {p.method: p.ratio for p in chosen.curve_.points if p.n_features == 5}
+    assert list(last) == ["variance", "greedy"]
+    assert last[chosen.selection_.method] <= min(last.values()) + 0.002
+    assert len(chosen.support_) == 5
+
+
+def test_all_columns_are_within_every_tolerance() -> None:
+    X = np.random.default_rng(0).standard_normal((300, 12))
+    chosen = AutoSelector(n_clusters=3, tolerance=1e-9).fit(X)
+    assert len(chosen.support_) == 12
+    assert chosen.curve_.points[-1].ratio == chosen.curve_.points[-1].high == 1.0
+
+
+def test_where_no_number_of_columns_that_is_tried_will_do_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketchselect.selectors.curve.auto.MOST", 6)
+    X = np.random.default_rng(0).standard_normal((300, 12))
+    with pytest.warns(UserWarning, match="no number of columns up to 6 is within 1e-09"):
+        chosen = AutoSelector(n_clusters=3, tolerance=1e-9).fit(X)
+    assert len(chosen.support_) == 6
+
+
+def test_mistakes_are_named() -> None:
+    X = blobs(60, 6, 2)
+    for parameters, message in (
+        ({"methods": ["lasso"]}, "lasso cannot compete"),
+        ({"methods": ["auto"]}, "auto cannot compete"),
+        ({"methods": []}, "none was named"),
+        ({"methods": ["gredy"]}, "did you mean 'greedy'"),
+        ({"tolerance": 0}, "tolerance must be a number above 0"),
+        ({"n_features_to_select": "all"}, '"auto" or a number'),
+    ):
+        with pytest.raises(BadParameter, match=message):
+            AutoSelector(**parameters).fit(X)
+    with pytest.raises(BadParameter, match="7 columns, but there are 6"):
+        selection_curve(X, 2, sizes=[7])
+    with pytest.raises(Incompatible, match="row-sample"):
+        selection_curve(sks.summarize(X, sks.FrequentDirections(4)), 2)
