@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
-from sketchselect.workflow.output.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder, tree_digest
+from sketchselect.workflow.output.digests import tree_digest
+from sketchselect.workflow.output.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder
 
 
 def lock_of(pid: int, host: str | None = None) -> str:

@@ -14,8 +14,8 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node, write_node
-from sketchselect.workflow.output.folder import file_digest
-from sketchselect.workflow.output.sealed import sealed, unsealed
+from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.folder import sealed, unsealed
 
 from .commands import cli, refused
 

@@ -19,10 +19,10 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.output.folder import MARKER, file_digest, read_manifest
+from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.folder import MARKER, read_manifest, sealed, unsealed
 from sketchselect.workflow.output.manifest import write_manifest
 from sketchselect.workflow.output.pages import publish_report, record_of
-from sketchselect.workflow.output.sealed import sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.opening import open_session

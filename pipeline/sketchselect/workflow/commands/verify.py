@@ -21,7 +21,8 @@ from sketchselect.readers.base import Partitions
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow.commands.certify import complete, job_of
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.folder import file_digest, read_manifest
+from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.folder import read_manifest
 from sketchselect.workflow.stages import columns, preparing
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.stages.opening import open_session

@@ -19,8 +19,8 @@ from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
 from sketchselect.location import is_url
 from sketchselect.summaries import codec
+from sketchselect.workflow.output.folder import sealed, unsealed
 from sketchselect.workflow.output.manifest import JobResults
-from sketchselect.workflow.output.sealed import sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.features import feature_dtype
 from sketchselect.workflow.stages.model import model_json

@@ -1,4 +1,4 @@
-"""The output folder of a run: ours by a marker, one process at a time by a lock, and published file by file."""
+"""The output folder of a run: ours by a marker, one process at a time by a lock, published file by file, sealed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
-from sketchselect.workflow.output.sealed import sealed, unsealed
+from sketchselect.workflow.output.digests import tree_digest
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ LOCK = ".lock"
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0
 """A lock of another host whose heartbeat is older than this belongs to a dead process."""
+
+DIGEST_KEY = "digest"
 
 UNUSED_DAYS = 30
 MOST_CHECKPOINT_BYTES = 10 * 2**30
@@ -312,26 +314,6 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value, sort_keys=True))
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def tree_digest(path: Path) -> str | None:
-    """Return the digest of a file, or of names, sizes and times in a folder (chunks have checksums); None if absent."""
-    if path.is_file():
-        return file_digest(path)
-    if not path.is_dir():
-        return None
-    entries = [
-        f"{file.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
-        for file in path.rglob("*")
-        if file.is_file() and (stat := file.stat())
-    ]
-    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
-
-
 def sync_folder(path: Path) -> None:
     """Make renames in a folder durable."""
     handle = os.open(path, os.O_RDONLY)
@@ -346,3 +328,26 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return the text of a file with this content, and the digest of it all."""
+    return json.dumps({**content, DIGEST_KEY: _content_digest(content)}, indent=indent, allow_nan=False) + "\n"
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """Return the content of a file; raise `ValueError` where it is no JSON object, `DamagedFile` for another digest.
+
+    Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
+    """
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    if content.pop(DIGEST_KEY, None) not in (None, _content_digest(content)):
+        raise DamagedFile(f"{path}: damaged, its content is not what was written; run the job again")
+    return content
+
+
+def _content_digest(content: Mapping[str, Any]) -> str:
+    canonical = json.dumps({name: value for name, value in content.items() if name != DIGEST_KEY}, sort_keys=True)
+    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -12,8 +12,8 @@ from sketchselect.linalg.threads import blas_builds
 from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
-from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, file_digest
-from sketchselect.workflow.output.sealed import sealed
+from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, sealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import Clustering, described
 from sketchselect.workflow.stages.evaluation import Evaluation

@@ -22,8 +22,7 @@ from sketchselect.report import (
     TimelineRecord,
     render,
 )
-from sketchselect.workflow.output.folder import MARKER, OutputFolder, open_folder
-from sketchselect.workflow.output.sealed import sealed, unsealed
+from sketchselect.workflow.output.folder import MARKER, OutputFolder, open_folder, sealed, unsealed
 from sketchselect.workflow.output.tables import plain_value
 
 MAX_SPECTRUM = 512

@@ -19,7 +19,7 @@ from sketchselect.readers import open_vector
 from sketchselect.selectors import Selection
 from sketchselect.summaries import CentroidSums
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.folder import tree_digest
+from sketchselect.workflow.output.digests import tree_digest
 from sketchselect.workflow.stages.session import VERSION, Session
 
 Variant = Literal["unweighted", "weighted"]

@@ -18,7 +18,7 @@ from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.folder import file_digest
+from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.stages import preparing
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv

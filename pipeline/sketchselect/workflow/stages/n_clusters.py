@@ -9,7 +9,7 @@ from sketchselect._progress import ThrottledProgress
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.report import ClusterCountRecord
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.folder import tree_digest
+from sketchselect.workflow.output.digests import tree_digest
 from sketchselect.workflow.stages.session import VERSION, Session
 
 if TYPE_CHECKING:

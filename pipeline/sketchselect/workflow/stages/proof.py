@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sketchselect.selectors import AutoSelector
-from sketchselect.workflow.output.folder import file_digest
+from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.stages.certificates import bound_of_blocks
 from sketchselect.workflow.stages.evaluation import Evaluation
 from sketchselect.workflow.stages.session import VERSION, Session
