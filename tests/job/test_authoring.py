@@ -39,7 +39,7 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
     assert cli("summarize", "tuesday.npy", "-o", "tuesday.sks", "--cluster", "serial").exit_code == 0
     commands = [(f, example) for group in GROUPS.values() for f, example in group.items()]
     order = ["convert", "inspect", "summarize", "merge", "select", "cluster", "certify", "evaluate", "init", "methods"]
-    order += ["run", "assign", "verify", "report", "schema"]
+    order += ["run", "assign", "report", "schema", "verify", "compare"]
     assert {f.__name__ for f, _ in commands} == {*order, *ELSEWHERE}
     examples = {f.__name__: example for f, example in commands}
     for name in order:
@@ -47,7 +47,7 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
         words = shlex.split(example.partition(" > ")[0])[1:]
         target = ["rows2.zarr" if word == "rows.zarr" and words[0] == "convert" else word for word in words]
         serial = ["--cluster", "serial"] if words[0] in ("summarize", "cluster", "certify", "assign") else []
-        serial += ["--set", "execution.cluster=serial"] if words[0] == "run" else []
+        serial += ["--set", "execution.cluster=serial"] if words[0] in ("run", "compare") else []
         done = cli(*target, *serial)
         assert done.exit_code == 0, (example, done.output)
         assert f"Example: {example[:40]}" in " ".join(cli(words[0], "--help").stdout.split())

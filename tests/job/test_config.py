@@ -124,7 +124,7 @@ WRONG = [
     ("select.method", '"sketched-rigde"', "did you mean 'sketched-ridge'?"),
     ("select.method", '"nonsense"', "'nonsense' is not a method; available: "),
     ("select.batches", "true", "unknown key"),
-    ("select.n_features", "0", "expected a whole number of at least 1, got the number 0"),
+    ("select.n_features", "0", 'expected a whole number of at least 1, or "auto", got the number 0'),
     ("select.n_features", "5.0", "got the number 5.0"),
     ("select.n_features", "true", "got the boolean true"),
     ("select.n_components", "-1", "at least 1"),

@@ -13,6 +13,7 @@ from sketchselect._blas_kernel import recall_kernel, use_kernel
 from sketchselect.cli.assign import assign
 from sketchselect.cli.authoring import init, methods, schema
 from sketchselect.cli.certify import certify
+from sketchselect.cli.compare import compare
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
 from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets
@@ -32,12 +33,13 @@ def demo(
 ) -> Outcome:
     """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
     from sketchselect.job.load import with_cluster
-    from sketchselect.workflow.commands.demo import prepare_demo
+    from sketchselect.workflow.commands.demo import prepare_demo, proved_sentence
     from sketchselect.workflow.job import run
 
     job = prepare_demo(out, fresh=fresh)
     result = run(job, overrides=with_cluster((), cluster), progress=True)
-    return Outcome(f"{result.summary()}\nrun it again, or change it:  sketchselect run {job}", result.manifest)
+    again = f"run it again, or change it:  sketchselect run {job}"
+    return Outcome(f"{result.summary()}\n{again}\n{proved_sentence(result)}", result.manifest)
 
 
 @command
@@ -106,6 +108,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
     "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --n-clusters 3",
         verify: "sketchselect verify rows-selected --share 0.1",
+        compare: "sketchselect compare job.toml --methods greedy,variance",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",
     },

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Key
+from sketchselect.cli.options import Cluster, Key, MaxDropped
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -21,10 +21,7 @@ def assign(
     row_names: Annotated[
         str | None, typer.Option("--row-names", help="A file, or a column of the source, with a name for every row.")
     ] = None,
-    max_dropped: Annotated[
-        float,
-        typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that may be left out."),
-    ] = 0.2,
+    max_dropped: MaxDropped = 0.2,
     where: Cluster = "threads",
 ) -> Outcome:
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""

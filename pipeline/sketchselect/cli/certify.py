@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Key, Prepare, Workers
+from sketchselect.cli.options import CLUSTER_HELP, Key, MaxDropped, Prepare, Workers
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -45,6 +45,7 @@ def certify(
     prepare: Prepare = None,
     key: Key = None,
     nonfinite: Annotated[str | None, typer.Option("--nonfinite", help="error or drop_rows.")] = None,
+    max_dropped: MaxDropped = 0.2,
     cluster: Annotated[
         str | None,
         typer.Option("--scheduler", help=CLUSTER_HELP),
@@ -64,6 +65,7 @@ def certify(
         weight=weight,
         prepare=prepare or None,
         options={"key": key, "nonfinite": nonfinite},
+        max_dropped=max_dropped,
         execution={"cluster": cluster, "n_workers": workers},
         progress=True,
     )

@@ -206,6 +206,8 @@ class AutoSelector(BaseSelector):
         self.check_parameters()
         if getattr(self, "_measured", (None,))[0] is not summary:
             self._measured = summary, self._curve(summary)
+        # The table must not show how often a job has asked before.
+        self._measured[1].clear()
         curve, is_open, limit = self._measured[1], self.n_features_to_select == "auto", 1.0 + float(self.tolerance)
         surely = self.largest_objective is None
         if self.largest_objective is not None:
@@ -224,7 +226,11 @@ class AutoSelector(BaseSelector):
                 "columns; a larger tolerance or sample_rows may help",
                 stacklevel=4,
             )
-        return with_curve(point, self.curve_)
+        selection = with_curve(point, self.curve_)
+        if surely:
+            return selection
+        limits = {"largest_objective": self.largest_objective, "least_columns": self.least_columns}
+        return replace(selection, diagnostics=selection.diagnostics | limits)
 
 
 def with_curve(point: CurvePoint, curve: SelectionCurve) -> Selection:

@@ -119,6 +119,10 @@ class Curve:
             self.coreset = Coreset(sample, n_clusters, seed)
             self.everything = self.coreset.clustered()
 
+    def clear(self) -> None:
+        """Drop the points, and keep what does not depend on them."""
+        self._points = {}
+
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
         """Cluster on this number of columns of each of these methods; return the points that there are."""
         for name in methods:

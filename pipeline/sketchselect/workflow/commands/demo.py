@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sketchselect.workflow.output.folder import open_folder
 
+if TYPE_CHECKING:
+    from sketchselect.workflow.job import RunResult
+
 JOB = """\
 # The whole job of `sketchselect demo`. Paths are relative to this file.
 # Run it again:      sketchselect run {name}
-# Change something:  sketchselect run {name} --set select.n_features=10 --set output.dir=other
+# Change something:  sketchselect run {name} --set select.tolerance_proved=0.2 --set output.dir=other
 
 [input]
 url = "input/digits.zarr"        # 1797 handwritten digits, 8 x 8 pixels each
@@ -22,15 +27,15 @@ labels = "input/digit.npy"       # which digit it is: never used, only compared 
 rows = ["l2"]                    # every row scaled to length 1
 
 [select]
-method = "sketched-ridge"
-n_features = 20                  # of 64 pixels
-n_components = 10
-sketch_size = 32
+method = "auto"                  # the one of all fast methods that clusters best
+n_features = "auto"              # as few of the 64 pixels as it takes, so that
+tolerance_proved = 0.10          # the clustering is proved to be within 10 % of the best one on all of them
 
 [cluster]
 n_clusters = 10
 n_init = 3
 random_state = 0
+certificate = "blocks"           # what proves it
 compare_all_columns = true       # also cluster on all 64 pixels, to compare
 
 [execution]
@@ -41,6 +46,15 @@ n_workers = 2
 dir = "."
 image_shape = [8, 8]
 """
+
+
+def proved_sentence(result: RunResult) -> str:
+    """Return what the demo ends with: how few pixels do, and what is proved of the clustering."""
+    columns, best = result.manifest["prepared_columns"], result.certificate
+    return (
+        f"{result.selection.support.size} of {columns} pixels do: the clustering on them is proved to be within "
+        f"{math.ceil(1000 * (best.factor - 1)) / 10:.1f} % of the best one on all {columns}."
+    )
 
 
 def prepare_demo(out: str | os.PathLike[str], *, fresh: bool = False) -> Path:

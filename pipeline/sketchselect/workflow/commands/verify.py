@@ -23,7 +23,7 @@ from sketchselect.workflow.commands.certify import complete, job_of
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.output.folder import read_manifest
-from sketchselect.workflow.stages import columns, preparing
+from sketchselect.workflow.stages import columns, preparing, proof
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.stages.opening import open_session
 from sketchselect.workflow.stages.session import Session
@@ -84,7 +84,7 @@ def verify_run(
         if "objective" in content:
             with _checking(checks, "objective") as add:
                 if not unchanged or share < 1:
-                    add(None, "needs all rows as they were")
+                    add(None, "it takes all rows (--share 1), as they were")
                 else:
                     add(*_objective(session, content))
     return checks
@@ -154,7 +154,7 @@ def _read_again(
         names = {} if index is None else {node: index.name(node).name for node in work.tree.post_order()}
         nodes = [node for node in names if names[node] in saved]
         above = {node for node in nodes if any(names[child] in saved for child in work.tree.children(node))}
-        lowest = [node for node in nodes if node not in above]
+        lowest = sorted((n for n in nodes if n not in above), key=lambda n: len(work.tree.partitions(n)))
         n_saved += len(lowest)
         for node in [n for n in lowest if int(digest(names[n])[:8], 16) < share * 16**8] or lowest[:1]:
             below = work.tree.partitions(node)
@@ -188,6 +188,7 @@ def _selection(
     if content["selection"]["given"]:
         return add(None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
+    proof.aim_again(session, tables.read_selection(folder / "selection.json"))
     fitted = columns.fitted(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
     if "model.json" in content["files"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sketchselect.selectors import AutoSelector
+from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.stages.certificates import bound_of_blocks
 from sketchselect.workflow.stages.evaluation import Evaluation
@@ -35,6 +35,13 @@ def _fingerprint(session: Session) -> dict[str, Any]:
     config = session.config
     settings = [one.model_dump(mode="json") for one in (config.select, config.cluster) if one is not None]
     return {"version": VERSION, "summary": file_digest(session.folder.path / "summary.sks"), "settings": settings}
+
+
+def aim_again(session: Session, selection: Selection) -> None:
+    """Have the selector choose columns by the bound that an earlier selection was made by, if it was by one."""
+    if isinstance(session.selector, AutoSelector) and "largest_objective" in selection.diagnostics:
+        session.selector.largest_objective = selection.diagnostics["largest_objective"]
+        session.selector.least_columns = selection.diagnostics["least_columns"]
 
 
 def needs_more(session: Session, evaluation: Evaluation | None) -> bool:

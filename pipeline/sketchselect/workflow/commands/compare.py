@@ -1,0 +1,182 @@
+"""Comparison of methods, or of finished runs: objective, certificate, agreement, stability, overlap and time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sketchselect.errors import ConfigError
+from sketchselect.job.load import check_select, load_job
+from sketchselect.job.parameters import make_selector
+from sketchselect.workflow.output.tables import csv_text, read_selection
+
+if TYPE_CHECKING:
+    from sketchselect.selectors import Selection
+    from sketchselect.summaries import Summary
+
+FOLDS = 5
+"""Parts of the rows of which each is left out once, for the stability of the columns."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is known of one selection and its clustering."""
+
+    name: str  # The method, or the folder of the run
+    method: str
+    n_features: int
+    objective: float | None  # Exact, in all prepared columns
+    factor: float | None  # Of the best certificate
+    nmi: float | None  # Agreement with known labels
+    ari: float | None
+    stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
+    seconds: float
+    support: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, content: dict[str, Any], selection: Selection, seconds: float, stability: float | None = None
+    ) -> Compared:
+        """Return what the manifest of a run says."""
+        factors = [float(one["factor"]) for one in content.get("certificates", ()) if one["factor"] is not None]
+        agreement = content.get("agreement") or {}
+        return cls(
+            name,
+            selection.method,
+            len(selection.support),
+            content.get("objective"),
+            min(factors, default=None),
+            agreement.get("nmi"),
+            agreement.get("ari"),
+            stability,
+            seconds,
+            tuple(map(int, selection.support)),
+        )
+
+
+def compare_runs(targets: Sequence[str], progress: Any = False) -> list[Compared]:
+    """Return the finished runs of output folders and job files; the job of a file is run, or resumed, first."""
+    from sketchselect.workflow.job import run
+
+    compared = []
+    for target in targets:
+        path = Path(target)
+        folder = path if path.is_dir() else run(path, progress=progress).folder
+        if not (folder / "manifest.json").is_file():
+            raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
+        content = json.loads((folder / "manifest.json").read_text())
+        compared.append(
+            Compared.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"])
+        )
+    return compared
+
+
+def compare_methods(
+    job: str, methods: Sequence[str], overrides: Sequence[str] = (), progress: Any = False
+) -> list[Compared]:
+    """Return a job's runs with each of some methods, in a folder ``compare`` beside its own.
+
+    All methods select from the summary of one pass, and without a fold of the rows from that of another one.
+    """
+    from sketchselect.execution import summarize_source
+    from sketchselect.selectors import AutoSelector
+    from sketchselect.summaries import Folds
+    from sketchselect.workflow.job import run_config
+    from sketchselect.workflow.stages import columns as stages
+    from sketchselect.workflow.stages.opening import open_session
+
+    config = load_job(job, overrides)
+    if config.cluster is None:
+        raise ConfigError("compare: methods are compared by their clusterings, so the job needs [cluster]")
+    size, sizing = config.select.n_features or "auto", {"n_clusters": config.cluster.n_clusters}
+    together = check_select({"method": AutoSelector.method, "n_features": size, "methods": list(methods)})
+    output = config.output.model_copy(update={"dir": str(Path(config.output.dir) / "compare"), "report": False})
+    config = config.model_copy(update={"select": together, "output": output})
+    with open_session(config, progress=progress) as session:
+        summary = stages.summarize(session)
+        described = stages.description(config, session.selector, session.n_columns)
+        source, options = session.source, session.pass_options
+        folds: Any = summarize_source(source, Folds(described, FOLDS), options, stage="folds").value
+    compared = []
+    for method in methods:
+        began = time.perf_counter()
+        selection = _selected(method, size, summary, sizing)
+        seconds = time.perf_counter() - began
+        without = [_selected(method, len(selection.support), folds.complement(i), sizing).support for i in range(FOLDS)]
+        stay = [np.isin(selection.support, other).mean() for other in without]
+        result = run_config(config, preset=selection, progress=progress)
+        seconds += sum(one["seconds"] for one in result.manifest["stages"] if not one["reused"])
+        compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay))))
+    return compared
+
+
+def _selected(method: str, size: Any, summary: Summary[Any], sizing: dict[str, Any]) -> Selection:
+    selector = make_selector(method, size, {}, **sizing)
+    if "n_clusters" in selector.get_params() and selector.get_params()["n_clusters"] is None:
+        selector.set_params(**sizing)
+    return selector.fit_summary(summary).selection_
+
+
+def overlap(compared: Sequence[Compared]) -> list[list[float]]:
+    """Return the shares of the columns of two selections that both have (Jaccard), for all pairs."""
+    sets = [set(one.support) for one in compared]
+    return [[len(a & b) / max(len(a | b), 1) for b in sets] for a in sets]
+
+
+def to_rows(compared: Sequence[Compared]) -> list[list[Any]]:
+    """Return the table with its header: a row for each selection, its overlaps with all of them last."""
+    names = [one.name for one in fields(Compared)][:-1]
+    head = [*names, *(f"overlap with {one.name}" for one in compared)]
+    values = ([getattr(one, name) for name in names] for one in compared)
+    return [head, *([*row, *shares] for row, shares in zip(values, overlap(compared), strict=True))]
+
+
+def to_csv(compared: Sequence[Compared]) -> str:
+    """Return the table as CSV."""
+    return csv_text([["" if value is None else value for value in row] for row in to_rows(compared)])
+
+
+def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
+    """Return everything as plain data."""
+    return {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
+
+
+def shown(compared: Sequence[Compared]) -> list[list[str]]:
+    """Return the table for people."""
+    return [[_shown(value) for value in row] for row in to_rows(compared)]
+
+
+def to_text(compared: Sequence[Compared]) -> str:
+    """Return the table for a terminal, a line for each property."""
+    columns = list(zip(*shown(compared), strict=True))
+    widths = [max(len(row[i]) for row in columns) for i in range(len(compared) + 1)]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns)
+
+
+def to_html(compared: Sequence[Compared]) -> str:
+    """Return the table as a page."""
+    from markupsafe import escape
+
+    head, *rows = shown(compared)
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
+
+    style = "body{font:15px sans-serif;margin:2em}td,th{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}"
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Comparison</title><style>{style}</style>\n'
+        f"<h1>Comparison of {len(rows)} selections</h1>\n<table>\n{line(head, 'th')}"
+        f"{''.join(line(row, 'td') for row in rows)}</table>\n</html>\n"
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

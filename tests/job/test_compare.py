@@ -1,0 +1,78 @@
+"""The command `compare`: what it shows is that of separate runs, of the rows without a fold, and of the columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sketchselect as sks
+from sketchselect.selectors import make
+from sketchselect.summaries import Folds, FrequentDirections
+
+from .commands import cli, refused
+
+METHODS = ("greedy", "variance")
+
+
+@pytest.fixture
+def labelled(job: Callable[..., dict[str, Any]], tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """A job with known labels, as a mapping and as a file."""
+    from sketchselect.job.text import write_toml
+
+    np.save(tmp_path / "known.npy", np.arange(300) % 3)
+    whole = {**job(input={"labels": str(tmp_path / "known.npy")}), "select": {"method": "variance", "n_features": 5}}
+    path = tmp_path / "job.toml"
+    path.write_text(write_toml(whole))
+    return whole, path
+
+
+def test_methods_are_those_of_runs_of_their_own(
+    labelled: tuple[dict[str, Any], Path], rows: np.ndarray, tmp_path: Path
+) -> None:
+    whole, path = labelled
+    done = cli("compare", path, "--methods", ",".join(METHODS), "--json", "--csv", tmp_path / "table.csv")
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    unit = rows / np.linalg.norm(rows.astype(float), axis=1, keepdims=True)
+    folds = sks.summarize(unit, Folds(FrequentDirections(12), 5))
+    for one, method in zip(content["compared"], METHODS, strict=True):
+        select = {"method": method, "n_features": 5, "normalize": "l2"}
+        alone = sks.run({**whole, "select": select, "output": {"dir": str(tmp_path / method)}})
+        assert one["support"] == alone.selection.support.tolist()
+        assert one["objective"] == pytest.approx(alone.objective, rel=1e-6)
+        assert one["nmi"] == pytest.approx(alone.nmi)
+        assert one["factor"] == pytest.approx(alone.certificate.factor, rel=1e-3)
+        without = [
+            make(method, n_features_to_select=5).fit_summary(folds.complement(i)).support_.tolist() for i in range(5)
+        ]
+        stay = [len(set(support) & set(one["support"])) / 5 for support in without]
+        assert one["stability"] == pytest.approx(np.mean(stay))
+    a, b = (set(one["support"]) for one in content["compared"])
+    assert content["overlap"] == [[1.0, len(a & b) / len(a | b)], [len(a & b) / len(a | b), 1.0]]
+    with (tmp_path / "table.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["method"] for row in table] == list(METHODS)
+    assert float(table[0]["overlap with variance"]) == content["overlap"][0][1]
+
+
+def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    whole, path = labelled
+    other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
+    done = cli("compare", path, tmp_path / "b", "--page", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    assert f"{other.objective:.4g}" in done.stdout
+    assert "–" in next(line for line in done.stdout.splitlines() if line.startswith("stability"))
+    assert "<th>objective</th>" in (tmp_path / "page.html").read_text()
+
+
+def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    _, path = labelled
+    refused(cli("compare", path, "--methods", "greedy,lasso"), 2, "lasso cannot compete")
+    refused(cli("compare", path, tmp_path, "--methods", "greedy"), 2, "one job file")
+    refused(cli("compare", tmp_path), 2, "manifest.json")
