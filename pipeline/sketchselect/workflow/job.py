@@ -208,6 +208,12 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     session.folder.discard(("certificate.json", FILE))
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(FILE, rules)
+    if session.config.output.anndata:
+        from sketchselect.workflow.output.annotations import write_annotations
+
+        write_annotations(session, results)
+    else:
+        session.folder.discard(("annotations.h5ad",))
     content = manifest(session, results, peak)
     content["stages"] = session.stages
     # The page states it too, so it is taken before the page is drawn.

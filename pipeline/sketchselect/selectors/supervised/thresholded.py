@@ -32,7 +32,7 @@ class ThresholdedOLS(SizedSelector):
     Notes
     -----
     Cost after the pass: one Cholesky factorisation, p^3 / 3.
-    Source: Sun, Guo and Barbu 2019, Algorithm 1 and Theorem 2, on standardised columns.
+    Source: Sun, Guo and Barbu 2019, Algorithm 1 and Proposition 2, on standardised columns.
 
     Examples
     --------

@@ -30,6 +30,33 @@ def inspect_target(target: str, key: str | None = None) -> str:
     return "\n".join(lines)
 
 
+def inspect_data(target: str, key: str | None = None) -> dict[str, Any]:
+    """Return what `inspect_target` describes, as plain data."""
+    path = Path(target)
+    if target.endswith(".sks"):
+        from sketchselect.summaries import load
+
+        return {"file": target, **_summary_data(load(target))}
+    if (path / MARKER).is_file() and key is None:
+        finished = (path / "manifest.json").exists()
+        return {"folder": target, "finished": finished, **(read_manifest(path, dict) if finished else {})}
+    from sketchselect.readers import open_matrix
+
+    matrix = open_matrix(location_of(target).url, key=key)
+    names = None if matrix.feature_names is None else list(matrix.feature_names)
+    data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
+    return {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+
+
+def _summary_data(summary: Any) -> dict[str, Any]:
+    if isinstance(summary, Mapping):
+        return {"members": {name: _summary_data(member) for name, member in summary.items()}}
+    fields = ("kind", "format_version", "n_rows", "n_features", "nbytes", "prepare", "feature_names")
+    parameters = {k: _parameter(v) for k, v in summary.parameters().items() if not hasattr(v, "shape")}
+    data = {name: getattr(summary, name) for name in fields}
+    return {**data, "parameters": parameters, "details": list(summary.details())}
+
+
 def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     from sketchselect._byte_sizes import format_bytes
 
