@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,35 @@ def test_the_share_is_no_more_than_that_of_the_optimum() -> None:
     worse = sks.certify_labels(X, np.where(np.arange(300) < 60, 0, best.labels_), 3)
     assert worse.share <= (found.scatter - worse.objective) / gain + 1e-12
     assert f"at least {np.floor(1000 * worse.share) / 10:g} %" in worse.sentence()
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns", "k"), [(40, 3000, 3), (100, 2000, 10)])
+def test_random_labels_on_noise_say_little_with_more_columns_than_rows_too(n_rows, n_columns, k) -> None:
+    rng = np.random.default_rng(1)
+    found = sks.certify_labels(rng.standard_normal((n_rows, n_columns)), np.arange(n_rows) % k, k)
+    assert found.share > 0.5
+    assert not found.says_much
+    assert "labels drawn at random have" in found.sentence()
+    assert Certificate.from_dict(found.to_dict()) == found
+
+
+def test_clusters_that_are_there_say_much_with_more_columns_than_rows_too() -> None:
+    rng = np.random.default_rng(1)
+    labels = np.arange(40) % 3
+    assert sks.certify_labels(
+        rng.standard_normal((3, 3000))[labels] + rng.standard_normal((40, 3000)), labels, 3
+    ).says_much
+
+
+def test_the_share_of_chance_is_the_mean_over_all_orders_of_the_labels() -> None:
+    X = np.random.default_rng(2).exponential(size=(6, 3))
+    orders = [np.array(one) for one in sorted(set(itertools.permutations([0, 0, 0, 1, 1, 2])))]
+    shares = []
+    found = sks.certify_labels(X, orders[0], 3, "spectral")
+    for labels in orders:
+        gain = found.scatter - sks.kmeans_objective(X, labels, 3)
+        shares.append(gain / (found.scatter - found.lower_bound))
+    assert found.chance_share == pytest.approx(np.mean(shares), rel=1e-9)
 
 
 def test_one_cluster_has_nothing_to_gain() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -188,12 +189,26 @@ def marked(mark: str) -> list[str]:
     return lines
 
 
-def damaged_nodes(out: Path) -> list[str]:
-    """Return the files of a checkpoint that cannot be read under their final names."""
-    bad = []
+def damaged_nodes(out: Path) -> dict[Path, str]:
+    """Return the files of a checkpoint that cannot be read under their final names, and why."""
+    bad = {}
     for path in (out / "checkpoints" / "nodes").rglob("*.sks"):
         try:
             load(path)
         except Exception as error:
-            bad.append(f"{path}: {error}")
+            bad[path] = str(error)
     return bad
+
+
+def damage_one(out: Path, seed: int) -> set[Path]:
+    """Flip a bit of a node, or of the record of finished stages, as a bad disk does; return the file."""
+    rng = random.Random(seed)
+    files = sorted((out / "checkpoints" / "nodes").rglob("*.sks"))
+    files += [record for record in [out / "checkpoints" / "stages.json"] if record.exists()]
+    if not files:
+        return set()
+    path = rng.choice(files)
+    raw = bytearray(path.read_bytes())
+    raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw)
+    return {path}

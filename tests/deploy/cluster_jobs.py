@@ -11,6 +11,22 @@ import numpy as np
 import zarr
 from tests.deploy.conftest import wait_until
 
+CLUSTERING_JOB = """
+[input]
+url = "rows.zarr"
+[prepare]
+rows = ["l2"]
+[select]
+method = "sketched-ridge"
+n_features = 30
+n_components = 8
+sketch_size = 12
+[output]
+report = false
+[cluster]
+n_clusters = 6
+"""
+
 SELECTION_JOB = """
 [input]
 url = "rows.zarr"
@@ -33,6 +49,15 @@ def write_job(folder: Path, text: str, rows: np.ndarray, chunk_rows: int) -> Non
     (folder / "job.toml").write_text(text, encoding="utf-8")
     done = run(folder, "threads", "reference")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def write_clustering_job(folder: Path, options: str, chunk_rows: int) -> Path:
+    """Write a job that selects and clusters 12,000 rows about six centres, with these lines at its end."""
+    rng = np.random.default_rng(5)
+    centres = 4 * rng.standard_normal((6, 200))
+    rows = centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
+    write_job(folder, CLUSTERING_JOB + options, rows, chunk_rows)
+    return folder
 
 
 def write_selection_job(folder: Path, seed: int, n_rows: int, chunk_rows: int, partition_bytes: str) -> None:

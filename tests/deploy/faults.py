@@ -49,10 +49,13 @@ class Plan:
     seed: int
     cluster: str
     runs: tuple[tuple[Fault, ...], ...]
+    damages: bool
+    """Whether a bit of a checkpoint flips between the runs."""
 
     def __str__(self) -> str:
         runs = "; then ".join(" and ".join(map(str, faults)) for faults in self.runs)
-        return f"seed {self.seed} on {self.cluster} workers: {runs}"
+        damage = ", a bit of a checkpoint flipped after each" if self.damages else ""
+        return f"seed {self.seed} on {self.cluster} workers: {runs}{damage}"
 
 
 def plan_of(seed: int) -> Plan:
@@ -70,9 +73,8 @@ def plan_of(seed: int) -> Plan:
         pause = 60.0 if target == "worker" and rng.random() < 0.2 else rng.uniform(0.2, 4)
         return Fault(target, action, rng.choice(STAGES), delay, nodes, pause, rng.randint(0, 1))
 
-    return Plan(
-        seed, cluster, tuple(tuple(fault() for _ in range(rng.choice((1, 1, 2)))) for _ in range(rng.randint(1, 2)))
-    )
+    runs = tuple(tuple(fault() for _ in range(rng.choice((1, 1, 2)))) for _ in range(rng.randint(1, 2)))
+    return Plan(seed, cluster, runs, damages=rng.random() < 0.5)
 
 
 def codes_of(faults: tuple[Fault, ...]) -> set[int]:

@@ -11,30 +11,16 @@ import time
 import urllib.request
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from distributed import Client
-from tests.deploy.cluster_jobs import assert_same_result, command, run, run_interrupted, write_job
+from tests.deploy.cluster_jobs import assert_same_result, command, run, run_interrupted, write_clustering_job
 from tests.deploy.conftest import PLAIN, PlainCluster, listening_addresses
 
-JOB = """
-[input]
-url = "rows.zarr"
-[prepare]
-rows = ["l2"]
-[select]
-method = "sketched-ridge"
-n_features = 30
-n_components = 8
-sketch_size = 12
-[cluster]
-n_clusters = 6
+OPTIONS = """
 max_iter = 8
 [execution]
 partition_bytes = "256KiB"
-[output]
-report = false
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="the recipe is for POSIX shells")]
@@ -43,12 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of 75 partitions, and the job with its result on threads as the reference."""
-    folder = tmp_path_factory.mktemp("job")
-    rng = np.random.default_rng(5)
-    centres = 4 * rng.standard_normal((6, 200))
-    rows = centres[rng.integers(6, size=12_000)] + rng.standard_normal((12_000, 200))
-    write_job(folder, JOB, rows, chunk_rows=160)
-    return folder
+    return write_clustering_job(tmp_path_factory.mktemp("job"), OPTIONS, chunk_rows=160)
 
 
 def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluster: PlainCluster, job: Path) -> None:

@@ -37,6 +37,7 @@ ENTRIES = {
     "hybrid": "weighted_columns",
     "leverage": "leverage_scores",
     "online-leverage": "leverage_sample",
+    "auto": "auto",
     "sketched-lasso": "sketch",
     "hvg": "hvg",
     "variance": "variance",

@@ -59,3 +59,20 @@ def test_copies_are_chosen_last(seeds, shrunk, parameters):
         assert chosen.support_.size == r == len(set(chosen.support_.tolist()))
         assert chosen.selection_.diagnostics["n_copies"] == max(min(r, int((classes >= 0).sum())) - n_classes, 0)
     assert tried > 0.7 * len(seeds)
+
+
+@each_instance
+@pytest.mark.parametrize("cls", [sks.GreedySelector, sks.PivotedQRSelector])
+def test_copies_in_other_units_stored_in_single_precision_are_chosen_last(seeds, cls):
+    """Rounding to float32 is more of a deviation the farther the mean is."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        base = rng.standard_normal((int(rng.integers(20, 200)), 12)) + 10.0 ** rng.uniform(0, 2)
+        X = np.hstack([base * unit for unit in rng.uniform(0.1, 10, 3)]).astype(np.float32)
+        chosen = cls(12, n_components=2, normalize=None).fit(X)
+        assert len({int(j) % 12 for j in chosen.support_}) == 12, seed
+        assert chosen.selection_.diagnostics["n_copies"] == 0
+        # What differs by more than rounding is not a copy.
+        near = base + 1e-3 * rng.standard_normal(base.shape)
+        chosen = cls(24, n_components=2, normalize=None).fit(np.hstack([base, near]))
+        assert chosen.selection_.diagnostics["n_copies"] == 0

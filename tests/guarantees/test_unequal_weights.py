@@ -175,6 +175,21 @@ def test_no_exact_objective_is_called_impossible(number: int) -> None:
         assert sks.certify(summary, measured, k).factor >= 1
 
 
+def test_the_objective_of_weights_a_hundred_powers_of_ten_apart() -> None:
+    """Squares about a light row would hide all others: 0 was returned, and `certify_labels` called it impossible."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, labels = rng.standard_normal((9, 3)) * 10.0 ** rng.uniform(-9, 9), rng.permutation(np.arange(9) % 2)
+        w = 10.0 ** rng.uniform(-60, 60, 9)
+        if seed % 2:
+            X[rng.random((9, 3)) < 0.8] = 0.0
+        exact = objective_of(rows_of(X), fractions_of(w), labels.tolist())
+        for rows in (X, csr_array(X)):
+            computed = sks.kmeans_objective(rows, labels, 2, sample_weight=w)
+            assert abs(Fraction(computed) - exact) <= ABOUT_A_ROW * exact
+            assert sks.certify_labels(rows, labels, 2, sample_weight=w).factor >= 1
+
+
 def test_a_glitch_that_weighs_nothing_does_not_make_the_best_clustering_impossible() -> None:
     X = np.array([[1.51182162e9], [9.50463696e-4], [1.44159613e-4]])
     w = np.array([1e-12, 1e12, 1e12])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -50,6 +51,8 @@ def assigned(*words: object) -> list[dict[str, str]]:
         ({"prepare": {"steps": ["standardise"]}}, "error"),
         ({"prepare": {"steps": [{"step": "impute", "by": "median"}, "scale"]}}, "missing"),
         ({"select": {"method": "hybrid", "n_features": 4}, "cluster": {"n_clusters": 3, "weighted": True}}, "error"),
+        ({"cluster": {"n_clusters": 6, "reassign": True}}, "error"),
+        ({"cluster": {"n_clusters": 6, "reassign": True}, "select": {"method": "hybrid", "n_features": 7}}, "error"),
     ],
 )
 def test_the_rows_of_the_run_get_its_labels(
@@ -113,6 +116,34 @@ def test_rows_that_are_dropped_and_names(rows: np.ndarray, tmp_path: Path) -> No
     expected[[3, 8]] = -1
     assert [int(line["cluster"]) for line in table] == expected.tolist()
     refused(cli("assign", *where, "--max-dropped", 0.05), 1, "left out 2 of 20 rows", "--max-dropped 0.1")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "zarr"])
+def test_columns_are_matched_by_their_names(rows: np.ndarray, tmp_path: Path, ending: str) -> None:
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    _written(table, tmp_path / f"rows.{ending}")
+    whole = job(tmp_path)
+    whole["input"]["url"] = str(tmp_path / f"rows.{ending}")
+    labels = sks.run(whole).labels.tolist()
+    other = table[table.columns[::-1]].assign(ward=1.0, bed=2.0)
+    _written(other, tmp_path / f"other.{ending}")
+    words = (tmp_path / "out", tmp_path / f"other.{ending}", "-o", tmp_path / "new.csv", "--cluster", "serial")
+    done = cli("assign", *words)
+    assert done.exit_code == 0, done.output
+    assert "2 columns that the run did not have are left out: 'ward', 'bed'" in done.stdout
+    with open(tmp_path / "new.csv", newline="") as stream:
+        assert [int(line["cluster"]) for line in csv.DictReader(stream)] == labels
+    _written(other.drop(columns="x3"), tmp_path / f"other.{ending}")
+    refused(cli("assign", *words), 1, "of the run's 9 columns these are not in it", "'x3'")
+
+
+def _written(table: pd.DataFrame, path: Path) -> None:
+    if path.suffix == ".parquet":
+        table.to_parquet(path, index=False)
+    else:
+        table.to_csv(path.with_suffix(".csv"), index=False)
+        shutil.rmtree(path, ignore_errors=True)
+        assert cli("convert", path.with_suffix(".csv"), path).exit_code == 0
 
 
 def test_other_columns_and_other_files_are_refused(rows: np.ndarray, tmp_path: Path) -> None:

@@ -72,6 +72,16 @@ def test_summarize_does_the_same(gappy: Path) -> None:
     assert "left out 980 of 1,000 rows (98 %), so 20 are used" in done.stderr
 
 
+def test_certify_does_the_same(gappy: Path) -> None:
+    np.save(gappy / "labels.npy", np.arange(1000) % 2)
+    words = ("certify", gappy / "rows.npy", "--labels", gappy / "labels.npy", "--clusters", 2, "--cluster", "serial")
+    words += ("--nonfinite", "drop_rows", "--method", "spectral")
+    refused(cli(*words), 1, "left out 980 of 1,000 rows", "confirm with --max-dropped 0.98")
+    done = cli(*words, "--max-dropped", "1")
+    assert done.exit_code == 0, done.output
+    assert "left out 980 of 1,000 rows (98 %), so 20 are used" in done.stdout
+
+
 @pytest.mark.parametrize("nonfinite", ["", 'nonfinite = "missing"'])
 @pytest.mark.parametrize("by", ["mean", "median"])
 def test_the_error_offers_imputation_and_it_keeps_all_rows(gappy: Path, nonfinite: str, by: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,25 @@ def test_summarize_and_certify_leave_them_out_too(table: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["details"]["n_features"] == len(NAMES)
+
+
+def test_columns_of_a_converted_text_file_are_left_out_too(table: Path) -> None:
+    csv, store = table.with_suffix(".csv"), table.with_suffix(".zarr")
+    pq.read_table(table).to_pandas().to_csv(csv, index=False)
+    assert cli("convert", csv, store).exit_code == 0
+    model = _model(table, "t.parquet")
+    assert _model(table, "t.zarr")["coefficients"] == model["coefficients"]
+    assert {*json.loads((table.parent / "out" / "selection.json").read_text())["feature_names"]} == {*NAMES}
+    with pytest.raises(sks.errors.SourceError, match="no such file"):
+        sks.LassoPath(n_features_to_select=3).fit(str(store), "income")
+
+
+def _model(table: Path, url: str) -> dict[str, Any]:
+    done = cli("run", _job(table), "--set", f"input.url={url}", "--fresh")
+    assert done.exit_code == 0, done.output
+    assert "column 'outcome' is no feature" in done.stderr
+    model: dict[str, Any] = json.loads((table.parent / "out" / "model.json").read_text())
+    return model
 
 
 def test_estimators_leave_them_out_too(table: Path) -> None:

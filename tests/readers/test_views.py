@@ -15,7 +15,7 @@ from sketchselect.cluster.kmeans.weighted import WeightedColumns
 from sketchselect.errors import BadParameter
 from sketchselect.readers import FirstRows, Matrix, MatrixMetadata, MatrixView, in_double, transposed
 from sketchselect.readers.base import ColumnsAsRows
-from sketchselect.readers.views import InDouble
+from sketchselect.readers.views import ChosenColumns, InDouble
 from sketchselect.testing.readers import MatrixConformance
 
 METHODS = sorted(name for name, value in vars(Matrix).items() if inspect.isfunction(value) and not name.startswith("_"))
@@ -115,6 +115,7 @@ VIEWS = {
     "double": (in_double, X.astype(np.float64)),
     "weighted": (lambda m: WeightedColumns(m, WEIGHTS), X * WEIGHTS.astype(np.float32)),
     "columns": (ColumnsAsRows, X.T),
+    "chosen columns": (lambda m: ChosenColumns(m, [4, 0, 3]), X[:, [4, 0, 3]]),
     "columns of first rows in double": (lambda m: transposed(in_double(FirstRows(m, 9))), X[:9].astype(np.float64).T),
     "double of columns of weighted": (
         lambda m: in_double(transposed(WeightedColumns(m, WEIGHTS))),

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,16 @@ def test_the_headline_and_its_colour_go_by_the_proved_share(full_record, parse, 
     page = parse(render(full_record(certificates=[proof])))
     assert statement in page.words
     assert ("card hero proven" in {attributes.get("class") for _, attributes in page.elements}) == is_green
+
+
+def test_a_share_that_random_labels_have_too_is_not_green(full_record, parse):
+    proof = certificate("spectral", 1.1, 10.0, 11.0, scatter=20.0)
+    proof = replace(proof, details={"n_rows": 4})  # 20 / 10 * 2 / 3: all of the gain
+    page = parse(render(full_record(certificates=[proof])))
+    assert (
+        "Little is proven of these clusters: 90 % of the possible gain, and labels drawn at random have" in page.words
+    )
+    assert "card hero proven" not in {attributes.get("class") for _, attributes in page.elements}
 
 
 def test_tables_show_the_records_numbers(full_record, parse):

@@ -15,3 +15,16 @@ def linear(n=400, p=25, seed=0, noise=1.0):
     X = (rng.standard_normal((n, p)) + 0.7 * shared) * np.geomspace(0.01, 100, p) + 50.0
     signal = StandardScaler().fit_transform(X)[:, np.array(TRUE) % p] @ np.array([2.0, -1.5, 1.0])
     return X, 7.0 + signal + noise * rng.standard_normal(n)
+
+
+def blobs(n=240, d=40, k=4, seed=0, offset=3.0):
+    """Clusters that show in half of the columns, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.r_[np.arange(k), rng.integers(k, size=n - k)]
+    X = rng.standard_normal((n, d)) * rng.exponential(size=d) + offset
+    return X + 3 * rng.standard_normal((k, d))[labels] * (rng.random(d) < 0.5), labels
+
+
+def objective(X, labels):
+    """Return the k-means objective of a partition."""
+    return sum(((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in np.unique(labels))

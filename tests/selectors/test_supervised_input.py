@@ -214,6 +214,18 @@ def test_missing_values_are_left_out_pair_by_pair():
         sks.MCPPath().fit(matrix, y)
 
 
+def test_pairs_that_leave_no_residual_are_warned_of():
+    """The covariance with a column is that of other rows than the target's variance, and may be too large for it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    y = 3 * X[:, 0] + 0.1 * rng.standard_normal(300)
+    holes = X.copy()
+    holes[np.abs(y) < 4, 0] = np.nan  # the rows that say most are left
+    holes[:, 1:][rng.random((300, 3)) < 0.3] = np.nan
+    with pytest.warns(UserWarning, match="leave no residual to measure: R2 and criteria"):
+        sks.ThresholdedOLS(n_features_to_select=3, missing="pairwise").fit(holes, y)
+
+
 def test_missing_says_how_nan_are_read_wherever_they_come_from(tmp_path):
     X, y = linear(300, 8, noise=0.3)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)

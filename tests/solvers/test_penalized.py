@@ -207,6 +207,17 @@ def test_elastic_net_in_other_units_equals_the_rows(make):
     np.testing.assert_allclose(dense(mine) / 1e6, theirs / 1e6, atol=1e-6)
 
 
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
+def test_few_columns_that_nearly_agree_are_solved_to_rounding(moments, apart):
+    """Steps to their least squares would turn signs; a solver that stops early warns, which is an error here."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((75, 1)) + apart * rng.standard_normal((75, 2))
+        y = X @ rng.standard_normal((2, 1)) / apart + 0.1 * rng.standard_normal((75, 1))
+        path = solve_path(moments(X, y), Lasso())
+        assert path.optimality.max() <= 1e-10
+
+
 def test_failure_to_converge_is_said(make, monkeypatch):
     from sketchselect.solvers import working_set
 

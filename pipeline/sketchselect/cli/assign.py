@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Key
+from sketchselect.cli.options import Cluster, Debug, Key, MaxDropped
 from sketchselect.cli.shell import plain_errors
 
 
@@ -19,10 +19,7 @@ def assign(
     row_names: Annotated[
         str | None, typer.Option("--row-names", help="A file, or a column of the source, with a name for every row.")
     ] = None,
-    max_dropped: Annotated[
-        float,
-        typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that may be left out."),
-    ] = 0.2,
+    max_dropped: MaxDropped = 0.2,
     where: Cluster = "threads",
     debug: Debug = False,
 ) -> None:

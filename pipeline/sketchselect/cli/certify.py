@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, Prepare, Workers
+from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, MaxDropped, Prepare, Workers
 from sketchselect.cli.shell import plain_errors
 
 
@@ -43,6 +43,7 @@ def certify(
     prepare: Prepare = None,
     key: Key = None,
     nonfinite: Annotated[str | None, typer.Option("--nonfinite", help="error or drop_rows.")] = None,
+    max_dropped: MaxDropped = 0.2,
     cluster: Annotated[
         str | None,
         typer.Option("--cluster", "--scheduler-file", help=CLUSTER_HELP),
@@ -68,6 +69,7 @@ def certify(
             weight=weight,
             prepare=prepare or None,
             options={"key": key, "nonfinite": nonfinite},
+            max_dropped=max_dropped,
             execution={"cluster": cluster, "n_workers": workers},
             progress=not as_json,
         )

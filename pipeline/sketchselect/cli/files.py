@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, Partition, Prepare, Workers
+from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, MaxDropped, Partition, Prepare, Workers
 from sketchselect.cli.shell import plain_errors
 
 
@@ -51,9 +51,7 @@ def summarize(
     ] = None,
     key: Key = None,
     nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
-    max_dropped: Annotated[
-        float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
-    ] = 0.2,
+    max_dropped: MaxDropped = 0.2,
     missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
     partition_bytes: Partition = None,
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,

@@ -33,3 +33,6 @@ Fitted = Annotated[
     str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
 ]
 Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
+MaxDropped = Annotated[
+    float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
+]

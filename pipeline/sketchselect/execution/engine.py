@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Generic, Literal, TypeVar
 
-from dask.system import cpu_count
+from dask.system import CPU_COUNT
 
 from sketchselect._memory import peak_nbytes
 from sketchselect._version import KERNEL_VERSION, __version__
@@ -88,7 +88,7 @@ def local_build() -> tuple[str, ...]:
 
 def available_cores() -> int:
     """Return the cores that this process may use: its affinity and the limit of its container counted."""
-    return int(cpu_count())
+    return int(CPU_COUNT)
 
 
 class LocalEngine(Engine):
@@ -126,9 +126,10 @@ class LocalEngine(Engine):
 
         inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
         spec = replace(work.spec, source=inputs.source, report=report)
-        ready = dict(work.ready)
-        n_tasks = 0
-        pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        ready, n_tasks = dict(work.ready), 0
+        # Threads may cost more than a single task.
+        serial = self.kind == "serial" or (len(work.partitions) == 1 and not inputs.graph)
+        pool = None if serial else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ from sketchselect.readers.files.parquet import parquet_column
 from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
 from sketchselect.readers.vector import Vector
+from sketchselect.readers.views import ChosenColumns, NamedColumn
 from sketchselect.readers.zarr.matrix import open_zarr_matrix
+from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
 
-_ROLE = "it is named as the target, labels or weights"
+_ROLE = "it is named as the target, labels, weights or row names"
 
 
 def open_matrix(
@@ -105,9 +107,19 @@ def open_matrix(
         location = locate(source, storage_options)
         known = format_of(location)
         if known is None:
-            return open_zarr_matrix(location, key, missing, policy)
-        named = _vector_columns(vectors, location) if known is PARQUET else []
-        matrix = known.open_matrix(location, _without(named, key), policy)
+            matrix = open_zarr_matrix(location, key, missing, policy)
+            place = location if key is None else location.join(key)
+            # Where the store has an array of this name beside the matrix, that is meant.
+            named = _vector_columns(
+                vectors, lambda name: _is_column(matrix, name) and vector_beside(place, name, missing) is None
+            )
+            if named:
+                names = matrix.feature_names or ()
+                matrix = ChosenColumns(matrix, [j for j, name in enumerate(names) if name not in named])
+        else:
+            parquet = vectors if known is PARQUET else ()
+            named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
+            matrix = known.open_matrix(location, _without(named, key), policy)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
     if is_anndata(source):
@@ -241,9 +253,13 @@ def _vector_beside(
     except SourceError:
         return None  # the matrix is no file, its address only a description
     known = format_of(matrix)
-    if known is None:
-        return vector_beside(matrix, text, missing)
-    return None if known.vector_inside is None else known.vector_inside(matrix, text)
+    if known is not None:
+        return None if known.vector_inside is None else known.vector_inside(matrix, text)
+    vector = vector_beside(matrix, text, missing)
+    if vector is None and read_node(matrix) is not None:
+        whole = open_zarr_matrix(matrix, None, missing, "missing")
+        vector = NamedColumn(whole, text) if _is_column(whole, text) else None
+    return vector
 
 
 def format_of(location: Location) -> FileFormat | None:
@@ -258,14 +274,14 @@ def format_of(location: Location) -> FileFormat | None:
     return next((known for known in FORMATS if name.endswith(known.endings)), None)
 
 
-def _vector_columns(vectors: Sequence[Any], location: Location) -> list[str]:
-    """Return the columns of Parquet files that vectors are named by; a file of that name goes first, as ever."""
+def _is_column(matrix: Matrix, name: str) -> bool:
+    return matrix.feature_names is not None and matrix.feature_names.count(name) == 1
+
+
+def _vector_columns(vectors: Sequence[Any], is_column: Callable[[str], bool]) -> list[str]:
+    """Return the columns of a source that vectors are named by; a file of that name goes first, as ever."""
     names = [name for name in vectors if isinstance(name, str) and not is_url(name)]
-    return [
-        name
-        for name in dict.fromkeys(names)
-        if locate(name).version() is None and parquet_column(location, name) is not None
-    ]
+    return [name for name in dict.fromkeys(names) if locate(name).version() is None and is_column(name)]
 
 
 def _without(columns: Sequence[str], key: str | None) -> str | None:

@@ -1,16 +1,20 @@
-"""Views of a matrix: its columns as rows, in double precision, its first rows, its metadata alone."""
+"""Views of a matrix: columns as rows or chosen, double precision, the first rows, one column, the metadata alone."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.hashing import digest
+from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, take_columns
 from sketchselect.readers.base import Matrix, MatrixView
 from sketchselect.readers.checks import check_range
+from sketchselect.readers.vector import Vector
 
 
 def transposed(matrix: Matrix) -> Matrix:
@@ -111,6 +115,59 @@ class FirstRows(MatrixView):
         """Return the first rows of the Dask array."""
         rows = self.matrix.dask_rows()
         return None if rows is None else rows[: self.shape[0]]
+
+
+class ChosenColumns(MatrixView):
+    """Some columns of a matrix, in any order, as a matrix of their own; all are read from the store.
+
+    `columns`: Which ones, without repetition.
+    """
+
+    chunk_columns = None
+
+    def __init__(self, matrix: Matrix, columns: Sequence[int]) -> None:
+        super().__init__(matrix)
+        self.columns = np.array(columns, dtype=np.int64)
+        self.shape = (matrix.shape[0], len(columns))
+        names = matrix.feature_names
+        self.feature_names = None if names is None else tuple(names[j] for j in columns)
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return the chosen columns of these rows."""
+        rows = self.matrix.read_rows(start, stop)
+        return as_csr(rows[:, self.columns], self.address, start) if is_csr(rows) else canonical(rows[:, self.columns])
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return the fingerprint of all columns of these rows, and of the choice."""
+        stored = self.matrix.identity(start, stop)
+        return None if stored is None else f"{stored}:{digest('columns', self.columns)}"
+
+    def dask_rows(self) -> Any | None:
+        """Return the chosen columns of the Dask array."""
+        rows = self.matrix.dask_rows()
+        return None if rows is None else rows[:, self.columns]
+
+
+class NamedColumn(Vector):
+    """A column of a matrix as targets, labels or weights."""
+
+    def __init__(self, matrix: Matrix, name: str) -> None:
+        assert matrix.feature_names is not None
+        self.matrix, self.column = matrix, matrix.feature_names.index(name)
+        self.shape, self.dtype = (matrix.shape[0],), matrix.dtype
+        self.address, self.in_memory = f"{matrix.address}, column {name!r:.80}", matrix.in_memory
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return these entries of the column."""
+        rows = self.matrix.read_rows(start, stop)
+        column: Array = (
+            densify(take_columns(rows, [self.column])).ravel() if is_csr(rows) else canonical(rows[:, self.column])
+        )
+        return column
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the column."""
+        return self.matrix.column_identity(self.column, self.column + 1)
 
 
 def missing_allowed(matrix: Matrix) -> Matrix:

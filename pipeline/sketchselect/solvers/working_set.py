@@ -206,7 +206,10 @@ def _approach(gram: Floats, xy: Floats, b: Floats, r: Floats, pieces: Floats, us
     """Move towards a solution on the non-zero columns, by the longest of a few steps that lowers the objective."""
     old = b[used]
     best = objective(b, r, xy, pieces)
-    for step in (1.0, 0.5, 0.25, 0.1, 0.02):
+    turning = old * solution < 0.0
+    # Up to the first coefficient that reaches zero nothing stands in the way of the solution.
+    first = float((old[turning] / (old - solution)[turning]).min(initial=1.0))
+    for step in (1.0, 0.5, 0.25, 0.1, 0.02, first):
         new = old + step * (solution - old)
         new[new * old < 0.0] = 0.0
         left = r - gram[:, used] @ (new - old)

@@ -25,7 +25,7 @@ _NOTHING = 1e-9
 _VANISHING = "differences below 1e-162"
 
 LARGE_SHARE = 0.5
-"""Share of the possible gain from which a certificate says something of the clusters."""
+"""Share of the possible gain, and of that beyond chance, from which a certificate says something of the clusters."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,23 @@ class Certificate:
         return min(max((self.scatter - self.objective) / possible, 0.0), 1.0)
 
     @property
+    def chance_share(self) -> float | None:
+        """Share that labels drawn at random have: (T - E) / (T - L), T the `scatter`, L the `lower_bound`.
+
+        E = T (n - k) / (n - 1) is the mean objective of k clusters over all orders of labels for n rows of equal
+        weight; with few rows, k / n may be much, and with many columns no labels can do much better. None where `share`
+        is, or the number of rows is not known.
+        """
+        n_rows = self.details.get("n_rows")
+        if self.share is None or self.scatter is None or n_rows is None or n_rows < 2:
+            return None
+        return min(self.scatter * (self.n_clusters - 1) / (n_rows - 1) / (self.scatter - self.lower_bound), 1.0)
+
+    @property
     def says_much(self) -> bool:
-        """Whether at least half of the possible gain is proved."""
-        return self.share is not None and self.share >= LARGE_SHARE
+        """Whether at least half of the possible gain is proved, and at least half of what is beyond chance."""
+        chance = self.chance_share or 0.0
+        return self.share is not None and self.share >= chance + LARGE_SHARE * (1 - chance)
 
     def sentence(self) -> str:
         """Return the certificate in plain words.
@@ -113,6 +127,9 @@ class Certificate:
         least = f"{shown_share(self.share)} {gain}"
         if self.says_much:
             return f"It has at least {least}."
+        if self.share >= LARGE_SHARE:
+            by_chance = f"labels drawn at random have {shown_share(self.chance_share or 0.0)}"
+            return f"It has at least {least}, but {by_chance}: this says little about the clusters."
         return f"But only {least} is proved: this says little about the clusters."
 
     def _statement(self) -> str:
@@ -164,7 +181,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: numbers, text and a dict; an infinite factor as None."""
-        plain = asdict(self) | {"details": dict(self.details), "share": self.share, "sentence": self.sentence()}
+        plain = asdict(self) | {"details": dict(self.details), "sentence": self.sentence()}
+        plain |= {"share": self.share, "chance_share": self.chance_share}
         plain["factor"] = self.factor if np.isfinite(self.factor) else None
         return plain
 
@@ -172,7 +190,7 @@ class Certificate:
     def from_dict(cls, plain: Mapping[str, Any]) -> Certificate:
         """Return the certificate that `to_dict` gave."""
         factor = math.inf if plain["factor"] is None else plain["factor"]
-        derived = ("share", "sentence")
+        derived = ("share", "chance_share", "sentence")
         return cls(**{name: value for name, value in plain.items() if name not in derived} | {"factor": factor})
 
 

@@ -121,19 +121,23 @@ def _resolve(row: Array, products: Array, f: int, limit: float, centers: Floats)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def first_rows(rows: Array, labels: Labels, weights: Floats, points: Floats) -> None:
-    """Copy the first row of positive weight of each cluster to `points`; rows with a negative label are left out."""
-    missing = np.ones(points.shape[0], dtype=np.bool_)
+def heaviest_rows(rows: Array, labels: Labels, weights: Floats, top: float, points: Floats) -> None:
+    """Copy the heaviest row of each cluster, the first of them, to `points`; rows with a negative label are left out.
+
+    No weight is above `top`: once all clusters have a row of it, the search ends.
+    """
+    most = np.zeros(points.shape[0])
     left = points.shape[0]
     for i in range(rows.shape[0]):
         label = labels[i]
-        if label >= 0 and weights[i] != 0.0 and missing[label]:
-            missing[label] = False
-            left -= 1
+        if label >= 0 and weights[i] > most[label]:
+            most[label] = weights[i]
             for j in range(rows.shape[1]):
                 points[label, j] = rows[i, j]
-            if left == 0:
-                break
+            if weights[i] == top:
+                left -= 1
+                if left == 0:
+                    break
 
 
 # One call for all pieces of a block: threads that returned to Python after each piece would wait for its lock.

@@ -17,7 +17,7 @@ from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
 from sketchselect.linalg.kmeans.bounds import NO_BOUNDS, ArrayKey, RowMemory
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, sums_about
 from sketchselect.linalg.kmeans.distances import as_float_rows
-from sketchselect.linalg.kmeans.kernels import first_rows, settle, sweep
+from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, sweep
 from sketchselect.linalg.kmeans.sparse import assign_rows
 from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
 from sketchselect.linalg.sparse.csr import is_csr
@@ -234,9 +234,11 @@ def label_sums(block: Array, labels: Labels, n_clusters: int, weights: Floats | 
     `weights` of shape (n_rows,).
     """
     rows = as_float_rows(block)
+    top = 1.0 if weights is None else float(weights.max(initial=0.0))
     weights = np.ones(rows.shape[0]) if weights is None else weights
     references = np.zeros((n_clusters, rows.shape[1]))
-    first_rows(rows, labels, read_only(weights), references)
+    # About a light row, the squares of a heavy one would hide all others.
+    heaviest_rows(rows, labels, read_only(weights), top, references)
     sums = _Accumulator(references)
     sums.add(rows, labels, weights)
     return sums.result(rows, labels, weights)

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,18 @@ def _warn_of(rows: CsvRows) -> None:
         warnings.warn(
             f"{rows.address}: {len(rows.texts)} of {len(rows.texts) + rows.n_columns} columns are text and no features"
             f"{first}; target or labels of a job may be {listed}",
+            stacklevel=3,
+        )
+    if rows.like_numbers:
+        warnings.warn(
+            f"{rows.address}: text looks like numbers in {', '.join(f'{n!r:.80}' for n in rows.like_numbers[:8])}; "
+            "written as 1234.5 (decimal point, no separators, no unit) they are features",
+            stacklevel=3,
+        )
+    if repeated := [name for name, times in Counter(rows.names or ()).items() if times > 1]:
+        warnings.warn(
+            f"{rows.address}: several columns are named {', '.join(f'{n!r:.80}' for n in repeated[:8])}; give each its "
+            "own name",
             stacklevel=3,
         )
     if rows.n_missing:

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,7 @@ from sketchselect.location import Location
 
 _DELIMITERS = ",;\t"
 _COUNTED = 1 << 22
+_OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
 _MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
 
 
@@ -40,6 +42,8 @@ class CsvRows:
         Their names: the first line, if it is not all numbers or missing.
     texts : dict of str to int
         Name -> place of each column of text.
+    like_numbers : list of str
+        Columns of text whose first entry looks like a number in another notation: a decimal comma, a unit.
     has_row_names : bool
         Whether the first column is text: names of the rows.
     n_missing : int
@@ -66,6 +70,7 @@ class CsvRows:
         self.n_rows = self._count_lines() - (self._header is not None)
         if self.n_rows < 1:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
+        self._look_like_numbers: set[int] = set()
         text = self._text_columns()
         self._numbers = [j for j in range(self._width) if j not in text]
         if not self._numbers:
@@ -77,6 +82,7 @@ class CsvRows:
             name = "" if self._header is None else self._header[j].replace("/", "_")
             usable = name.strip(".") and not name.startswith("__") and name not in self.texts
             self.texts[name if usable else f"column {j + 1}"] = j
+        self.like_numbers = [name for name, j in self.texts.items() if j and j in self._look_like_numbers]
 
     def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
         """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
@@ -125,6 +131,7 @@ class CsvRows:
             for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
                 seen = {j for j in undecided if j < len(fields) and not _is_missing(fields[j])}
                 text |= {j for j in seen if not _is_number(fields[j])}
+                self._look_like_numbers |= {j for j in seen & text if _OTHER_NOTATION.fullmatch(fields[j].strip())}
                 undecided -= seen
                 if not undecided:
                     break

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchselect.cluster import Certificate
-from sketchselect.cluster.certificates.certificate import shown_share
+from sketchselect.cluster.certificates.certificate import LARGE_SHARE, shown_share
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.model import headline_of
 from sketchselect.report.text import (
@@ -73,6 +73,8 @@ def headline(record: RunRecord) -> Headline:
     statement = f"{certainty}: {_statement(best, ratio, k)}"
     if best.share is not None and not best.says_much:
         statement = f"Little is proven of these clusters: {shown_share(best.share)} of the possible gain"
+        if best.share >= LARGE_SHARE:
+            statement += f", and labels drawn at random have {shown_share(best.chance_share or 0.0)}"
     objective = f"at most {not_above(best.objective)}" if best.is_bounded else number(best.objective)
     explanation = (
         f"Over all {count(d)} columns, no grouping of {rows} into {_counted(k, 'cluster')} has a sum of squared "

@@ -22,10 +22,10 @@ class GreedySelector(DirectionsSelector):
     The top m directions of the sketch are each column's signal, and the remainder of its (exact) norm is its noise.
     Each column chosen lowers the expected squared error of predicting the signal of *all* columns from the chosen ones
     the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
-    before (``1 - r^2 <= 1e-13`` and the means; 2.4e-4 for moments of float32 rows) is chosen only when no other column
-    is left. The best, or near it, on images, texts and counts, with the same
-    defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go to the larger column, then to the
-    lowest index.
+    before (``1 - r^2 <= 1e-13`` or what storing both in float32 makes of it, and the means; 2.4e-4 for moments of
+    float32 rows) is chosen only when no other column is left. The best, or near it, on images, texts and counts, with
+    the same defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go to the larger column, then to
+    the lowest index.
 
     Parameters
     ----------

@@ -15,8 +15,9 @@ class PivotedQRSelector(DirectionsSelector):
 
     Each column chosen is the one farthest from the span of those before, in the space of the top m directions. When m
     columns span the directions, the columns with the largest norms outside of them follow, so any number can be chosen.
-    A multiple of a column chosen before (``1 - r^2 <= 1e-13`` and the means; 2.4e-4 for moments of float32 rows) is
-    chosen only when no other column is left. Deterministic: ties within rounding go to the lowest index.
+    A multiple of a column chosen before (``1 - r^2 <= 1e-13`` or what storing both in float32 makes of it, and the
+    means; 2.4e-4 for moments of float32 rows) is chosen only when no other column is left. Deterministic: ties within
+    rounding go to the lowest index.
 
     Parameters
     ----------

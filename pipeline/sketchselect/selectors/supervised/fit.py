@@ -19,6 +19,9 @@ from sketchselect.selectors.supervised.moments import Design
 from sketchselect.selectors.supervised.predict import LinearPredictor
 from sketchselect.solvers import Problem, least_squares
 
+_NO_RESIDUAL = 1e-12
+"""Share of the target's squares below which a residual of pairwise moments is none."""
+
 
 class ConstantTarget(UserWarning):
     """Warning that the target does not vary, so that no column can explain it."""
@@ -190,6 +193,8 @@ class ModelFitter(LinearPredictor):
             candidates = [*candidates[:chosen], refitted(problem, candidates[chosen]), *candidates[chosen + 1 :]]
         path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
         self._warn_if_saturated(path.model.support.size, design.moments.n_rows)
+        if getattr(design.moments, "missing", None) == "pairwise":
+            self._warn_if_nothing_is_left(path)
         return self._fitted(design, path, scores)
 
     @staticmethod
@@ -209,6 +214,18 @@ class ModelFitter(LinearPredictor):
                 Interpolation(
                     f"least squares on {n_columns} columns of {n_rows} rows fits any target: the coefficients are "
                     "those of least norm; select fewer columns, or use a penalised path without refit"
+                ),
+                stacklevel=7,
+            )
+
+    @staticmethod
+    def _warn_if_nothing_is_left(path: ModelPath) -> None:
+        chosen = path.candidates[path.chosen]
+        if chosen.support.size and (chosen.rss <= _NO_RESIDUAL * path.target_squares).any():
+            warnings.warn(
+                Interpolation(
+                    "moments of pairs of columns, each of other rows, leave no residual to measure: R2 and criteria "
+                    "say nothing here; fill the missing values first"
                 ),
                 stacklevel=7,
             )

@@ -125,7 +125,7 @@ class CentroidSums(Summary[CentroidRecord]):
                 f"labels must be below n_clusters = {self.n_clusters}, unlike that of row "
                 f"{int(np.argmax(labels >= self.n_clusters))} of the block"
             )
-        return np.where(labels < 0, -1, labels).astype(np.int32)
+        return (labels if labels.dtype.kind in "ub" else np.maximum(labels, -1)).astype(np.int32)
 
     def _empty(self, n_features: int, n_targets: int) -> CentroidRecord:
         self._require_width(n_features)

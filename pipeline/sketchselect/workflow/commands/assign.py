@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from sketchselect.execution.graph.passes import Reduction
 from sketchselect.job.schema import ExecutionSettings
 from sketchselect.location import write_atomically
 from sketchselect.prepare import resolve
-from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers import Matrix, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
+from sketchselect.readers.views import ChosenColumns
 from sketchselect.workflow.commands.options import require_replaceable
 from sketchselect.workflow.output.assignment import AssignBlock, Assigned, read_assignment
 from sketchselect.workflow.output.tables import csv_text, disarmed
@@ -35,7 +37,7 @@ def assign(
     """Write the cluster and the prediction of every row of a source as CSV, and say in words what was written.
 
     `target`: The output folder of a run, or its ``assign.json``.
-    `source`: A matrix with the columns that the run's had, in their order.
+    `source`: A matrix with the columns that the run's had: by name where both have names, else in their order.
     `output`: The file to write (.csv): the row's name or number, its nearest centre, the model's outputs.
     `key`, `row_names`: As ``[input]`` of a job.
     `max_dropped`: Share of the rows that may be left out for values that are not finite, where the run did so.
@@ -45,7 +47,7 @@ def assign(
     require_replaceable(output, ".csv", b"row,")
     rules = read_assignment(target)
     matrix = open_matrix(source, key=key, nonfinite=rules["nonfinite"], vectors=(*rules["no_features"], row_names))
-    _require_columns(matrix, rules)
+    matrix, notes = _columns_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(
         tuple(rules["support"]),
@@ -62,10 +64,9 @@ def assign(
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
         reduced = reduce_blocks(rows, Reduction(leaf, Assigned.joined, "assign", state_nbytes=state), options)
-    notes = []
     if reduced.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
-        notes = [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
+        notes += [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
     names = matrix.row_names
     if row_names is not None:
         names = open_vector(row_names, matrix.shape[0], matrix_address=matrix.address, name="row_names")
@@ -75,17 +76,29 @@ def assign(
     return "\n".join([f"{output}: {matrix.shape[0]} rows, {' and '.join(what)}", *notes])
 
 
-def _require_columns(matrix: Any, rules: dict[str, Any]) -> None:
-    n_columns, names = rules["n_columns"], rules["feature_names"]
-    if matrix.shape[1] != n_columns:
-        raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
-    if names is not None and matrix.feature_names is not None:
-        for j, (ours, theirs) in enumerate(zip(names, matrix.feature_names, strict=True)):
-            if ours != theirs:
-                raise Incompatible(
-                    f"{matrix.address}: column {j} is named {theirs!r:.80}, in the run it was {ours!r:.80}; put the "
-                    "columns in the order they had"
-                )
+def _columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
+    """Return the matrix with the columns of the run, by their names where both have such, and what was left out."""
+    n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
+    places = dict.fromkeys(names or (), 0)
+    if names is None or ours is None or len(places) < len(names):
+        if matrix.shape[1] != n_columns:
+            raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
+        return matrix, []
+    if ours == tuple(names):
+        return matrix, []
+    times = Counter(ours)
+    if absent := [name for name in names if times[name] != 1]:
+        raise Incompatible(
+            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {_some(absent)}"
+        )
+    extra = [name for name in times if name not in places]
+    notes = [f"note: {len(extra)} columns that the run did not have are left out: {_some(extra)}"] if extra else []
+    places |= {name: place for place, name in enumerate(ours)}
+    return ChosenColumns(matrix, [places[name] for name in names]), notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(f"{name!r:.80}" for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _columns_of(model: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from sketchselect.execution import make_progress
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix
+from sketchselect.readers.checks import require_few_dropped
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.output.folder import MARKER, read_manifest, sealed, unsealed
@@ -45,6 +46,7 @@ def certify_target(
     prepare: Sequence[Any] | None = None,
     options: Mapping[str, Any] | None = None,
     execution: Mapping[str, Any] | None = None,
+    max_dropped: float = 0.2,
     progress: Any = False,
 ) -> Certificate:
     """Return the certificate of a run's folder, of a summary file, or of the rows of a source.
@@ -61,6 +63,8 @@ def certify_target(
         Prepare steps; of a summary file they are only compared.
     options, execution : mapping, optional
         Keys of the sections ``[input]`` and ``[execution]``.
+    max_dropped : float
+        Share of the rows of a source that may be left out for values that are not finite.
     progress : bool or Progress
         As in `run`.
 
@@ -95,9 +99,15 @@ def certify_target(
         common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(progress)
         if labels is not None:
-            return certify_labels(matrix, labels, clusters, **common)
-        assert objective is not None
-        return certify(matrix, objective, clusters, **common)
+            certificate = certify_labels(matrix, labels, clusters, **common)
+        else:
+            assert objective is not None
+            certificate = certify(matrix, objective, clusters, **common)
+    n_rows = matrix.shape[0]
+    if n_dropped := n_rows - int(certificate.details["n_rows"]):
+        dropped = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")
+        certificate = replace(certificate, note=f"{certificate.note} {dropped}.".lstrip())
+    return certificate
 
 
 def to_text(certificate: Certificate) -> str:

@@ -84,7 +84,7 @@ def verify_run(
         if "objective" in content:
             with _checking(checks, "objective") as add:
                 if not unchanged or share < 1:
-                    add(None, "needs all rows as they were")
+                    add(None, "it takes all rows (--share 1), as they were")
                 else:
                     add(*_objective(session, content))
     return checks
@@ -154,7 +154,7 @@ def _read_again(
         names = {} if index is None else {node: index.name(node).name for node in work.tree.post_order()}
         nodes = [node for node in names if names[node] in saved]
         above = {node for node in nodes if any(names[child] in saved for child in work.tree.children(node))}
-        lowest = [node for node in nodes if node not in above]
+        lowest = sorted((n for n in nodes if n not in above), key=lambda n: len(work.tree.partitions(n)))
         n_saved += len(lowest)
         for node in [n for n in lowest if int(digest(names[n])[:8], 16) < share * 16**8] or lowest[:1]:
             below = work.tree.partitions(node)

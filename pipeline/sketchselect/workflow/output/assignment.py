@@ -32,11 +32,14 @@ FILE = "assign.json"
 
 def assignment_json(session: Session, results: JobResults) -> str | None:
     """Return the content of ``assign.json``: no row and no label of the source; None where nothing can be assigned."""
-    clustering, model = results.clustering, results.model
+    clustering, model, support = results.clustering, results.model, results.selection.support
     if clustering is None and model is None:
         return None
     inputs, weights = session.config.input, None
-    if clustering is not None and clustering.variant == "weighted":
+    centers = None if clustering is None else clustering.centers
+    if clustering is not None and clustering.nearest is not None:
+        support, centers = np.arange(clustering.nearest.shape[1]), clustering.nearest
+    elif clustering is not None and clustering.variant == "weighted":
         weights = results.selection.weights
     entries = session.config.prepare.entries
     content = {
@@ -56,10 +59,10 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "statistics": None
         if session.statistics is None
         else base64.b64encode(codec.encode(session.statistics)).decode("ascii"),
-        "support": results.selection.support,
+        "support": support,
         "dtype": str(feature_dtype(session.rows)),
         "weights": weights,
-        "centers": None if clustering is None else clustering.centers,
+        "centers": centers,
         "model": None if model is None else json.loads(model_json(model)),
     }
     return sealed(plain_value(content))

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+
 from sketchselect.cluster import (
     Certificate,
     Reassigned,
@@ -169,6 +171,8 @@ def reassigned(
         session.account(entry, stats)
         session.require_unchanged()
     better = replace(clustering, labels=moved.labels, centers=moved.means[:, selection.support], weighted_inertia=None)
+    if not np.array_equal(moved.labels, clustering.labels):
+        better = replace(better, nearest=sums.cluster_means)
     published = clusterings.publish(session, better)
     here = clusterings.sums_in_selected(session, features, published.labels_file, published.centers.shape[0])
     return replace(published, inertia=float(here.objective)), moved

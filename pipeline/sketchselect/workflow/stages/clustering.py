@@ -38,6 +38,7 @@ class Clustering:
     variant: Variant = "unweighted"
     weighted_inertia: float | None = None  # What k-means minimised where they were
     labels_file: str = "labels.zarr"  # Where the labels are published
+    nearest: Floats | None = None  # Where rows were reassigned: the means in all columns that they went to
 
 
 def cluster(session: Session, features: Source | None, selection: Selection) -> list[Clustering]:
