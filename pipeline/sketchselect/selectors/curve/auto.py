@@ -42,8 +42,9 @@ class AutoSelector(BaseSelector):
     order. No labels are used, and the result does not depend on chunks, workers or order.
 
     With `n_features_to_select="auto"` sizes double from 4 until a method is within the tolerance, surely: by the upper
-    end of a 95 % interval. Then the smallest such size is searched to an eighth of itself. If there is none, all
-    columns up to 2,048 are selected and a warning says so.
+    end of a 95 % interval. A method whose interval is above another's is not tried at larger sizes. Then the smallest
+    such size is searched to an eighth of itself. If there is none, all columns up to 2,048 are selected and a warning
+    says so.
 
     Parameters
     ----------
@@ -261,6 +262,10 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
         within = [point for point in points if point.is_within(limit, surely=surely)]
         if within or size == most:
             break
+        # A method goes on while it may be the best; one that has had no selection of this size yet may be.
+        least_high = min((point.high for point in points), default=np.inf)
+        beaten = {point.method for point in points if point.low > least_high}
+        names = tuple(name for name in names if name not in beaten)
         below, size = size, min(2 * size, most)
     if not within:
         return _best_of(points, size)
@@ -269,7 +274,11 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
         names = tuple(point.method for point in within)
         closer = [p for p in curve.add(names, middle) if p.is_within(limit, surely=surely)]
         below, size, within = (below, middle, closer) if closer else (middle, size, within)
-    return _best_of(within, size)
+    # Points share an estimate of the spread between starts, so that later points move the intervals of earlier ones.
+    chosen = best([p for p in curve.result().points if p.n_features >= least and p.is_within(limit, surely=surely)])
+    if chosen is None and size < most:
+        return smallest_within(curve, limit, (size + 1, most), surely=surely)
+    return _best_of(within, size) if chosen is None else chosen
 
 
 def _best_of(points: Sequence[CurvePoint], size: int) -> CurvePoint:

@@ -21,7 +21,7 @@ from sketchselect.summaries import RowSample
 Columns = NDArray[np.int64]
 
 STARTS = 3
-"""Starts of k-means; all sets of columns have the same ones, so that their differences are not those of starts."""
+"""Starts of k-means, for its best clustering and for how much clusterings differ."""
 
 PROJECTED = 64
 """Dimensions of the random projection in which starts are chosen, where there are more columns."""
@@ -58,18 +58,25 @@ class Coreset:
         near = rows
         if rows.shape[1] > PROJECTED:
             near = rows @ gaussians(derive_seed(seed, "curve", "projection"), (rows.shape[1], PROJECTED))
-        elif is_csr(rows):
-            near = densify(rows)
-        chosen = (
-            spread_out(near, self.weights, self.n_clusters, derive_seed(seed, "curve", start))
-            for start in range(STARTS)
-        )
-        self.starts = [lloyd.assign(near, near[places])[0] for places in chosen]
+        self.seed = seed
+        self.starts = self._drawn_starts(near, STARTS)
+
+    def _drawn_starts(self, points: Any, n_starts: int) -> list[Labels]:
+        """Return labels by the nearest of some rows, which k-means++ draws."""
+        dense = densify(points) if is_csr(points) else points
+        seeds = (derive_seed(self.seed, "curve", start) for start in range(n_starts))
+        chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
+        return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
 
     def clustered(self, columns: Columns | None = None, warm: Labels | None = None) -> SampledClusters:
-        """Return the best clustering on these columns (None: on all) from the starts, and from other labels."""
-        points = self.rows if columns is None else _taken(self.rows, columns)
-        starts = [*self.starts, *([] if warm is None else [warm])]
+        """Return the best clustering on these columns (None: on all), from several starts and from other labels.
+
+        Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
+        """
+        points, starts = self.rows, self.starts
+        if columns is not None:
+            points = _taken(self.rows, columns)
+            starts = [self.starts[0], *self._drawn_starts(points, STARTS - 1), *([] if warm is None else [warm])]
         tried = []
         for start in starts:
             cost, centers = refine(points, self.weights, self._means(points, start))
@@ -77,7 +84,8 @@ class Coreset:
             tried.append((cost, labels, self._costs(slice(None), labels, self._means(self.rows, labels))))
         tried.sort(key=lambda one: one[0])
         _, labels, costs = tried[0]
-        spread = _spread_of_best(np.array([float(self.weights @ one[2]) for one in tried]))
+        objectives = np.array([float(self.weights @ one[2]) for one in tried])
+        spread = float(np.log(objectives).var(ddof=1)) if objectives.min() > 0 else 0.0
         unseen = costs if self.is_complete else self._unseen(points, labels)
         return SampledClusters(labels, costs, unseen, spread, float(self.weights @ costs))
 
@@ -110,21 +118,6 @@ class Coreset:
         norms = np.einsum("ij,ij->i", means, means)
         costs: Floats = np.maximum(self.squares[part] - 2.0 * products + norms[labels], 0.0)
         return costs
-
-
-def _spread_of_best(objectives: Floats) -> float:
-    """Return the variance of the logarithm of the objective of the better of two starts, for starts such as these.
-
-    Two, although a run compares more: its comparison is on a sample of its own, where close costs change places.
-
-    `objectives`: In all columns, by ascending cost in the columns that were clustered.
-    """
-    n = objectives.size
-    if n < 2 or not objectives.min() > 0:
-        return 0.0
-    chances = -np.diff((np.arange(n, -1, -1) / n) ** 2)
-    logs = np.log(objectives)
-    return float(chances @ (logs - chances @ logs) ** 2) * n / (n - 1)
 
 
 def _taken(rows: Any, columns: Columns) -> Any:
