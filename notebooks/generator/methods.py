@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import Any
 
 from generator.pictures import draw
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.registry import METHODS
-from sketchselect.workflow.commands.authoring import list_methods
+from sketchselect.workflow.commands.authoring import method_facts
 
 
 def method_pages(site: Path, folder: Path) -> dict[str, str]:
     """Return the pages of all methods and their index, and draw the pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    summaries = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in list_methods())
+    facts = method_facts()
     choices = _rows(site / "how-to" / "choose_a_method.md")
     guarantees = _rows(site / "reference" / "guarantees.md")
     pages = {}
     for name, cls in sorted(METHODS.items()):
         alt = draw(name, folder / f"{name}.svg")
-        pages[f"methods/{name}.md"] = _page(name, cls, summaries[name], choices, guarantees, alt)
-    rows = "\n".join(f"| [`{name}`]({name}.md) | {summary} |" for name, summary in summaries.items())
-    listed = "\n".join(summaries)
+        pages[f"methods/{name}.md"] = _page(name, cls, facts[name], choices, guarantees, alt)
+    rows = "\n".join(f"| [`{name}`]({name}.md) | {each['does']} |" for name, each in facts.items())
+    listed = "\n".join(facts)
     pages["methods/index.md"] = (
         "# Methods\n\nAll methods of `[select]`. Which of them to take: "
         "[choose a method](../../how-to/choose_a_method.md).\n\n"
@@ -34,17 +34,18 @@ def method_pages(site: Path, folder: Path) -> dict[str, str]:
 def _page(
     name: str,
     cls: type[BaseSelector],
-    summary: str,
+    facts: dict[str, Any],
     choices: list[list[str]],
     guarantees: list[list[str]],
     alt: str,
 ) -> str:
     when = [f"- {cells[0]}: {cells[2]}" for cells in choices if f"`{name}`" in cells[1]]
     (promise,) = (cells for cells in guarantees if f"`{name}`" in cells[0])
+    needs = f" It needs {facts['needs']}." if facts["needs"] else ""
     reads = f"Reads {promise[1]}. " if len(promise) > 2 else "Reads rows, once. "
     return f"""# {name}
 
-{summary}.
+{facts["does"]}.{needs}
 
 In a job `method = "{name}"`, in Python {{py:obj}}`sketchselect.selectors.{cls.__name__}`.
 

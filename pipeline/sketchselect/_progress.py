@@ -6,7 +6,9 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TextIO
 
@@ -165,9 +167,22 @@ class ThrottledProgress(Progress):
             self._progress.finish(stage)
 
 
+_is_silent: ContextVar[bool] = ContextVar("_is_silent", default=False)
+
+
+@contextmanager
+def silenced(is_silent: bool) -> Iterator[None]:
+    """Show nothing, if so, where progress is asked for by True."""
+    token = _is_silent.set(is_silent)
+    try:
+        yield
+    finally:
+        _is_silent.reset(token)
+
+
 def make_progress(progress: Progress | Callable[..., object] | bool | None) -> Progress:
     """Return where to report: nothing for False and None, for True a bar on a terminal and lines elsewhere."""
-    if progress is None or progress is False:
+    if progress is None or progress is False or (progress is True and _is_silent.get()):
         return Progress()
     if progress is True:
         return Bar() if sys.stderr.isatty() else Lines()

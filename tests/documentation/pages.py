@@ -83,8 +83,8 @@ def run_line(line: str, place: str) -> str:
     if not words:
         return ""
     assert words[0] == "sketchselect", f"{place}: not a command of ours, so a `console` block: {line}"
-    if words[1] in {"run", "summarize", "cluster", "certify", "demo"} and "--cluster" not in words:
-        words += ["--cluster", "threads"]
+    if words[1] in {"run", "summarize", "cluster", "certify", "demo"} and "--scheduler" not in words:
+        words += ["--scheduler", "threads"]
     result = cli(*words[1:])
     assert result.exit_code == 0, f"{place}: {line}\n{result.output}"
     return result.stdout

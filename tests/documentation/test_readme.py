@@ -59,7 +59,7 @@ def test_readme_commands_are_those_that_the_ci_runs() -> None:
 def readme_commands() -> list[list[str]]:
     """Return the words of the commands of the README that need neither set-up nor somebody's cluster."""
     lines = [line.split("#")[0].split() for block in code_blocks("sh") for line in block.splitlines()]
-    commands = [words for words in lines if words[0] == ".venv/bin/sketchselect" and "--cluster" not in words]
+    commands = [words for words in lines if words[0] == ".venv/bin/sketchselect" and "--scheduler" not in words]
     assert len(commands) == 8
     return [words[1:] for words in commands]
 
@@ -95,7 +95,7 @@ def test_readme_steps_run_one_by_one(tmp_path: Path) -> None:
     done = []
     for words in readme_commands():
         # Threads instead of a cluster of processes: the same bits, in a fraction of the time.
-        where = ["--cluster", "threads"] if words[0] in {"summarize", "cluster"} else []
+        where = ["--scheduler", "threads"] if words[0] in {"summarize", "cluster"} else []
         if words[0] not in {"convert", "run"}:
             out = python("-m", "sketchselect", *words, *where, cwd=tmp_path)
             done.append(words[0])

@@ -68,3 +68,38 @@ def test_labels_whose_first_chunk_was_left_out(cells: Path) -> None:
     with pytest.raises(MissingChunks, match=r"codes.*missing_chunks=\"fill\""):
         sks.run(job(cells))
     assert sks.run(job(cells, missing_chunks="fill")).nmi == pytest.approx(1.0)
+
+
+def test_annotations_have_the_keys_of_the_scanpy_verbs(cells: Path) -> None:
+    content = job(cells)
+    content["prepare"] = {"steps": ["log1p"]}
+    content["select"] = {"method": "hvg", "n_features": 20}
+    content["output"]["anndata"] = True
+    result = sks.run(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        annotations = anndata.read_h5ad(result.folder / "annotations.h5ad")
+        whole = anndata.read_zarr(cells)
+        sks.pp.highly_variable_genes(whole, n_top_genes=20, layer="counts")
+        sks.tl.kmeans(whole, 3, layer="counts")
+    assert annotations.X is None
+    pd.testing.assert_frame_equal(annotations.var, whole.var, check_dtype=False, check_index_type=False, rtol=1e-9)
+    assert set(annotations.uns) == {"hvg", "kmeans"}
+    assert set(annotations.uns["kmeans"]) == set(whole.uns["kmeans"])
+    assert list(annotations.obs_names) == list(whole.obs_names)
+    assert annotations.obs["kmeans"].cat.codes.tolist() == result.labels.tolist()
+    assert annotations.uns["kmeans"]["certificate"]["factor"] == result.certificate.factor
+
+
+def test_annotations_of_a_job_without_clusters_are_of_columns(cells: Path) -> None:
+    content = job(cells)
+    del content["cluster"], content["input"]["labels"]
+    content["output"]["anndata"] = True
+    result = sks.run(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        annotations = anndata.read_h5ad(result.folder / "annotations.h5ad")
+    assert np.flatnonzero(annotations.var["selected"]).tolist() == result.selection.support.tolist()
+    assert list(annotations.obs.columns) == []
+    content["output"]["anndata"] = False
+    assert not (sks.run(content).folder / "annotations.h5ad").exists()

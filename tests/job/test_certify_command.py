@@ -165,7 +165,7 @@ def test_a_summary_file_with_its_own_prepare_steps(digits: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("{rows}",), "--clusters: missing"),
+        (("{rows}",), "--n-clusters: missing"),
         (("{rows}", "--clusters", "3"), "either --labels"),
         (("{rows}", "--clusters", "3", "--labels", "{labels}", "--objective", "1"), "either --labels"),
         (("{folder}/none.sks", "--clusters", "3", "--labels", "{labels}"), "holds no rows"),

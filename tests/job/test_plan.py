@@ -257,7 +257,6 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     [
         (["--set", "select.n_features=41"], "41 asked for"),
         (["--set", "select.method=varance"], "did you mean"),
-        (["--json", "--kubernetes"], "cannot be combined"),
     ],
 )
 def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str) -> None:

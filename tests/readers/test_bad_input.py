@@ -243,9 +243,6 @@ def test_dask_arrays():
     for source, part in ((x[x[:, 0] > 1], "compute_chunk_sizes"), (x[:, 0], "has 1"), (x.astype(complex), "complex")):
         with pytest.raises(SourceError, match=part):
             open_matrix(source)
-    frame = type("DaskFrame", (), {"iloc": None, "dtypes": None, "columns": [], "__dask_graph__": None})
-    with pytest.raises(SourceError, match="to_dask_array"):
-        open_matrix(frame())
     broken = x.map_blocks(lambda block: block / [0][1], dtype=float)
     with pytest.raises(SourceError, match=r"Dask array: rows 1 to 2 could not be computed \(IndexError\)"):
         open_matrix(broken).read_rows(1, 3)

@@ -21,14 +21,17 @@ from sketchselect.testing.readers import MatrixConformance
 
 
 def test_every_file_format_is_among_the_sources(values, tmp_path):
-    """Numbers in Matrix Market files have no type, so they are compared in test_sparse_stores.py."""
+    """Numbers in text have no type, so these are compared in test_sparse_stores.py and test_svmlight.py."""
     tried = set()
     for name, maker in SOURCES.items():
         (tmp_path / name).mkdir()
         source = maker(writer(tmp_path / name), values, tmp_path / name)
         if isinstance(source, (str, os.PathLike)):
             tried.add(format_of(locate(source)))
-    assert [f.name for f in FORMATS if f.matrix is not None and f not in tried] == ["Matrix Market files"]
+    assert [f.name for f in FORMATS if f.matrix is not None and f not in tried] == [
+        "Matrix Market files",
+        "svmlight files",
+    ]
     assert None in tried, "Zarr stores have no ending"
 
 

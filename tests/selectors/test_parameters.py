@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import TypedDict, Unpack, get_type_hints
 
+import numpy as np
 import pytest
 
 import sketchselect as sks
@@ -137,3 +138,21 @@ def test_a_class_without_documented_parameters_stays_as_it_is():
 
     inherit_parameters(Plain)
     assert Plain.__doc__ == "Plain."
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_number_of_columns_below_one_is_a_share(name):
+    rng = np.random.default_rng(0)
+    X = rng.poisson(5, (120, 16)).astype(float)
+    X[:60, :4] += 6
+    y = X[:, 0] + X[:, 5] + rng.standard_normal(120)
+    fits = []
+    for n_select in (0.3, 4, 1e-9, 1):
+        selector = METHODS[name](n_features_to_select=n_select)
+        special = {"n_clusters": 2, "trend": "quadratic"}
+        selector.set_params(**{key: value for key, value in special.items() if key in selector.get_params()})
+        if n_select in (1e-9, 1) and name in ("deterministic", "randomized", "hybrid"):
+            continue  # more columns than clusters, at least two
+        fits.append(selector.fit(X, y).support_.tolist())
+    assert [len(fit) for fit in fits] == [4, 4, 1, 1][: len(fits)]
+    assert fits[0::2] == fits[1::2]

@@ -12,8 +12,9 @@ from tests.selectors.conftest import TRUE, linear
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.selectors import StabilitySelector
+from sketchselect.selectors import METHODS, StabilitySelector
 from sketchselect.selectors.supervised.model_choice import best_by_size, best_by_validation
+from sketchselect.solvers import adaptive_factors
 
 
 def folds_of(n, k, seed):
@@ -79,7 +80,7 @@ def test_folds_of_a_saved_summary_give_the_same_model(tmp_path):
     with pytest.raises(Incompatible, match="are in 5 folds, but cv is 4"):
         sks.LassoPath(cv=4).fit_summary(folds)
     with pytest.raises(Incompatible, match="are not in folds, but cv is 3"):
-        sks.LassoPath().fit(X, y).set_params(cv=3).partial_fit(X, y)
+        sks.LassoPath(criterion="bic").fit(X, y).set_params(cv=3).partial_fit(X, y)
 
 
 def test_criteria_are_those_of_the_residuals():
@@ -104,6 +105,62 @@ def test_the_number_of_columns_is_found(method):
     X, y = linear(1000, 25, noise=0.5)
     assert set(TRUE) <= set(method.fit(X, y).support_.tolist())
     assert len(method.support_) <= 5
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.needs_target])
+def test_by_default_a_model_is_chosen_by_what_it_predicts(name):
+    """Half of 40 correlated columns matter a little: an information criterion that counts them finds few or none."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((120, 40)) + rng.standard_normal((120, 1))
+    y = X[:, :20].sum(axis=1) + 8 * rng.standard_normal(120)
+    ours, asked = METHODS[name]().fit(X[:80], y[:80]), METHODS[name](cv=5).fit(X[:80], y[:80])
+    assert ours.path_.chosen == asked.path_.chosen == ours.path_.mean_cv_error.argmin()
+    assert np.array_equal(ours.coef_, asked.coef_)
+    assert ours.support_.size
+    assert ours.score(X[80:], y[80:]) > 0.5
+
+
+def test_alpha_and_errors_have_the_names_of_scikit_learn():
+    X, y = linear(120, 10)
+    ours = sks.LassoPath(cv=4, random_state=3).fit(X, y)
+    fold = folds_of(120, 4, 3)
+    errors = ours.mse_path_
+    assert errors.shape == (len(ours.path_.alphas), 4)
+    assert ours.alpha_ == ours.path_.alphas[errors.mean(axis=1).argmin()]
+    again = sks.LassoPath(alpha=ours.alpha_).fit(X[fold != 2], y[fold != 2])
+    held_out = np.mean((y[fold == 2] - again.predict(X[fold == 2])) ** 2)
+    assert held_out == pytest.approx(errors[ours.path_.chosen, 2], rel=1e-6)
+    assert not hasattr(again, "mse_path_")
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.needs_target])
+def test_without_folds_the_default_is_a_criterion(name):
+    X, y = linear(200, 10)
+    rows = sks.summarize(X, sks.Moments(), y=y)
+    plain = METHODS[name]().fit_summary(rows)
+    assert plain.path_.cv_errors is None
+    assert plain.path_.chosen == np.argmin(plain.path_.criteria[plain.default_criterion])
+    asked = METHODS[name](criterion=plain.default_criterion)
+    assert np.array_equal(plain.coef_, asked.fit_summary(rows).coef_)
+    assert METHODS[name](half_life=50).fit(X, y).path_.cv_errors is None
+    assert METHODS[name]().partial_fit(X[:1], y[:1]).support_.size == 0, "one row is in one fold"
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_an_elastic_net_has_the_degrees_of_freedom_of_its_hat_matrix(adaptive):
+    X, y = linear(60, 30)
+    model = sks.ElasticNetPath(criterion="aic", l1_ratio=0.3, adaptive=adaptive).fit(X, y)
+    z = StandardScaler().fit_transform(X)
+    factors = np.ones(30)
+    if adaptive:
+        factors = adaptive_factors(np.linalg.lstsq(z, y - y.mean(), rcond=None)[0][:, None])
+    for i in (5, 20, 50, 99):
+        a = model.path_.candidates[i].support
+        shift = 60 * 0.7 * model.path_.alphas[i] * np.diag(factors[a])
+        degrees = np.trace(z[:, a] @ np.linalg.solve(z[:, a].T @ z[:, a] + shift, z[:, a].T))
+        residual = np.mean((y - X @ model.path_.coefs[:, i] - model.path_.intercepts[i]) ** 2)
+        assert model.path_.criteria["aic"][i] == pytest.approx(60 * log(residual) + 2 * degrees, rel=1e-8)
+        assert 0 < degrees < len(a)
 
 
 def test_the_one_standard_error_rule():

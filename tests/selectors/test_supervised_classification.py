@@ -23,16 +23,12 @@ CLASSIFIERS = [
     sks.SCADPath(task="classification"),
 ]
 SPLITS = "the check puts splits of rows in place of `cv`; folds of moments are hashed rows, so that cv is their number"
-HALF = "the default keeps half of the columns, which is one of the two that tell the classes apart"
 
 
 def expected_failures(estimator):
-    failures = dict.fromkeys(
+    return dict.fromkeys(
         ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"), SPLITS
     )
-    if estimator.method in ("thresholded-ols", "annealing"):
-        failures["check_classifiers_train"] = HALF
-    return failures
 
 
 @parametrize_with_checks(CLASSIFIERS, expected_failed_checks=expected_failures)

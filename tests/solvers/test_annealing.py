@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.solvers import anneal, annealing
+from sketchselect.solvers import anneal, anneal_path, annealing, least_squares
 from sketchselect.solvers.annealing import schedule
 from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
@@ -24,8 +26,9 @@ def test_larger_mu_drops_earlier():
     assert (schedule(500, 20, 100, 10.0) <= schedule(500, 20, 100, 1.0)).all()
 
 
-def reference(data, k, n_iter, mu):
-    """Annealing on the rows, with exact eigenvalues."""
+def reference(data, k, n_iter, mu, sizes=()):
+    """Annealing on the rows, with exact eigenvalues; and the largest columns of each size that a step passes."""
+    passed = {}
     z, y = data.z, data.centered
     n, p = z.shape
     alive, b = np.arange(p), np.zeros((p, y.shape[1]))
@@ -34,10 +37,26 @@ def reference(data, k, n_iter, mu):
         values, vectors = np.linalg.eigh(x.T @ x / n)
         step = 1.9 / np.r_[np.full(len(values) - 1, min(500 * values[-2], values[-1])), values[-1]]
         b[alive] -= vectors @ (step[:, None] * (vectors.T @ (x.T @ (x @ b[alive] - y)) / n))
-        order = np.argsort(-np.linalg.norm(b[alive], axis=1), kind="stable")[:size]
-        alive = np.sort(alive[order])
+        order = np.argsort(-np.linalg.norm(b[alive], axis=1), kind="stable")
+        passed |= {s: np.sort(alive[order[:s]]).tolist() for s in sizes if size < s <= len(alive)}
+        alive = np.sort(alive[order[:size]])
         b[np.setdiff1d(np.arange(p), alive)] = 0.0
-    return alive, b
+    return (alive, b) if not sizes else passed | {k: alive.tolist()}
+
+
+@pytest.mark.parametrize("newton", [False, True])
+def test_models_of_all_sizes_come_from_one_descent(make, newton):
+    data = make(400, 80, 8, q=2, beta=0.4)
+    sizes = [3, 8, 20, 21, 50, 80]
+    fits = anneal_path(data.problem, sizes, n_iter=100, newton=newton)
+    supports = {size: fit.support.tolist() for size, fit in zip(sizes, fits, strict=True)}
+    assert [len(s) for s in supports.values()] == sizes
+    assert all(set(supports[a]) < set(supports[b]) for a, b in itertools.pairwise(sizes))
+    assert supports[3] == anneal(data.problem, 3, n_iter=200, newton=newton).support.tolist()
+    if not newton:
+        assert supports == reference(data, 3, 200, 1.0, sizes)
+    for fit in fits:
+        np.testing.assert_array_equal(fit.coef, least_squares(data.problem, fit.support))
 
 
 @pytest.mark.parametrize("q", [1, 2])

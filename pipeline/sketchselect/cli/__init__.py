@@ -16,72 +16,72 @@ from sketchselect.cli.certify import certify
 from sketchselect.cli.compare import compare
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
-from sketchselect.cli.options import Cluster, Debug, Fresh, JobCluster, Sets
+from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets
 from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import open_closed_streams, plain_errors
+from sketchselect.cli.shell import Command, command, open_closed_streams
 from sketchselect.cli.verify import verify
+from sketchselect.workflow.commands.outcome import Outcome
 
 __all__ = ["app", "main"]
 
 
+@command
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("sketchselect-demo"),
     cluster: Cluster = "local",
     fresh: Fresh = False,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
-    with plain_errors(debug):
-        from sketchselect.job.load import with_cluster
-        from sketchselect.workflow.commands.demo import prepare_demo, proved_sentence
-        from sketchselect.workflow.job import run
+    from sketchselect.job.load import with_cluster
+    from sketchselect.workflow.commands.demo import prepare_demo, proved_sentence
+    from sketchselect.workflow.job import run
 
-        job = prepare_demo(out, fresh=fresh)
-        result = run(job, overrides=with_cluster((), cluster), progress=True)
-        typer.echo(result.summary())
-        typer.echo(f"run it again, or change it:  sketchselect run {job}")
-        typer.echo(proved_sentence(result))
+    job = prepare_demo(out, fresh=fresh)
+    result = run(job, overrides=with_cluster((), cluster), progress=True)
+    again = f"run it again, or change it:  sketchselect run {job}"
+    return Outcome(f"{result.summary()}\n{again}\n{proved_sentence(result)}", result.manifest)
 
 
+@command
 def run(
     job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
     cluster: JobCluster = None,
     fresh: Fresh = False,
     settings: Sets = None,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
-    with plain_errors(debug):
-        from sketchselect.job.load import blas_kernel_of, with_cluster
+    from sketchselect._progress import make_progress
+    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster
+    from sketchselect.job.text import read_job_text
 
-        overrides = with_cluster(settings or (), cluster)
-        note = use_kernel(blas_kernel_of(job, overrides))
-        if note:
-            typer.echo(note, err=True)
-        from sketchselect.workflow.job import run as run_job
+    overrides, text = with_cluster(settings or (), cluster), read_job_text(job)
+    if note := use_kernel(blas_kernel_of(text, overrides)):
+        make_progress(True).note(note)
+    from sketchselect.workflow.job import run_config
 
-        typer.echo(run_job(job, overrides=overrides, fresh=fresh, progress=True).summary())
+    result = run_config(load_job(text, overrides), fresh=fresh, progress=True)
+    return Outcome(result.summary(), result.manifest)
 
 
+@command
 def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Draw report.html of a finished run again."""
-    with plain_errors(debug):
-        from sketchselect.workflow.output.pages import render_folder
+    from sketchselect.workflow.output.pages import render_folder
 
-        typer.echo(f"report: {render_folder(folder)}")
+    page = render_folder(folder)
+    return Outcome(f"report: {page}", {"report": page})
 
 
-def doctor(debug: Debug = False) -> None:
+@command
+def doctor() -> Outcome:
     """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.doctor import examine
+    from sketchselect.workflow.commands.doctor import examine
 
-        healthy = examine(typer.echo)
-    if not healthy:
-        raise typer.Exit(1)
+    lines: list[str] = []
+    healthy = examine(lines.append)
+    return Outcome("\n".join(lines), {"healthy": healthy, "checks": lines[:-1]}, healthy)
 
 
 GROUPS: dict[str, dict[Callable[..., None], str]] = {
@@ -103,10 +103,10 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
         summarize: "sketchselect summarize rows.zarr -o rows.sks",
         merge: "sketchselect merge monday.sks tuesday.sks -o week.sks",
         select: "sketchselect select rows.sks --method greedy --features 50 -o columns.json",
-        cluster: "sketchselect cluster rows.zarr --selection columns.json --clusters 8 -o clusters",
+        cluster: "sketchselect cluster rows.zarr --selection columns.json --n-clusters 8 -o clusters",
     },
     "Proofs, comparisons and new rows": {
-        certify: "sketchselect certify rows.zarr --labels labels.npy --clusters 3",
+        certify: "sketchselect certify rows.zarr --labels labels.npy --n-clusters 3",
         verify: "sketchselect verify rows-selected --share 0.1",
         compare: "sketchselect compare job.toml --methods greedy,variance",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
@@ -139,7 +139,7 @@ app = typer.Typer(
 
 for _commands in GROUPS.values():
     for _command, _example in _commands.items():
-        app.command(epilog=f"Example: {_example}")(_command)
+        app.command(cls=Command, epilog=f"Example: {_example}")(_command)
 
 
 def _show_version(is_set: bool) -> None:

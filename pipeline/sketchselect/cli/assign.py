@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Key, MaxDropped
-from sketchselect.cli.shell import plain_errors
+from sketchselect.cli.options import Cluster, Key, MaxDropped
+from sketchselect.cli.shell import command
+from sketchselect.workflow.commands.outcome import Outcome
 
 
+@command
 def assign(
     target: Annotated[Path, typer.Argument(help="The output folder of a run, or the assign.json in it.")],
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix with the columns that the run's had.")],
@@ -21,20 +23,17 @@ def assign(
     ] = None,
     max_dropped: MaxDropped = 0.2,
     where: Cluster = "threads",
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands import assign as verb
+    from sketchselect.workflow.commands import assign as verb
 
-        text = verb.assign(
-            target,
-            source,
-            output,
-            key=key,
-            row_names=row_names,
-            max_dropped=max_dropped,
-            cluster=where,
-            progress=True,
-        )
-        typer.echo(text)
+    return verb.assign(
+        target,
+        source,
+        output,
+        key=key,
+        row_names=row_names,
+        max_dropped=max_dropped,
+        cluster=where,
+        progress=True,
+    )

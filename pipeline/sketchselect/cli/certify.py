@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Debug, Key, MaxDropped, Prepare, Workers
-from sketchselect.cli.shell import plain_errors
+from sketchselect.cli.options import CLUSTER_HELP, Key, MaxDropped, Prepare, Workers
+from sketchselect.cli.shell import command
+from sketchselect.workflow.commands.outcome import Outcome
 
 
+@command
 def certify(
     target: Annotated[str, typer.Argument(help="The output folder of a run, a matrix, or a summary file (.sks).")],
-    clusters: Annotated[int | None, typer.Option("--clusters", min=1, help="Number of clusters.")] = None,
+    clusters: Annotated[int | None, typer.Option("--n-clusters", min=1, help="Number of clusters.")] = None,
     labels: Annotated[
         str | None, typer.Option("--labels", help="The cluster of each row: a file, or an array in the store.")
     ] = None,
@@ -46,31 +48,25 @@ def certify(
     max_dropped: MaxDropped = 0.2,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "--scheduler-file", help=CLUSTER_HELP),
+        typer.Option("--scheduler", help=CLUSTER_HELP),
     ] = None,
     workers: Workers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole certificate as JSON.")] = False,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Prove how far a clustering can be from the best possible one. It may be a run's, or any labels."""
-    with plain_errors(debug):
-        import json
+    from sketchselect.workflow.commands.certify import certify_target, to_text
 
-        from sketchselect.workflow.commands.certify import certify_target, to_text
-        from sketchselect.workflow.output.tables import plain_value
-
-        settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
-        certificate = certify_target(
-            target,
-            {**settings, "fraction": fraction, "seed": seed},
-            clusters=clusters,
-            labels=labels,
-            objective=objective,
-            weight=weight,
-            prepare=prepare or None,
-            options={"key": key, "nonfinite": nonfinite},
-            max_dropped=max_dropped,
-            execution={"cluster": cluster, "n_workers": workers},
-            progress=not as_json,
-        )
-        typer.echo(json.dumps(plain_value(certificate.to_dict()), indent=1) if as_json else to_text(certificate))
+    settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
+    certificate = certify_target(
+        target,
+        {**settings, "fraction": fraction, "seed": seed},
+        clusters=clusters,
+        labels=labels,
+        objective=objective,
+        weight=weight,
+        prepare=prepare or None,
+        options={"key": key, "nonfinite": nonfinite},
+        max_dropped=max_dropped,
+        execution={"cluster": cluster, "n_workers": workers},
+        progress=True,
+    )
+    return Outcome(to_text(certificate), certificate.to_dict())

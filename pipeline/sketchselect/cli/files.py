@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Debug, Fitted, Fresh, Key, MaxDropped, Partition, Prepare, Workers
-from sketchselect.cli.shell import plain_errors
+from sketchselect.cli.options import Cluster, Fitted, Fresh, Key, MaxDropped, Partition, Prepare, Workers
+from sketchselect.cli.shell import command
+from sketchselect.workflow.commands.outcome import Outcome
 
 
+@command
 def summarize(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
@@ -57,41 +59,38 @@ def summarize(
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
     cluster: Cluster = "local",
     workers: Workers = None,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
+    from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
 
-        text = summarize_to_file(
-            source,
-            output,
-            SummarizeOptions(
-                *(size, sketch, moments, target, classes, folds, seed),
-                *(half_life, degree, top_values, batches, sample, after),
-            ),
-            prepare=prepare or [],
-            fitted=fitted,
-            write_fitted=write_fitted,
-            checkpoint=checkpoint,
-            options={"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks},
-            execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
-        )
-        typer.echo(text)
+    return summarize_to_file(
+        source,
+        output,
+        SummarizeOptions(
+            *(size, sketch, moments, target, classes, folds, seed),
+            *(half_life, degree, top_values, batches, sample, after),
+        ),
+        prepare=prepare or [],
+        fitted=fitted,
+        write_fitted=write_fitted,
+        checkpoint=checkpoint,
+        options={"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks},
+        execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
+    )
 
 
+@command
 def merge(
     files: Annotated[list[Path], typer.Argument(help="Two or more summary files of different rows.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The summary file to write (.sks).")],
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Merge summary files of different rows, in the given order, into one."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.summaries import merge_files
+    from sketchselect.workflow.commands.summaries import merge_files
 
-        typer.echo(merge_files(files, output))
+    return merge_files(files, output)
 
 
+@command
 def select(
     file: Annotated[Path, typer.Argument(help="A summary file (.sks).")],
     method: Annotated[str, typer.Option("--method", help="Selection method, such as sketched-ridge.")],
@@ -107,19 +106,18 @@ def select(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method, such as alpha=paper."),
     ] = None,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Select columns from a summary file, without the data."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.summaries import select_from_file
+    from sketchselect.workflow.commands.summaries import select_from_file
 
-        typer.echo(select_from_file(file, output, method, features, settings or [], model))
+    return select_from_file(file, output, method, features, settings or [], model)
 
 
+@command
 def cluster(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
-    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")],
+    clusters: Annotated[int, typer.Option("--n-clusters", min=1, help="Number of clusters.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
     prepare: Annotated[
         list[str] | None, typer.Option("--prepare", help="A prepare step; by default those of the selection.")
@@ -134,40 +132,38 @@ def cluster(
     where: Cluster = "local",
     workers: Workers = None,
     fresh: Fresh = False,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.matrices import cluster_on_selection
+    from sketchselect.workflow.commands.matrices import cluster_on_selection
 
-        text = cluster_on_selection(
-            source,
-            selection,
-            output,
-            n_clusters=clusters,
-            random_state=random_state,
-            weighted={"true": True, "false": False}.get(weighted, weighted),
-            prepare=prepare,
-            fitted=fitted,
-            options={"key": key, "labels": labels},
-            execution={"cluster": where, "n_workers": workers},
-            fresh=fresh,
-        )
-        typer.echo(text)
+    result = cluster_on_selection(
+        source,
+        selection,
+        output,
+        n_clusters=clusters,
+        random_state=random_state,
+        weighted={"true": True, "false": False}.get(weighted, weighted),
+        prepare=prepare,
+        fitted=fitted,
+        options={"key": key, "labels": labels},
+        execution={"cluster": where, "n_workers": workers},
+        fresh=fresh,
+    )
+    return Outcome(result.summary(), result.manifest)
 
 
+@command
 def inspect(
     target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
     key: Key = None,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Describe a summary file, an output folder or a matrix."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.inspection import inspect_target
+    from sketchselect.workflow.commands.inspection import inspect_data, inspect_target
 
-        typer.echo(inspect_target(target, key))
+    return Outcome(inspect_target(target, key), inspect_data(target, key))
 
 
+@command
 def convert(
     source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
     destination: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
@@ -175,10 +171,8 @@ def convert(
         str | None, typer.Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")
     ] = None,
     key: Key = None,
-    debug: Debug = False,
-) -> None:
+) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
-    with plain_errors(debug):
-        from sketchselect.workflow.commands.matrices import convert_file
+    from sketchselect.workflow.commands.matrices import convert_file
 
-        typer.echo(convert_file(source, destination, chunks, key))
+    return convert_file(source, destination, chunks, key)

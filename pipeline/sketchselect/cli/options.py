@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
-Cluster = Annotated[str, typer.Option("--cluster", "--scheduler-file", help=CLUSTER_HELP)]
+Cluster = Annotated[str, typer.Option("--scheduler", help=CLUSTER_HELP)]
 JobCluster = Annotated[
     str | None,
-    typer.Option("--cluster", "--scheduler-file", help="Replaces the job's execution.cluster."),
+    typer.Option("--scheduler", help="Replaces the job's execution.cluster."),
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes or threads (one per core).")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]
 Sets = Annotated[
     list[str] | None,

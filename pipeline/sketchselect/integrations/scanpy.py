@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from sketchselect.cluster import KMeans, certify
 from sketchselect.errors import BadParameter
 from sketchselect.readers import open_matrix
 from sketchselect.readers.arrays.anndata_xarray import is_anndata
 from sketchselect.selectors import HighlyVariableGenes
+from sketchselect.workflow.output.annotations import HVG, cluster_column, cluster_entry, gene_columns
 
 
 def highly_variable_genes(
@@ -60,14 +59,9 @@ def highly_variable_genes(
     batches = None if batch_key is None else _column(adata, batch_key)
     selector = HighlyVariableGenes(n_top_genes, batches=batches is not None, span=span)
     selector.fit(matrix, batches, client=client)
-    adata.uns["hvg"] = {"flavor": "seurat_v3"}
-    adata.var["highly_variable"] = selector.get_support()
-    adata.var["highly_variable_rank"] = selector.ranks_.astype(np.float32)
-    adata.var["means"] = selector.means_
-    adata.var["variances"] = selector.variances_
-    adata.var["variances_norm"] = selector.variances_norm_
-    if batches is not None:
-        adata.var["highly_variable_nbatches"] = selector.n_batches_
+    adata.uns["hvg"] = dict(HVG)
+    for name, column in gene_columns(selector).items():
+        adata.var[name] = column
 
 
 def kmeans(
@@ -114,8 +108,6 @@ def kmeans(
     -----
     Cost: that of `KMeans.fit`, and of `certify` with ``method="blocks"``.
     """
-    import pandas as pd
-
     _require_anndata(adata)
     if use_rep is not None and layer is not None:
         raise BadParameter("use_rep and layer both name what to cluster; leave one out")
@@ -123,23 +115,11 @@ def kmeans(
         raise BadParameter(f"adata.obsm has no entry {use_rep!r:.80}; there are: {_listed(adata.obsm)}")
     matrix = open_matrix(adata, key=_layer_key(layer)) if use_rep is None else open_matrix(adata.obsm[use_rep])
     model = KMeans(n_clusters, random_state=random_state).fit(matrix, client=client)
-    clusters = [str(label) for label in range(len(model.cluster_centers_))]
-    adata.obs[key_added] = pd.Categorical.from_codes(model.labels_, clusters)
+    adata.obs[key_added] = cluster_column(model.labels_, len(model.cluster_centers_))
     params = {"n_clusters": n_clusters, "random_state": random_state, "use_rep": use_rep, "layer": layer}
-    results: dict[str, Any] = {
-        "params": {name: value for name, value in params.items() if value is not None},
-        "inertia": float(model.inertia_),
-        "centers": model.cluster_centers_,
-    }
-    if certificate:
-        proof = certify(matrix, model.inertia_, n_clusters, method="blocks", client=client)
-        results["certificate"] = {
-            "factor": float(proof.factor),
-            "lower_bound": float(proof.lower_bound),
-            "confidence": float(proof.confidence),
-            "sentence": proof.sentence(),
-        }
-    adata.uns[key_added] = results
+    proof = certify(matrix, model.inertia_, n_clusters, method="blocks", client=client) if certificate else None
+    named = {name: value for name, value in params.items() if value is not None}
+    adata.uns[key_added] = cluster_entry(named, model.inertia_, model.cluster_centers_, proof)
 
 
 def _require_anndata(adata: Any) -> None:

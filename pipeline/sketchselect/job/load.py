@@ -26,14 +26,16 @@ CLUSTERS = ("local", "threads", "serial", "env")
 """Values of ``[execution] cluster`` beside the address of a scheduler."""
 
 
-def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobConfig:
+def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overrides: Sequence[str] = ()) -> JobConfig:
     """Return the checked job of a TOML or YAML file, or of a mapping with the same sections.
 
     `source`: The job file. Relative paths in it are relative to its folder (in a mapping: to the working directory).
     `overrides`: Settings ``section.key=value`` that replace the file's.
     Raises `ConfigError` with one line for every mistake, naming the key, its value, what was expected and the line.
     """
-    if isinstance(source, Mapping):
+    if isinstance(source, JobText):
+        text = source
+    elif isinstance(source, Mapping):
         text = JobText("job", {k: dict(v) if isinstance(v, Mapping) else v for k, v in source.items()}, Path.cwd())
     else:
         text = read_job_text(Path(source))
@@ -53,9 +55,9 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequ
     return _resolved(config, text.folder)
 
 
-def blas_kernel_of(source: Path, overrides: Sequence[str]) -> str:
+def blas_kernel_of(job: JobText, overrides: Sequence[str]) -> str:
     """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
-    execution = with_overrides(read_job_text(source), overrides).values.get("execution")
+    execution = with_overrides(job, overrides).values.get("execution")
     kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
     return kernel if isinstance(kernel, str) else "auto"
 

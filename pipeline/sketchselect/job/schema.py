@@ -288,6 +288,7 @@ class OutputSettings(Section):
     dir: Annotated[Text, AfterValidator(_folder)] = Field(default="out", description="the path of a folder")
     report: bool = Field(default=True, description="true or false")
     features: bool = Field(default=True, description="true or false")
+    anndata: bool = Field(default=False, description="true or false")
     image_shape: Annotated[tuple[Count, Count], BeforeValidator(_as_tuple)] | None = Field(
         default=None, description="[height, width], two whole numbers of at least 1"
     )

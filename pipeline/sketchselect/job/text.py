@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,16 +46,17 @@ class JobText:
 
 
 def read_job_text(path: Path) -> JobText:
-    """Read a TOML (``.toml``) or YAML (``.yaml``, ``.yml``) file.
+    """Read a TOML (``.toml``) or YAML (``.yaml``, ``.yml``) file, or for ``-`` TOML from standard input.
 
     Raises `ConfigError` if it cannot be read, or is not well-formed; the message names the line.
     """
-    name = path.name
-    suffix = path.suffix.lower()
+    name, suffix = path.name, path.suffix.lower()
+    if from_input := path == Path("-"):
+        name, suffix = "standard input", ".toml"
     if suffix not in (".toml", ".yaml", ".yml"):
         raise ConfigError(f"{name}: the name of a job file ends in .toml, .yaml or .yml")
     try:
-        with path.open("rb") as stream:
+        with contextlib.nullcontext(sys.stdin.buffer) if from_input else path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such job file") from None

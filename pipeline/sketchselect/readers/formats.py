@@ -14,6 +14,7 @@ from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
 from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
 from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
 from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.files.svmlight import open_svmlight_matrix, open_svmlight_vector, svmlight_vector
 from sketchselect.readers.files.text_vector import open_text_vector
 from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
 from sketchselect.readers.vector import Vector
@@ -93,6 +94,14 @@ FORMATS = (
     FileFormat("NumPy files", (".npy",), open_npy_matrix, open_npy_vector),
     FileFormat("NumPy archives", (".npz",), open_npz_matrix, open_npz_vector, takes_key=True),
     FileFormat("Matrix Market files", (".mtx", ".mtx.gz"), open_market_matrix),
+    FileFormat(
+        "svmlight files",
+        tuple(f".{name}{packed}" for name in ("svm", "svmlight", "libsvm") for packed in ("", ".gz", ".bz2")),
+        open_svmlight_matrix,
+        open_svmlight_vector,
+        vector_inside=svmlight_vector,
+        takes_key=True,
+    ),
     PARQUET,
     TEXT,
     FileFormat("HDF5 files", (".h5ad", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True),

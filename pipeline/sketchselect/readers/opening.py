@@ -18,11 +18,19 @@ from sketchselect.readers.arrays.anndata_xarray import (
     unwrapped,
     xarray_matrix,
 )
-from sketchselect.readers.arrays.dask import DaskMatrix, DaskVector, is_dask, require_known_chunks, zarr_as_dask
+from sketchselect.readers.arrays.dask import (
+    DaskMatrix,
+    DaskVector,
+    frame_rows,
+    is_dask,
+    is_dask_frame,
+    require_known_chunks,
+    zarr_as_dask,
+)
 from sketchselect.readers.arrays.frames import frame_matrix
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import MissingPolicy, as_entries, require_missing_policy, require_policy
+from sketchselect.readers.checks import MissingPolicy, as_entries, as_names, require_missing_policy, require_policy
 from sketchselect.readers.files.parquet import parquet_column
 from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
@@ -56,14 +64,14 @@ def open_matrix(
     source : path, URL, array or Matrix
         A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file, or a folder or Hive partitions of them;
-        a local ``.npy``, ``.npz``, ``.h5ad``, HDF5 or Matrix Market file; a NumPy array, anything with its array
-        protocol or a sequence of rows, a data frame (pandas, polars, pyarrow, modin), a SciPy sparse matrix, an AnnData
+        a local ``.npy``, ``.npz``, ``.h5ad``, HDF5, svmlight or Matrix Market file; a NumPy array, an array-like or a
+        sequence of rows, a data frame (pandas, polars, pyarrow, modin, Dask), a SciPy sparse matrix, an AnnData
         object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a
         Dask array where that is not a local disk). A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
-        or with a leading "-" those to leave out.
+        or with a leading "-" those to leave out; of svmlight the number of columns, where the last may be all zero.
     storage_options : mapping or None
         Arguments of the remote file system. ``{"allow_http": True}`` also opens ``http://`` and ``https://``.
     missing_chunks : {"error", "fill"}
@@ -146,6 +154,10 @@ def open_matrix(
         return source
     if is_dask(source):
         return DaskMatrix(source, source_id, policy)
+    if is_dask_frame(source):
+        matrix = DaskMatrix(frame_rows(source), source_id, policy)
+        matrix.feature_names = as_names(source.columns, matrix.shape[1])
+        return matrix
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
     if kind.__module__.partition(".")[0] == "zarr":
@@ -200,7 +212,7 @@ def open_vector(
         vector = source
     elif isinstance(source, (str, os.PathLike)):
         vector = _vector_at(os.fspath(source), n_rows, matrix_address, storage_options, missing, name)
-    elif is_dask(source := unwrapped(source)):
+    elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
     else:

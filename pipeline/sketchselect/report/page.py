@@ -14,11 +14,11 @@ from markupsafe import Markup, escape
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.certificate import shown_share
+from sketchselect.cluster.certificates.certificate import shown_share, strongest
 from sketchselect.report import drawing
 from sketchselect.report.records.record import ComparedRecord, RunRecord
 from sketchselect.report.sections.curve import curve_section
-from sketchselect.report.sections.headline import headline, strongest, summary_sentence
+from sketchselect.report.sections.headline import headline, summary_sentence
 from sketchselect.report.sections.image import draw_images
 from sketchselect.report.sections.model import model_section
 from sketchselect.report.sections.n_clusters import cluster_count_section

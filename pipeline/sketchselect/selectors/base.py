@@ -21,13 +21,12 @@ from sketchselect.execution import Source, as_engine, summarize_source
 from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.sparse.csr import take_columns
-from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays.anndata_xarray import is_anndata, is_xarray, variable_of
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.estimators import is_array_like, open_features, require_width
 from sketchselect.selectors.inputs import require_names
-from sketchselect.selectors.parameters import inherit_parameters
+from sketchselect.selectors.parameters import as_count, inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
 
@@ -54,8 +53,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_features_to_select : int, optional
-        Half of the columns by default.
+    n_features_to_select : int or float, optional
+        A number below 1 is a share of the columns. Half of them by default.
     normalize : "l2" or None
         Scale every row to unit length first.
 
@@ -350,7 +349,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         n_select = getattr(self, "n_features_to_select", None)
         if n_select is None:
             return max(n_features // 2, 1)
-        n_select = require_positive("n_features_to_select", n_select)
+        n_select = as_count(n_select, n_features)
         if n_select > n_features:
             warnings.warn(
                 f"n_features_to_select = {n_select} but there are {n_features} columns; all are selected", stacklevel=4

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any, get_type_hints
 
-from sketchselect.linalg.validation import with_former_names
+from sketchselect.linalg.validation import require_positive, with_former_names
 
 _SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
 _NEXT_SECTION = re.compile(r"(?=\n\n\S+\n-{3,}\n)|\Z")
@@ -62,3 +62,10 @@ def _entries(cls: type) -> dict[str, str]:
     """Return the entries of the docstring's section "Parameters" by the name of their parameter."""
     section = _SECTION.search(inspect.cleandoc(vars(cls).get("__doc__") or ""))
     return {} if section is None else {re.split(r"\W", e)[0]: e for e in re.split(r"\n(?=\S)", section[1])}
+
+
+def as_count(n_select: float, n_features: int) -> int:
+    """Return a number of columns, which below 1 is a share of them."""
+    if isinstance(n_select, float) and 0.0 < n_select < 1.0:
+        return max(int(n_select * n_features), 1)
+    return require_positive("n_features_to_select", n_select)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sketchselect.solvers.annealing import anneal
+from sketchselect.solvers.annealing import anneal, anneal_path
 from sketchselect.solvers.forward import forward_selection
 from sketchselect.solvers.homotopy.path import homotopy_path
 from sketchselect.solvers.linear import least_squares, ridge, threshold
@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "adaptive_factors",
     "anneal",
+    "anneal_path",
     "forward_selection",
     "homotopy_path",
     "least_squares",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,22 +89,16 @@ def anneal(
     Source: Sun, Guo and Barbu 2019, Algorithm 2 (OFSA); Barbu et al. 2017.
     """
     n_select = check_count(problem, n_select)
-    default = _NEWTON_STEPS if newton else _GRADIENT_STEPS
-    n_iter = default if n_iter is None else require_positive("n_iter", n_iter)
+    n_iter = _n_iter(n_iter, newton)
     mu = require_number("mu", mu, least=0)
     if step is not None and newton:
         raise BadParameter("step has no meaning with newton=True; leave it out")
     length = 1.9 if step is None else require_number("step", step, above=0, below=2)
 
     active = np.flatnonzero(problem.active)
-    sizes = schedule(active.size, min(n_select, active.size), n_iter, mu) if active.size else np.zeros(0, int)
-    with blas_threads(active.size):
-        if newton:
-            remaining, coef = _newton(problem, active, sizes)
-        else:
-            remaining, coef, has_factor = _gradient(problem, active, sizes, length)
-            if has_factor and problem.n > remaining.size + 1:
-                remaining, coef = _exchanged(problem, active, remaining, coef)
+    size = min(n_select, active.size)
+    steps = schedule(active.size, size, n_iter, mu)
+    remaining, coef = _models(problem, active, steps, length, newton, [size])[size]
     scores = np.zeros(problem.n_features)
     scores[remaining] = scaled_row_norms(coef)
     # With fewer columns that vary, constant columns complete the selection.
@@ -112,8 +107,62 @@ def anneal(
     return Fit(support, scores, least_squares(problem, support))
 
 
-def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tuple[Any, Floats, bool]:
-    """Return the columns that remain, their coefficients, and whether one factor dominates the columns."""
+def anneal_path(
+    problem: Problem, sizes: Sequence[int], *, n_iter: int | None = None, mu: float = 1.0, newton: bool = False
+) -> list[Fit]:
+    """Return a model of each of these numbers of columns, from one descent that drops columns down to the smallest.
+
+    The descent takes twice the steps of `anneal`, so that a model of up to a third of the columns (with mu = 1) has had
+    at least as many steps as in a descent of its own. Supports are nested, unless columns are exchanged.
+
+    `sizes`: Each from 1 to the number of columns that vary.
+    `n_iter`, `mu`, `newton`: As in `anneal`.
+    Cost: that of one `anneal`, and a least-squares fit of each size.
+    """
+    active = np.flatnonzero(problem.active)
+    n_iter = 2 * _n_iter(n_iter, newton)
+    steps = schedule(active.size, min(sizes), n_iter, mu)[: n_iter // 2 + 1]
+    models = _models(problem, active, steps, 1.9, newton, sizes)
+    out = []
+    for remaining, coef in (models[size] for size in sizes):
+        scores = np.zeros(problem.n_features)
+        scores[remaining] = scaled_row_norms(coef)
+        out.append(Fit(np.sort(remaining).astype(np.int64), scores, least_squares(problem, remaining)))
+    return out
+
+
+def _n_iter(n_iter: int | None, newton: bool) -> int:
+    default = _NEWTON_STEPS if newton else _GRADIENT_STEPS
+    return default if n_iter is None else require_positive("n_iter", n_iter)
+
+
+def _models(
+    problem: Problem, active: Any, steps: Any, length: float, newton: bool, sizes: Sequence[int]
+) -> dict[int, tuple[Any, Floats]]:
+    """Return the columns and coefficients of these sizes, from a descent with these numbers after its steps."""
+    models: dict[int, tuple[Any, Floats]] = {0: (active[:0], np.zeros((0, problem.n_targets)))}
+    if not active.size:
+        return models
+    with blas_threads(active.size):
+        if newton:
+            _newton(problem, active, steps, sizes, models)
+        elif _gradient(problem, active, steps, length, sizes, models):
+            for size, (columns, coef) in models.items():
+                if 0 < size < problem.n - 1:
+                    models[size] = _exchanged(problem, active, columns, coef)
+    return models
+
+
+def _record(models: Any, sizes: Sequence[int], size: int, alive: Any, coef: Floats) -> None:
+    """Add the models of more than `size` of the remaining columns, those of largest coefficients."""
+    for most in sizes:
+        if size < most <= alive.size:
+            keep = strongest(scaled_row_norms(coef), most)
+            models[most] = alive[keep], coef[keep]
+
+
+def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: Sequence[int], models: Any) -> bool:
+    """Add models of these sizes by gradient steps; return whether one factor dominates the columns."""
     # Its kernels are compiled on import.
     from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
@@ -121,15 +170,13 @@ def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tupl
     # One row per target: the product takes rows.
     right = np.ascontiguousarray(right[columns].T)
     coef = np.zeros(right.shape)
-    if not columns.size:
-        return columns, coef.T, False
     alive = columns
     # Even with an eigenvalue too small by twice this share, the step does not diverge.
     accuracy = min(0.02, 0.45 * (2.0 / length - 1.0))
     block = ShrinkingSubmatrix(problem.correlation, columns)
     largest, guess = leading_eigenvalue(block, accuracy), None
     has_factor = largest.value > _CONDITION * largest.second
-    for size in sizes:
+    for size in steps:
         if guess is None:
             image = block.times(coef)
         else:
@@ -141,11 +188,13 @@ def _gradient(problem: Problem, columns: Any, sizes: Any, length: float) -> tupl
             image, guess = image[:-1], None
         coef += _step(right - image, largest, length)
         if size < alive.size:
+            _record(models, sizes, size, alive, coef.T * unit)
             keep = strongest(scaled_row_norms(coef.T), int(size))
             block.keep(keep)
             alive, coef, right, guess = alive[keep], coef[:, keep], right[:, keep], largest.vector[keep]
             guess = guess / max(float(np.linalg.norm(guess)), _TINY)
-    return alive, np.ascontiguousarray(coef.T) * unit, has_factor
+    _record(models, sizes, 0, alive, np.ascontiguousarray(coef.T) * unit)
+    return has_factor
 
 
 def _step(descent: Floats, largest: LeadingEigenvalue, length: float) -> Floats:
@@ -190,22 +239,23 @@ def _exchanged(problem: Problem, active: Any, columns: Any, coef: Floats) -> tup
         columns, fit, losses, coef = best, better, left, better[best]
 
 
-def _newton(problem: Problem, columns: Any, sizes: Any) -> tuple[Any, Floats]:
+def _newton(problem: Problem, columns: Any, steps: Any, sizes: Sequence[int], models: Any) -> None:
     right, unit = _scaled_targets(problem)
     alive = columns
     coef = np.zeros((alive.size, right.shape[1]))
     memory = np.empty(alive.size**2)
     solved = False
-    for size in sizes:
+    for size in steps:
         if not solved:
             coef, pivots = shifted_solve(problem.correlation, alive, right[alive], _JITTER, memory)
             fold_copies(problem.correlation, coef, pivots, alive)
             solved = True
         if size < alive.size:
+            _record(models, sizes, size, alive, coef * unit)
             keep = strongest(scaled_row_norms(coef), int(size))
             alive, coef = alive[keep], coef[keep]
             solved = False
-    return alive, coef * unit
+    _record(models, sizes, 0, alive, coef * unit)
 
 
 def _scaled_targets(problem: Problem) -> tuple[Floats, float]:

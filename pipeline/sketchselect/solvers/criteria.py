@@ -46,6 +46,22 @@ def ebic(n: float, rss: float, k: float, p: int, gamma: float = 0.5) -> float:
     return bic(n, rss, k) + 2.0 * gamma * float(choices)
 
 
+def effective_size(correlation: Floats, shift: Floats) -> float:
+    """Return ``tr S (S + D)^-1``, the degrees of freedom of a ridge fit; between 0 and the number of columns.
+
+    `correlation` of shape (k, k): S.
+    `shift` of shape (k,): The diagonal of D, positive.
+    Cost: 2 k^3 / 3. Source: Zou 2005, eq. 3.5, of the elastic net given its columns.
+    """
+    from scipy.linalg.lapack import dpotrf, dtrtri
+
+    if not shift.size:
+        return 0.0
+    factor = dpotrf(correlation + np.diag(shift), lower=1, clean=1)[0]
+    inverse = dtrtri(factor, lower=1)[0]
+    return float(shift.size - (inverse * inverse).sum(axis=0) @ shift)
+
+
 def validation_error(
     coef: Floats,
     intercept: Floats | float,

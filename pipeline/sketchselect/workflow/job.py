@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import format_seconds
+from sketchselect.cluster.certificates.certificate import strongest
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -77,8 +78,8 @@ class RunResult:
 
     @property
     def certificate(self) -> Any:
-        """The best certificate: the one with the smallest factor; None where there is none."""
-        return min(self.certificates, key=lambda c: c.factor) if self.certificates else None
+        """The best certificate: of the smallest factor, one that always holds before one with a confidence; or None."""
+        return strongest(self.certificates)
 
     @property
     def paths(self) -> dict[str, Path]:
@@ -207,6 +208,12 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     session.folder.discard(("certificate.json", FILE))
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(FILE, rules)
+    if session.config.output.anndata:
+        from sketchselect.workflow.output.annotations import write_annotations
+
+        write_annotations(session, results)
+    else:
+        session.folder.discard(("annotations.h5ad",))
     content = manifest(session, results, peak)
     content["stages"] = session.stages
     # The page states it too, so it is taken before the page is drawn.

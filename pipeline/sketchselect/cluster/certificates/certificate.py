@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any
@@ -250,3 +250,9 @@ def with_account(certificate: Certificate, stats: PassStats, began: float | None
     """Return the certificate with what the pass read, and the time since it began."""
     cost = certificate.cost if began is None else time.perf_counter() - began
     return replace(certificate, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
+
+
+def strongest(certificates: Sequence[Certificate]) -> Certificate | None:
+    """Return the certificate with the smallest factor, one that always holds before one with a confidence."""
+    usable = [c for c in certificates if not math.isnan(c.factor)]
+    return min(usable, key=lambda c: (not math.isfinite(c.factor), c.confidence < 1, c.factor), default=None)

@@ -22,8 +22,8 @@ WRITE_SECONDS = (0.02, 0.2)
 WRITE_RATE = 100e6
 """Bytes written a second."""
 
-WORK_PER_COST = 20.0
-"""Work that a file saves, over what it costs: a run spends at most a twentieth of its time on checkpoints."""
+WORK_PER_COST = 40.0
+"""Work that a file saves, over what it costs: a run spends at most a fortieth of its time on checkpoints."""
 
 LEAST_RATIO = 8.0
 """Bytes of data below a node over those of its file, so that checkpoints stay far smaller than the data."""
@@ -34,7 +34,7 @@ class Checkpoint:
     """Folder of finished nodes of a pass, and which of them are saved.
 
     A node is written when it stands on at least `min_bytes` and on `state_ratio` times the bytes of a state, or on
-    `min_seconds` of work that no other file holds; by default, on so much work that files cost at most a twentieth of
+    `min_seconds` of work that no other file holds; by default, on so much work that files cost at most a fortieth of
     the run's time (by `WRITE_SECONDS` and `WRITE_RATE`), and take at most an eighth of the room of the data. A second
     run with the same source, prepare steps, summaries and libraries reads the nodes it finds and computes the others;
     whatever changed has another name and is not found.

@@ -16,6 +16,7 @@ from sketchselect.errors import ChunkReadError, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.linalg.sparse.csr import as_csr, densify
+from sketchselect.readers.arrays.frames import not_numeric
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import MissingPolicy, Nonfinite, as_entries, check_range, finish, require_matrix
 from sketchselect.readers.vector import Vector
@@ -25,6 +26,25 @@ def is_dask(source: Any) -> bool:
     """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
     # Asked of the class: a Delayed has every attribute.
     return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
+
+
+def is_dask_frame(source: Any) -> bool:
+    """Return whether this is a data frame, or a column of one, of Dask."""
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
+
+
+def frame_rows(frame: Any) -> Any:
+    """Return the Dask array of a data frame or column of Dask; counts the rows of every partition, by one pass.
+
+    Raises `SourceError` if a column is not numeric.
+    """
+    types = dict(frame.dtypes) if frame.ndim == 2 else {frame.name: frame.dtype}
+    for name, dtype in types.items():
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise not_numeric(name, dtype)
+    # Types of pandas with missing values become NaN as those of a data frame in memory do.
+    plain = frame if all(isinstance(dtype, np.dtype) for dtype in types.values()) else frame.astype(np.float64)
+    return plain.to_dask_array(lengths=True)
 
 
 def require_known_chunks(array: Any, name: str) -> None:

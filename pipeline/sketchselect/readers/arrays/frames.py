@@ -25,8 +25,6 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
     Raises `SourceError` if a column is not numeric, or the frame is lazy.
     """
     if is_pandas(source):
-        if hasattr(type(source), "__dask_graph__"):
-            raise SourceError(f"Dask {_ADDRESS}: give its array, df.to_dask_array(lengths=True)")
         return _pandas_matrix(source, nonfinite)
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
@@ -43,7 +41,7 @@ def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     extension = False
     for name, dtype in zip(source.columns, source.dtypes, strict=True):
         if getattr(dtype, "kind", "O") not in "fiub":
-            raise _not_numeric(name, dtype)
+            raise not_numeric(name, dtype)
         extension |= not isinstance(dtype, np.dtype)
         dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
     target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
@@ -61,7 +59,7 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
             column = column.cast(narwhals.Float64)
         values = column.to_numpy()
         if values.dtype.kind not in "fiub":
-            raise _not_numeric(name, column.dtype)
+            raise not_numeric(name, column.dtype)
         columns.append(values)
     out = np.empty(frame.shape, np.result_type(*columns) if columns else np.float64)
     for j, values in enumerate(columns):
@@ -69,7 +67,8 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     return ArrayMatrix(out, as_names(frame.columns, len(columns)), nonfinite, _ADDRESS)
 
 
-def _not_numeric(name: Any, dtype: Any) -> SourceError:
+def not_numeric(name: Any, dtype: Any) -> SourceError:
+    """Return the error of a column that holds no numbers."""
     return SourceError(
         f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
         "leave it out or encode it as numbers"

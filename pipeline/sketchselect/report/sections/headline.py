@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sketchselect.cluster import Certificate
-from sketchselect.cluster.certificates.certificate import LARGE_SHARE, shown_share
+from sketchselect.cluster.certificates.certificate import LARGE_SHARE, shown_share, strongest
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.model import headline_of
 from sketchselect.report.text import (
@@ -102,12 +101,6 @@ def _statement(best: Certificate, ratio: float, n_clusters: int) -> str:
     if ratio < 1.5:
         return f"at most {at_most_percent(ratio - 1)} worse than the best possible clustering"
     return f"at most {factor(ratio)} times the cost of the best possible clustering"
-
-
-def strongest(certificates: Sequence[Certificate]) -> Certificate | None:
-    """Return the certificate with the smallest factor, one that always holds before one with a confidence."""
-    usable = [c for c in certificates if not math.isnan(c.factor)]
-    return min(usable, key=lambda c: (not math.isfinite(c.factor), c.confidence < 1, c.factor), default=None)
 
 
 def _counted(n: int, noun: str) -> str:

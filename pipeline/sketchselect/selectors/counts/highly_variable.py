@@ -80,7 +80,7 @@ class HighlyVariableGenes(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         batches: bool = False,
         top_values: int = 64,
         trend: Literal["loess", "quadratic"] = "loess",

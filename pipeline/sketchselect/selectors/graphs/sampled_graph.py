@@ -41,7 +41,7 @@ class SampledGraphSelector(BaseSelector):
 
     requires: ClassVar[tuple[str, ...]] = ("row-sample",)
 
-    n_features_to_select: int | None
+    n_features_to_select: float | None
     n_rows: int
     n_neighbors: int
     weight: Weight
@@ -126,7 +126,7 @@ class LaplacianScoreSelector(SampledGraphSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_rows: int = 4000,
         n_neighbors: int = 5,
         weight: Weight = "heat",
@@ -184,7 +184,7 @@ class MCFSSelector(SampledGraphSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_clusters: int | None = None,
         n_nonzero: int | None = None,
         n_rows: int = 4000,

@@ -14,6 +14,7 @@ from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.kmeans_columns.certificate import SelectionCertificate, certify_weighted_columns
 from sketchselect.selectors.kmeans_columns.subspace import ColumnSubspace, column_subspace
+from sketchselect.selectors.parameters import as_count
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
 
@@ -45,7 +46,7 @@ class ColumnSelector(BaseSelector):
     requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
 
-    n_features_to_select: int | None
+    n_features_to_select: float | None
     n_clusters: int | None
     sketch_size: int | None
     certificate_: SelectionCertificate
@@ -77,7 +78,7 @@ class ColumnSelector(BaseSelector):
         n_select = self.n_features_to_select
         if n_select is None:
             n_select = self._default_select(n_features, n_parts)
-        n_select = min(require_positive("n_features_to_select", n_select), n_features)
+        n_select = min(as_count(n_select, n_features), n_features)
         k = n_parts if self.n_clusters is None else self.n_clusters
         if k is None:
             # Half of the columns: with k near r, sqrt(k / r) near 1, the bounds are weak.

@@ -60,7 +60,7 @@ class DeterministicSelector(ColumnSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_clusters: int | None = None,
         partition: Any = None,
         sketch_size: int | None = None,

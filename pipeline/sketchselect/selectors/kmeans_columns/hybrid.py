@@ -47,7 +47,7 @@ class HybridSelector(DrawnColumnSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_clusters: int | None = None,
         sketch_size: int | None = None,
         svd: Method = "fast",

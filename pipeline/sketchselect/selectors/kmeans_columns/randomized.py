@@ -118,7 +118,7 @@ class RandomizedSelector(DrawnColumnSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_clusters: int | None = None,
         sketch_size: int | None = None,
         svd: Method = "exact",

@@ -92,7 +92,7 @@ class LeverageSelector(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         ridge: float | Literal["auto"] = "auto",
         random_state: int = 0,
         n_components: int | None = None,

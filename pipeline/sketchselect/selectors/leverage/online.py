@@ -101,7 +101,7 @@ class OnlineLeverageSelector(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         eps: float = 0.5,
         sampling_rate: float | Literal["paper"] | None = None,
         ridge: float | Literal["auto"] = "auto",

@@ -61,7 +61,7 @@ class GreedySelector(DirectionsSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_components: int | None = None,
         sketch_size: int | None = None,
         noise: Literal["residual"] | None = "residual",

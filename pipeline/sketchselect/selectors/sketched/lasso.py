@@ -71,7 +71,7 @@ class SketchedLassoSelector(SketchedSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_components: int | None = None,
         sketch_size: int | None = None,
         n_nonzero: int | None = None,

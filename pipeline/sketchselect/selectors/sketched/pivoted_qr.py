@@ -49,7 +49,7 @@ class PivotedQRSelector(DirectionsSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_components: int | None = None,
         sketch_size: int | None = None,
         normalize: str | None = "l2",

@@ -95,7 +95,7 @@ class SketchedRidgeSelector(SketchedSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         n_components: int | None = None,
         sketch_size: int | None = None,
         alpha: Alpha = "auto",

@@ -29,7 +29,7 @@ class VarianceSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
-    def __init__(self, n_features_to_select: int | None = None, normalize: str | None = None) -> None:
+    def __init__(self, n_features_to_select: float | None = None, normalize: str | None = None) -> None:
         self.n_features_to_select = n_features_to_select
         self.normalize = normalize
 

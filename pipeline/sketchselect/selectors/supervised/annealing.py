@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
-import numpy as np
-
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.selectors.supervised.sized import SizedSelector
-from sketchselect.solvers import Problem, anneal
+from sketchselect.solvers import Problem, anneal, anneal_path
 
 
 class FeatureSelectionAnnealing(SizedSelector):
@@ -21,7 +19,8 @@ class FeatureSelectionAnnealing(SizedSelector):
     From moments alone. Step e of N keeps ``M_e = k + (p - k) max(0, (N - 2e) / (2 e mu + N))`` columns, so that k are
     left after N/2 steps. Stopping early regularises: for weak signals it detects more than least squares does. For
     several targets or classes columns are ranked by the norm over them. Constant columns are never selected, and
-    no column is for a constant target: a warning says if there are fewer columns than asked for.
+    no column is for a constant target: a warning says if there are fewer columns than asked for. Models of all sizes
+    that are compared come from one descent of 2N steps.
 
     Parameters
     ----------
@@ -53,7 +52,7 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,
@@ -75,10 +74,11 @@ class FeatureSelectionAnnealing(SizedSelector):
         require_number("mu", self.mu, least=0)
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
-        out, scores = [], np.zeros(problem.scale.size)
-        for size in sizes:
-            steps = None if self.n_iter is None else int(self.n_iter)
-            fit = anneal(problem, size, n_iter=steps, mu=float(self.mu), newton=bool(self.newton))
-            out.append(Candidate.of(problem, size, fit.coef, fit.support))
-            scores = fit.scores
-        return out, scores
+        mu, newton = float(self.mu), bool(self.newton)
+        steps = None if self.n_iter is None else int(self.n_iter)
+        if len(sizes) == 1:
+            fits = [anneal(problem, sizes[0], n_iter=steps, mu=mu, newton=newton)]
+        else:
+            fits = anneal_path(problem, sizes, n_iter=steps, mu=mu, newton=newton)
+        models = [Candidate.of(problem, size, f.coef, f.support) for size, f in zip(sizes, fits, strict=True)]
+        return models, fits[-1].scores

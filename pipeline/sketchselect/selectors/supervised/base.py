@@ -103,7 +103,7 @@ class SupervisedSelector(ModelFitter):
         if self.half_life is not None:
             return DecayedMoments(half_life=self.half_life, classes=classes)
         moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
-        return moments if self.cv is None else Folds(moments, self.cv, seed=self.random_state)
+        return moments if self.n_folds is None else Folds(moments, self.n_folds, seed=self.random_state)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Any:
         """Add a batch of rows to the stream and fit again, from all its rows, decayed, or those in the window.
@@ -136,20 +136,23 @@ class SupervisedSelector(ModelFitter):
             kinds = ("folds",)
         elif self.half_life is not None:
             kinds = ("decayed-moments",)
+        elif self.n_folds is not None:
+            kinds = ("folds", *kinds)
         moments = pick(summary, *kinds)
         if self.half_life is not None:
             self._require_half_life(moments)
         return super().fit_summary(moments)
 
     def _n_select(self, n_features: int) -> int:
-        # 0 leaves the number to the criterion.
+        # 0 leaves the number to cross-validation, or a criterion.
         return 0 if self.n_features_to_select is None else super()._n_select(n_columns(n_features, self.degree))
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
-        design = design_of(summary, self.task, self.degree, with_folds=self.cv is not None)
+        with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
+        design = design_of(summary, self.task, self.degree, with_folds=with_folds)
         fitted = self._fit_design(design, n_select or None)
         self.path_ = fitted.path
         self.converged_ = bool(fitted.path.converged.all())
@@ -176,6 +179,11 @@ class SupervisedSelector(ModelFitter):
 
     def __sklearn_tags__(self) -> Any:
         return supervised_target.with_task(super().__sklearn_tags__(), self.task)
+
+
+def _can_validate(summary: Any) -> bool:
+    """Return whether a summary has at least two folds with rows."""
+    return isinstance(summary, Folds) and sum(np.max(fold.weight, initial=0.0) > 0 for fold in summary) >= 2
 
 
 def n_columns(n_features: int, degree: int) -> int:

@@ -41,8 +41,8 @@ class MCPPath(PenalizedPath):
         self,
         gamma: float = 3.0,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        n_features_to_select: float | None = None,
+        criterion: str | None = None,
         cv: int | None = None,
         **shared: Unpack[PathKeywords],
     ) -> None:
@@ -85,8 +85,8 @@ class SCADPath(PenalizedPath):
         self,
         gamma: float = 3.7,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        n_features_to_select: float | None = None,
+        criterion: str | None = None,
         cv: int | None = None,
         **shared: Unpack[PathKeywords],
     ) -> None:

@@ -35,7 +35,7 @@ class LassoPath(PenalizedPath):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((500, 20))
     >>> y = 3 * X[:, 4] - 2 * X[:, 11] + rng.standard_normal(500)
-    >>> LassoPath().fit(X, y).support_.tolist()
+    >>> LassoPath(cv_rule="1se").fit(X, y).support_.tolist()
     [4, 11]
     """
 
@@ -82,8 +82,8 @@ class ElasticNetPath(PenalizedPath):
     def __init__(
         self,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        n_features_to_select: float | None = None,
+        criterion: str | None = None,
         cv: int | None = None,
         *,
         l1_ratio: float = 0.5,

@@ -19,6 +19,9 @@ from sketchselect.selectors.supervised.moments import Design
 from sketchselect.selectors.supervised.predict import LinearPredictor
 from sketchselect.solvers import Problem, least_squares
 
+DEFAULT_FOLDS = 5
+"""Folds by which a model is chosen unless something else is asked for."""
+
 _NO_RESIDUAL = 1e-12
 """Share of the target's squares below which a residual of pairwise moments is none."""
 
@@ -69,12 +72,15 @@ class ModelFitter(LinearPredictor):
     Parameters
     ----------
     n_features_to_select : int, optional
-        Half of the columns by default, unless `criterion` or `cv` is set.
+        Number of columns; by default that of the least error in five-fold cross-validation, of some fifty from none to
+        all.
     criterion : "aic", "bic" or "ebic", optional
-        Choose the number of columns, of some fifty from none to all.
+        Choose it by an information criterion, without folds. This is also what the default does where there are no
+        folds: with `half_life` or `window`, or from a summary without them (with BIC for `LassoPath` and
+        `ElasticNetPath`, whose degrees of freedom are exact, with EBIC for others).
     cv : int, optional
-        Choose it by cross-validated squared error, with this number of folds. The folds are hashed rows, their moments
-        come from the same one pass; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
+        Number of folds. The folds are hashed rows, their moments come from the same one pass, and each
+        takes the memory of one set; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.
     cv_rule : "min" or "1se"
         The best model, or the sparsest within one standard error of it.
     ebic_gamma : float
@@ -96,7 +102,7 @@ class ModelFitter(LinearPredictor):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,
@@ -144,6 +150,23 @@ class ModelFitter(LinearPredictor):
         """Return the index of the model that a parameter names, or None."""
         return None
 
+    @property
+    def default_criterion(self) -> str:
+        """What chooses the model by default where there are no folds."""
+        return "ebic"
+
+    @property
+    def n_folds(self) -> int | None:
+        """Number of folds that choose the model; None where something else does."""
+        others = (self.criterion, self.n_features_to_select, getattr(self, "alpha", None), self.half_life, self.window)
+        by_default = DEFAULT_FOLDS if all(other is None for other in others) else None
+        return by_default if self.cv is None else self.cv
+
+    def _most_columns(self, problem: Problem) -> int:
+        """Return the most columns of a model that is compared: as many as the rows of a fold fit anything."""
+        share = 1.0 if self.n_folds is None else 1.0 - 1.0 / self.n_folds
+        return max(int(share * problem.n) - 2, 1)
+
     parameter: ClassVar[str] = "n_features"
     """The quantity that the models of a path differ in: "alpha" or "n_features"."""
 
@@ -184,11 +207,11 @@ class ModelFitter(LinearPredictor):
         )
         if chosen is None and size is not None:
             chosen = model_choice.best_by_size(candidates, size)
-        elif chosen is None and self.cv is not None:
+        elif chosen is None and design.folds is not None:
             errors = self._validation_errors(design, path)
             chosen = model_choice.best_by_validation(errors, self.cv_rule)
         elif chosen is None:
-            chosen = model_choice.best_by_criterion(path.criteria[self.criterion])
+            chosen = model_choice.best_by_criterion(path.criteria[self.criterion or self.default_criterion])
         if self.refit and not compared:
             candidates = [*candidates[:chosen], refitted(problem, candidates[chosen]), *candidates[chosen + 1 :]]
         path = replace(path, candidates=candidates, chosen=chosen, cv_errors=errors)
@@ -233,7 +256,9 @@ class ModelFitter(LinearPredictor):
     def _path(self, problem: Problem, size: int | None, constant: bool) -> tuple[Sequence[Candidate], Floats | None]:
         """Return the models; only one, without columns, for a target that no column can explain."""
         p, q = problem.xy.shape
-        if constant or not problem.active.any():
+        # Moments that were merged differ from those of all rows by rounding, which explains nothing.
+        rounding = 8.0 * np.finfo(np.float64).eps * np.sqrt(problem.yy.diagonal())
+        if constant or not (np.abs(problem.xy) > rounding).any():
             return [Candidate.of(problem, 0.0, np.zeros((p, q)))], None
         return self._models(problem, size, None)
 
@@ -246,7 +271,10 @@ class ModelFitter(LinearPredictor):
             candidates = self._models(problem, None, values)[0]
             return [refitted(problem, c) for c in candidates] if self.refit else candidates
 
-        return model_choice.cross_validation_errors(solve, design.splits(), len(path))
+        with warnings.catch_warnings():
+            # Of the path's own models; the errors of a fold are those of what was reached in it.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return model_choice.cross_validation_errors(solve, design.splits(), len(path))
 
     def _fitted(self, design: Design, path: ModelPath, scores: Floats | None) -> Fitted:
         problem, model = design.problem, path.model

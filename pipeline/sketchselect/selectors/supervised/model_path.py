@@ -43,6 +43,7 @@ class Candidate:
     rss: Floats  # shape (n_targets,): Mean squared residual of each target
     gap: float = 0.0  # Of a penalised model (before a refit): its relative distance from the optimum
     converged: bool = True  # Whether that is at most `tol`
+    degrees: float | None = None  # Effective degrees of freedom of each target; None: its non-zero coefficients
 
     @classmethod
     def of(
@@ -186,15 +187,19 @@ class ModelPath:
     def criteria(self) -> dict[str, Floats]:
         """Values of aic, bic and ebic, each of shape (m,), summed over targets; smaller is better.
 
-        With n rows (effective number, for weighted or decayed ones), k non-zero coefficients of the p columns that are
-        not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k log n +
-        2 gamma log C(p, k)`` (Chen and Chen 2008). A residual of rounding size counts as rounding.
+        With n rows (effective number, for weighted or decayed ones), k effective degrees of freedom of the p columns
+        that are not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k
+        log n + 2 gamma log C(p, k)`` (Chen and Chen 2008), of real k by the gamma function. k is the
+        number of non-zero coefficients, for the lasso exactly (Zou, Hastie and Tibshirani 2007), for MCP, SCAD and
+        refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of the size of
+        rounding counts as rounding.
         """
         out = {name: np.zeros(len(self)) for name in CRITERIA}
         floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
         n, p = self.n, self.n_active
         for i, candidate in enumerate(self.candidates):
-            for rss, k in zip(np.maximum(candidate.rss, floor).tolist(), candidate.n_nonzero.tolist(), strict=True):
+            degrees = candidate.n_nonzero if candidate.degrees is None else [candidate.degrees] * floor.size
+            for rss, k in zip(np.maximum(candidate.rss, floor).tolist(), map(float, degrees), strict=True):
                 out["aic"][i] += aic(n, rss, k)
                 out["bic"][i] += bic(n, rss, k)
                 out["ebic"][i] += ebic(n, rss, k, p, gamma=self.ebic_gamma)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Unpack
 
 import numpy as np
@@ -15,6 +16,7 @@ from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.fit import SupervisedKeywords
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.solvers import Path, Penalty, Problem, adaptive_factors, least_squares, ridge, solve_path
+from sketchselect.solvers.criteria import effective_size
 from sketchselect.solvers.ranking import scaled_row_norms
 
 _ZOOMS = 3
@@ -47,17 +49,12 @@ class PenalizedPath(SupervisedSelector):
     n_features_to_select : int, optional
         Take the last model with at most this number of columns, alpha refined between the grid's values. It may have
         fewer: duplicated columns enter together, and along the path of a concave penalty others may too.
-    criterion : "aic", "bic" or "ebic"
-        Chooses the model unless `alpha`, `n_features_to_select` or `cv` is set.
-    cv : int, optional
-        Number of folds: the model of least cross-validated squared error. The folds are hashed rows, their moments come
-        from the same one pass.
     alpha : float, optional
         Take the model at this alpha.
     n_alphas : int
         Number of alphas.
     alpha_ratio : float, optional
-        1e-3 if there are more rows than columns, else 5e-2.
+        1e-3 if there are more rows than columns, else 1e-3.
     adaptive : bool
         Weight each column's penalty by the inverse of its pilot coefficient (adaptive lasso, Zou 2006).
     refit : bool
@@ -69,11 +66,23 @@ class PenalizedPath(SupervisedSelector):
 
     parameter: ClassVar[str] = "alpha"
 
+    @property
+    def alpha_(self) -> float:
+        """The alpha of the model that was chosen."""
+        return float(self.path_.model.value)
+
+    @property
+    def mse_path_(self) -> Floats:
+        """Mean squared errors on the folds, shape (n_alphas, n_folds), as of scikit-learn's `LassoCV`."""
+        if self.path_.cv_errors is None:
+            raise AttributeError("mse_path_ needs cross-validation, and another parameter chose the model")
+        return self.path_.cv_errors
+
     def __init__(
         self,
         alphas: Sequence[float] | None = None,
-        n_features_to_select: int | None = None,
-        criterion: str = "ebic",
+        n_features_to_select: float | None = None,
+        criterion: str | None = None,
         cv: int | None = None,
         *,
         alpha: float | None = None,
@@ -101,8 +110,6 @@ class PenalizedPath(SupervisedSelector):
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
         self._penalty()
-        if self.criterion is None:
-            raise BadParameter('criterion must be "aic", "bic" or "ebic"')
         require_number("tol", self.tol, above=0)
         require_positive("n_alphas", self.n_alphas, 2)
         if self.alpha_ratio is not None:
@@ -126,10 +133,18 @@ class PenalizedPath(SupervisedSelector):
         factors = adaptive_factors(pilot) if pilot.any() else None
         alphas = self._grid(problem, factors) if values is None else np.asarray(values)
         if size is None:
-            # As many columns as rows fit anything: no criterion compares such models.
+            # A ridge shrinks any number of columns.
             is_default = values is None and self.alphas is None and self.alpha is None
-            return self._solve(problem, alphas, factors, max(int(problem.n) - 2, 1) if is_default else None), None
+            most = self._most_columns(problem) if is_default and not _ridge(self._penalty(), 1.0) else None
+            models = self._solve(problem, alphas, factors, most)
+            # Folds are compared by their errors.
+            return with_degrees(problem, models, self._penalty(), factors) if values is None else models, None
         return self._exactly(problem, size, alphas, factors), None
+
+    @property
+    def default_criterion(self) -> str:
+        """What chooses the model by default where there are no folds: EBIC where a model's size says little."""
+        return "bic" if self._penalty().convex and not self.refit else "ebic"
 
     def _chosen_by_value(self, candidates: Sequence[Candidate]) -> int | None:
         return None if self.alpha is None else len(candidates) - 1
@@ -196,6 +211,24 @@ def models_of(problem: Problem, path: Path) -> list[Candidate]:
         Candidate.of(problem, alpha, path.coef(i), gap=float(path.optimality[i]), converged=bool(path.converged[i]))
         for i, alpha in enumerate(path.alphas.tolist())
     ]
+
+
+def with_degrees(
+    problem: Problem, models: list[Candidate], penalty: Penalty, factors: Floats | None
+) -> list[Candidate]:
+    """Return the models with their effective degrees of freedom, where a ridge shrinks them: `effective_size`."""
+    out = []
+    for model in models:
+        ridge = _ridge(penalty, model.value)
+        shift = ridge * (np.ones(model.support.size) if factors is None else factors[model.support])
+        degrees = effective_size(problem.correlation[np.ix_(model.support, model.support)], shift) if ridge else None
+        out.append(replace(model, degrees=degrees))
+    return out
+
+
+def _ridge(penalty: Penalty, alpha: float) -> float:
+    """Return the factor of half the square of a large coefficient."""
+    return float(penalty.pieces(np.asarray(alpha))[-1, 1])
 
 
 def _pilot(problem: Problem) -> Floats:

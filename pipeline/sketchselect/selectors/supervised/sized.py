@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.selectors.supervised.base import SupervisedSelector, n_columns
+from sketchselect.selectors.supervised.base import SupervisedSelector
 from sketchselect.selectors.supervised.model_path import Candidate
 from sketchselect.solvers import Problem
 
@@ -32,12 +32,6 @@ class SizedSelector(SupervisedSelector):
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         """Return a model of each of these sizes (ascending, at least 1), and the scores of all columns."""
 
-    def _n_select(self, n_features: int) -> int:
-        n_select = super()._n_select(n_features)
-        if n_select == 0 and self.criterion is None and self.cv is None:
-            return max(n_columns(n_features, self.degree) // 2, 1)
-        return n_select
-
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None
     ) -> tuple[Sequence[Candidate], Floats | None]:
@@ -45,8 +39,7 @@ class SizedSelector(SupervisedSelector):
         if size is not None:
             return self._of_sizes(problem, [min(size, n_active)])
         if values is None:
-            # More columns than rows fit anything: no criterion compares such models.
-            most = max(min(n_active, int(problem.n) - 2), 1)
+            most = max(min(n_active, self._most_columns(problem)), 1)
             values = [0, *np.unique(np.round(np.geomspace(1, most, _SIZES)).astype(int)).tolist()]
         # A fold may leave a column constant.
         sizes = [min(int(v), n_active) for v in values]

@@ -110,7 +110,7 @@ class StabilitySelector(BaseSelector):
     def _base(self, n_select: int | None = None) -> SupervisedSelector:
         self.check_parameters()
         base: SupervisedSelector = LassoPath() if self.estimator is None else clone(self.estimator)
-        base.set_params(n_features_to_select=n_select, cv=None)
+        base.set_params(n_features_to_select=n_select, cv=None, criterion="ebic")
         if "alpha" in base.get_params():
             base.set_params(alpha=None)
         return base

@@ -32,7 +32,7 @@ class ThresholdedOLS(SizedSelector):
     Notes
     -----
     Cost after the pass: one Cholesky factorisation, p^3 / 3.
-    Source: Sun, Guo and Barbu 2019, Algorithm 1 and Theorem 2, on standardised columns.
+    Source: Sun, Guo and Barbu 2019, Algorithm 1 and Proposition 2, on standardised columns.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class ThresholdedOLS(SizedSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | None = None,
+        n_features_to_select: float | None = None,
         criterion: str | None = None,
         cv: int | None = None,
         *,

@@ -18,6 +18,7 @@ from sketchselect.readers import Matrix, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.workflow.commands.options import require_replaceable
+from sketchselect.workflow.commands.outcome import Outcome
 from sketchselect.workflow.output.assignment import AssignBlock, Assigned, read_assignment
 from sketchselect.workflow.output.tables import csv_text, disarmed
 from sketchselect.workflow.stages.session import engine_for
@@ -33,7 +34,7 @@ def assign(
     max_dropped: float = 0.2,
     cluster: str = "threads",
     progress: Any = False,
-) -> str:
+) -> Outcome:
     """Write the cluster and the prediction of every row of a source as CSV, and say in words what was written.
 
     `target`: The output folder of a run, or its ``assign.json``.
@@ -73,7 +74,9 @@ def assign(
     write_atomically(output, _table(reduced.value, model, names, matrix.shape[0]).encode())
     what = [f"{len(centers)} clusters"] if centers is not None else []
     what += [f"the model's {', '.join(_columns_of(model))}"] if model is not None else []
-    return "\n".join([f"{output}: {matrix.shape[0]} rows, {' and '.join(what)}", *notes])
+    n_rows = matrix.shape[0]
+    data = {"file": str(output), "n_rows": n_rows, "n_dropped": reduced.stats.rows_dropped, "notes": notes}
+    return Outcome("\n".join([f"{output}: {n_rows} rows, {' and '.join(what)}", *notes]), data)
 
 
 def _columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,24 @@ dir = {folder}
 _SAMPLE_ROWS = 1000
 
 
-def list_methods() -> Iterator[str]:
-    """Yield a line for each method: its name, what it needs, and what it does."""
+def method_facts() -> dict[str, dict[str, Any]]:
+    """Return what each method does, its class, what it needs, and whether it weights the columns."""
+    return {
+        name: {
+            "does": re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")),
+            "class": cls.__name__,
+            "needs": _needs(cls),
+            "has_weights": cls.has_weights,
+        }
+        for name, cls in sorted(METHODS.items())
+    }
+
+
+def list_methods() -> str:
+    """Return a line for each method: its name, what it needs, and what it does."""
     width = max(map(len, METHODS))
-    for name, cls in sorted(METHODS.items()):
-        needs = f" (needs {_needs(cls)})" if _needs(cls) else ""
-        summary = re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip("."))
-        yield f"{name:<{width}}  {summary}{needs}"
+    needs = {name: f" (needs {facts['needs']})" if facts["needs"] else "" for name, facts in method_facts().items()}
+    return "\n".join(f"{name:<{width}}  {facts['does']}{needs[name]}" for name, facts in method_facts().items())
 
 
 def describe_method(name: str) -> str:

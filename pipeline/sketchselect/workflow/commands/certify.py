@@ -80,12 +80,12 @@ def certify_target(
     bound = {name: value for name, value in bound.items() if value is not None}
     path = Path(target)
     if (path / MARKER).is_file():
-        options_of_runs: dict[str, Any] = {"--clusters": clusters, "--labels": labels, "--objective": objective}
+        options_of_runs: dict[str, Any] = {"--n-clusters": clusters, "--labels": labels, "--objective": objective}
         options_of_runs |= {"--weight": weight, "--prepare": prepare or None}
         _refuse("a run's folder has its own", options_of_runs | {f"--{name}": value for name, value in inputs.items()})
         return _of_folder(path, bound, runs_on, progress)
     if clusters is None:
-        raise ConfigError("--clusters: missing; say how many clusters the clustering has")
+        raise ConfigError("--n-clusters: missing; say how many clusters the clustering has")
     if path.suffix == ".sks":
         rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
         _refuse("a summary file holds no rows", rows)

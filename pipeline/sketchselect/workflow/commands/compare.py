@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
 from sketchselect.job.parameters import make_selector
-from sketchselect.workflow.output.tables import csv_text, plain_value, read_selection
+from sketchselect.workflow.output.tables import csv_text, read_selection
 
 if TYPE_CHECKING:
     from sketchselect.selectors import Selection
@@ -142,10 +142,9 @@ def to_csv(compared: Sequence[Compared]) -> str:
     return csv_text([["" if value is None else value for value in row] for row in to_rows(compared)])
 
 
-def to_json(compared: Sequence[Compared]) -> str:
-    """Return everything as JSON."""
-    content = {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
-    return json.dumps(plain_value(content), indent=1, allow_nan=False)
+def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
+    """Return everything as plain data."""
+    return {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
 
 
 def shown(compared: Sequence[Compared]) -> list[list[str]]:

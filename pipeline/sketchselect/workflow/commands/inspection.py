@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,33 @@ def inspect_target(target: str, key: str | None = None) -> str:
     else:
         lines = list(_matrix_lines(location_of(target).url, key))
     return "\n".join(lines)
+
+
+def inspect_data(target: str, key: str | None = None) -> dict[str, Any]:
+    """Return what `inspect_target` describes, as plain data."""
+    path = Path(target)
+    if target.endswith(".sks"):
+        from sketchselect.summaries import load
+
+        return {"file": target, **_summary_data(load(target))}
+    if (path / MARKER).is_file() and key is None:
+        finished = (path / "manifest.json").exists()
+        return {"folder": target, "finished": finished, **(read_manifest(path, dict) if finished else {})}
+    from sketchselect.readers import open_matrix
+
+    matrix = open_matrix(location_of(target).url, key=key)
+    names = None if matrix.feature_names is None else list(matrix.feature_names)
+    data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
+    return {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
+
+
+def _summary_data(summary: Any) -> dict[str, Any]:
+    if isinstance(summary, Mapping):
+        return {"members": {name: _summary_data(member) for name, member in summary.items()}}
+    fields = ("kind", "format_version", "n_rows", "n_features", "nbytes", "prepare", "feature_names")
+    parameters = {k: _parameter(v) for k, v in summary.parameters().items() if not hasattr(v, "shape")}
+    data = {name: getattr(summary, name) for name in fields}
+    return {**data, "parameters": parameters, "details": list(summary.details())}
 
 
 def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
@@ -76,6 +102,8 @@ def _parameter(value: Any) -> str:
 
 
 def _run_lines(content: dict[str, Any]) -> Iterator[str]:
+    from sketchselect.cluster.certificates.certificate import Certificate, strongest
+
     source, chosen = content["source"], content["selection"]
     yield f"output folder, finished {content['finished']}"
     yield f"  source: {source['address']}, {source['shape'][0]} x {source['shape'][1]} {source['dtype']}"
@@ -86,8 +114,8 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
         yield f"  model: {model['task']} on {model['n_terms']} terms, chosen by {model['chosen_by']}"
     certificates = content.get("certificates", [])
     if certificates:
-        best = min(certificates, key=lambda c: math.inf if c["factor"] is None else c["factor"])
-        yield f"  {best['sentence']}"
+        best = strongest([Certificate.from_dict(entry) for entry in certificates])
+        yield from () if best is None else (f"  {best.sentence()}",)
     if "agreement" in content:
         yield f"  NMI with the given labels: {content['agreement']['nmi']:.3f}"
     yield f"  files: {', '.join(content['files'])}"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sketchselect.errors import ConfigError
 from sketchselect.workflow.commands.options import job_of
+from sketchselect.workflow.commands.outcome import Outcome
+
+if TYPE_CHECKING:
+    from sketchselect.workflow.job import RunResult
 
 
 def cluster_on_selection(
@@ -24,7 +28,7 @@ def cluster_on_selection(
     options: Mapping[str, Any],
     execution: Mapping[str, Any],
     fresh: bool,
-) -> str:
+) -> RunResult:
     """Cluster a source's rows on the columns of a selection file, and publish all that a job would.
 
     Rows are prepared as they were for the selection, unless `prepare` says otherwise: steps fitted to all rows with the
@@ -41,22 +45,24 @@ def cluster_on_selection(
         fitted = preparing.beside(selection.parent, steps)
     settings = {"steps": list(steps), "fitted": fitted}
     config = job_of(source, options, settings, execution, cluster=cluster, output={"dir": str(output)})
-    return run_config(config, selected, fresh=fresh, progress=True).summary()
+    return run_config(config, selected, fresh=fresh, progress=True)
 
 
-def convert_file(source: str, destination: Path, chunks: str | None, key: str | None) -> str:
+def convert_file(source: str, destination: Path, chunks: str | None, key: str | None) -> Outcome:
     """Convert a file to a Zarr store."""
     from sketchselect.readers import convert, open_matrix
 
-    shape = None
+    chunk = None
     if chunks is not None:
         match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", chunks)
         if match is None:
             raise ConfigError(f"--chunks {chunks}: expected ROWSxCOLUMNS, for example 1000x784")
-        shape = int(match[1]), int(match[2])
-    path = convert(source, destination, chunks=shape, key=key, progress=_convert_progress())
+        chunk = int(match[1]), int(match[2])
+    path = convert(source, destination, chunks=chunk, key=key, progress=_convert_progress())
     matrix = open_matrix(str(path))
-    return f"{path}: {matrix.shape[0]} x {matrix.shape[1]} {matrix.dtype}"
+    shape = matrix.shape
+    data = {"store": str(path), "shape": list(shape), "dtype": str(matrix.dtype)}
+    return Outcome(f"{path}: {shape[0]} x {shape[1]} {matrix.dtype}", data)
 
 
 def _convert_progress() -> Any:

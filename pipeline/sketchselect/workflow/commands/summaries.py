@@ -15,6 +15,7 @@ from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.workflow.commands import row_numbers as fading
 from sketchselect.workflow.commands.options import job_of, require_replaceable
+from sketchselect.workflow.commands.outcome import Outcome
 
 if TYPE_CHECKING:
     from sketchselect.readers import Vector
@@ -111,7 +112,7 @@ def summarize_to_file(
     checkpoint: Path | None,
     options: Mapping[str, Any],
     execution: Mapping[str, Any],
-) -> str:
+) -> Outcome:
     """Read a source once and write its summary: column statistics, a sketch, and moments where asked for."""
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
@@ -169,10 +170,19 @@ def summarize_to_file(
             dropped = require_few_dropped(matrix.address, n_dropped, n_rows, limit, "--max-dropped ")
             progress.note(f"note: {dropped}")
     save(summary, output)
-    return f"{output}: summary of {summary.n_rows} rows x {summary.n_features} columns, {output.stat().st_size} bytes"
+    return Outcome(f"{_sentence(summary, output)}, {output.stat().st_size} bytes", _file(summary, output))
 
 
-def merge_files(files: Sequence[Path], output: Path) -> str:
+def _sentence(summary: Any, path: Path) -> str:
+    return f"{path}: summary of {summary.n_rows} rows x {summary.n_features} columns"
+
+
+def _file(summary: Any, path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    return {"file": str(path), "n_rows": summary.n_rows, "n_features": summary.n_features, "nbytes": size}
+
+
+def merge_files(files: Sequence[Path], output: Path) -> Outcome:
     """Merge summary files in the order given."""
     from sketchselect.summaries import load, save
 
@@ -195,8 +205,9 @@ def merge_files(files: Sequence[Path], output: Path) -> str:
         except SketchSelectError as error:
             raise type(error)(f"{file}: {error}") from None
     save(merged, output)
-    done = f"{output}: summary of {merged.n_rows} rows x {merged.n_features} columns from {len(files)} files"
-    return "\n".join([done, *(note for note in notes if note is not None)])
+    warnings = [note for note in notes if note is not None]
+    done = f"{_sentence(merged, output)} from {len(files)} files"
+    return Outcome("\n".join([done, *warnings]), {**_file(merged, output), "notes": warnings})
 
 
 def _digest(path: Path) -> bytes:
@@ -211,7 +222,7 @@ def select_from_file(
     n_features: int | Literal["auto"] | None,
     settings: Sequence[str],
     model_file: Path | None = None,
-) -> str:
+) -> Outcome:
     """Select columns from a summary file, and write the fitted model where one is asked for."""
     from sketchselect import selectors
     from sketchselect.location import write_atomically
@@ -275,7 +286,7 @@ def select_from_file(
     if missing:
         steps = " ".join(f"--prepare {step}" for step in missing)
         done.append(f"note: {method} asks for rows prepared with {steps}, and the summary was made without")
-    return "\n".join(done)
+    return Outcome("\n".join(done), {"file": str(output), **selection.to_dict()})
 
 
 def _check_folds(file: Path, summary: Summary[Any], cv: Any) -> None:

@@ -40,6 +40,7 @@ PUBLISHED = (
     "path.csv",
     "timeline.csv",
     "clusters.csv",
+    "annotations.h5ad",
     "prepare.sks",
     "summary.sks",
     "columns.sks",

@@ -237,8 +237,7 @@ def _chosen_by(fitted: BaseSelector, path: Any) -> str:
     if errors is not None:
         within = " within one standard error" if getattr(fitted, "cv_rule", "min") == "1se" else ""
         return f"{errors.shape[1]}-fold cross-validation{within}"
-    criterion = getattr(fitted, "criterion", None)
-    return "the default, half of the columns" if criterion is None else str(criterion).upper()
+    return str(getattr(fitted, "criterion", None) or getattr(fitted, "default_criterion", "")).upper()
 
 
 def _standard_error(errors: Floats) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,8 @@ def open_session(
 def check_session(session: Session) -> None:
     """Raise an error for whatever can be known to be wrong before anything is read."""
     config = session.config
+    if config.output.anndata and importlib.util.find_spec("anndata") is None:
+        raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
     if config.prepare.fitted is not None:
         preparing.use_earlier(session)
     check_against_source(session)

@@ -1,0 +1,13 @@
+"""Outcome of a command: for people in words, for programs as plain data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Outcome(NamedTuple):
+    """What a command has to say."""
+
+    text: str
+    data: Any  # Printed by ``--json``
+    is_good: bool = True  # Whether the exit code is 0
