@@ -53,6 +53,11 @@ def test_public_names_are_few_and_there() -> None:
         assert getattr(sks, name) is not None, name
 
 
+def test_names_that_left_the_list_go_on_to_work() -> None:
+    for name in ("CentroidSums", "LeverageSample"):
+        assert getattr(sks, name) is getattr(sks.summaries, name)
+
+
 def test_public_folders_list_what_they_have() -> None:
     for folder in FOLDERS:
         module = getattr(sks, folder)

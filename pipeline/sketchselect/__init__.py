@@ -18,11 +18,14 @@ _kernel_cache.ensure_writable()
 _STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
 _MODULES = {line.split()[3]: line.split()[1] for line in _STUB.splitlines() if line.startswith("from ")}
 
+# Names that left the list; programs that use them go on to work.
+_FORMER = dict.fromkeys(("CentroidSums", "LeverageSample"), "sketchselect.summaries")
+
 __all__ = sorted(name for name, module in _MODULES.items() if module != __name__)
 
 
 def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
+    module = _MODULES.get(name) or _FORMER.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if module == __name__:
