@@ -51,7 +51,7 @@ def leverage_bounds(
     if error > 0:
         # Twice, since negative eigenvalues were cut off.
         return _perturbed_bounds(s2, squared, column_squares, ridge, 2.0 * error)
-    inner = sketched_leverage(directions, ridge)
+    inner = np.minimum(squared.T @ (s2 / (s2 + ridge)), 1.0)
     outer = squared.T @ (s2 / (s2 + ridge + shrinkage))
     curved = squared.T @ (s2 / (s2 + ridge)) ** 2
     residual = np.maximum(column_squares - squared.T @ s2, 0.0)

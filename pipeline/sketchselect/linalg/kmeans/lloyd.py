@@ -57,7 +57,7 @@ class _Shifted:
             pilot, about, top = np.zeros_like(pilot), centers.copy(), float(np.abs(centers).max())
         # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products within its range.
         reach = 100 if dtype == np.float32 else 1000
-        exponent = int(np.clip(-np.frexp(top)[1], -reach, reach)) if top > 0 else 0
+        exponent = max(-reach, min(-int(np.frexp(top)[1]), reach)) if top > 0 else 0
         scale = 1.0 if abs(exponent) <= 20 else float(np.ldexp(1.0, exponent))
         about *= scale
         norms = np.einsum("ij,ij->i", about, about)
@@ -90,7 +90,7 @@ def _shifted(centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
 def piece_rows(n_features: int, n_clusters: int, itemsize: int) -> int:
     """Return the rows that kernels take at a time, so that rows and products stay in the second-level cache."""
     rows = _PIECE_BYTES // ((itemsize + 4) * n_features + 4 * n_clusters + 1)
-    return int(np.clip(rows, _LEAST_ROWS, _MOST_ROWS))
+    return max(_LEAST_ROWS, min(rows, _MOST_ROWS))
 
 
 def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:

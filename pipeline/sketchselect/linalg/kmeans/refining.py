@@ -16,7 +16,9 @@ STILL = 1e-4
 """Refining ends when an iteration lowers the cost by less than this share."""
 
 
-def refine(points: Any, weights: Floats, centers: Floats, most: int = REFINEMENTS) -> tuple[float, Floats]:
+def refine(
+    points: Any, weights: Floats, centers: Floats, most: int = REFINEMENTS, still: float = STILL
+) -> tuple[float, Floats]:
     """Return cost and centres after Lloyd iterations on weighted points; what attracts nothing stays where it is.
 
     `points` of shape (n_points, n_features): an array or canonical CSR.
@@ -25,7 +27,7 @@ def refine(points: Any, weights: Floats, centers: Floats, most: int = REFINEMENT
     for _ in range(most):
         _, distances, sums = lloyd.assign_and_sum(points, centers, weights)
         cost = float((weights * distances).sum())
-        if cost >= before * (1 - STILL):
+        if cost >= before * (1 - still):
             return cost, centers
         before = cost
         moved = np.where(sums.weight[:, None] > 0, sums.mean, centers)

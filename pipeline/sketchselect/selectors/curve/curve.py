@@ -163,7 +163,7 @@ class Curve:
             ratio = 1.0 if clusters.objective <= 0 else float("inf")
             return ratio, ratio, ratio
         seen = clusters.objective / whole.objective
-        unseen = float(weights @ clusters.unseen_costs) / float(weights @ whole.unseen_costs)
+        unseen = clusters.unseen / whole.unseen
         influence = weights * (clusters.costs / seen - whole.costs) / whole.objective
         variance = float(self.coreset.drawn @ influence**2) + (clusters.spread + whole.spread) / 2.0 + pooled
         half = Z * np.sqrt(variance) + abs(np.log(unseen / seen)) / 2.0

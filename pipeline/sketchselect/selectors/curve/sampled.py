@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,9 @@ Columns = NDArray[np.int64]
 STARTS = 3
 """Starts of k-means, for its best clustering and for how much clusterings differ."""
 
+RACING = 3e-4
+"""Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
+
 PROJECTED = 64
 """Dimensions of the random projection in which starts are chosen, where there are more columns."""
 
@@ -33,10 +37,10 @@ class SampledClusters:
 
     labels: Labels
     costs: Floats  # shape (n_sampled,): Squared distance of each row to the mean of its cluster, in all columns
-    # The same, to means of the half of the sample that the row is not in, clustered without it
-    unseen_costs: Floats
     spread: float  # Variance of the logarithm of the objective in all columns, for other starts
     objective: float  # Sum of the costs by weight
+    # The same, to means of the half of the sample that the row is not in, clustered without it
+    unseen: float
 
 
 class Coreset:
@@ -46,19 +50,22 @@ class Coreset:
     """
 
     def __init__(self, sample: RowSample, n_clusters: int, seed: int) -> None:
-        rows: Any = sample.rows
+        self.sampled: Any = sample.rows
         self.weights = sample.weights
-        if not is_csr(rows):
+        if is_csr(self.sampled):
+            # Columns without an entry add nothing to any cost; the first one stays, so that there is one.
+            self.rows: Any = take_columns(self.sampled, np.unique(np.append(self.sampled.indices, 0)))
+        else:
             # Far from the origin products would cancel.
-            rows = rows - self.weights @ rows / self.weights.sum()
-        self.rows, self.n_clusters = rows, min(n_clusters, rows.shape[0])
-        self.squares = _row_squares(rows)
+            self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
+        self.n_clusters, n_columns = min(n_clusters, self.rows.shape[0]), self.rows.shape[1]
+        self.squares = _products(self.rows, self.rows)
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
-        near = rows
-        if rows.shape[1] > PROJECTED:
-            near = rows @ gaussians(derive_seed(seed, "curve", "projection"), (rows.shape[1], PROJECTED))
         self.seed = seed
+        near = self.rows
+        if n_columns > PROJECTED:
+            near = near @ gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
         self.starts = self._drawn_starts(near, STARTS)
 
     def _drawn_starts(self, points: Any, n_starts: int) -> list[Labels]:
@@ -73,63 +80,79 @@ class Coreset:
 
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
         """
-        points, starts = self.rows, self.starts
+        points, starts = _points(self.rows), self.starts
         if columns is not None:
-            points = _taken(self.rows, columns)
+            points = _points(self.sampled, columns)
             starts = [self.starts[0], *self._drawn_starts(points, STARTS - 1), *([] if warm is None else [warm])]
-        tried = []
-        for start in starts:
-            cost, centers = refine(points, self.weights, self._means(points, start))
-            labels = lloyd.assign(points, centers)[0]
-            tried.append((cost, labels, self._costs(slice(None), labels, self._means(self.rows, labels))))
-        tried.sort(key=lambda one: one[0])
-        _, labels, costs = tried[0]
-        objectives = np.array([float(self.weights @ one[2]) for one in tried])
-        spread = float(np.log(objectives).var(ddof=1)) if objectives.min() > 0 else 0.0
-        unseen = costs if self.is_complete else self._unseen(points, labels)
-        return SampledClusters(labels, costs, unseen, spread, float(self.weights @ costs))
+        refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
+        best = min(range(len(starts)), key=lambda start: refined[start][0])
+        refined[best] = refine(points, self.weights, refined[best][1])
+        tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
+        means, totals = self._means(self.rows, tried)
+        norms = [_products(one, one) for one in means]
+        # The objective is the sum of squares less that of the means.
+        square = float(self.weights @ self.squares)
+        objectives = square - np.array([total @ norm for total, norm in zip(totals, norms, strict=True)])
+        exact = objectives.min() <= square * 1e-12
+        spread = 0.0 if exact else float(np.log(objectives).var(ddof=1))
+        labels = tried[best]
+        products = (self.rows @ means[best].T)[np.arange(labels.size), labels]
+        costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
+        objective = float(self.weights @ costs)
+        return SampledClusters(
+            labels, costs, spread, objective, objective if self.is_complete else self._unseen(points, labels)
+        )
 
-    def _unseen(self, points: Any, labels: Labels) -> Floats:
-        """Return the costs of each half of the rows under clusters of the other one."""
-        costs = np.empty(labels.size)
-        halves = [slice(0, None, 2), slice(1, None, 2)]
-        for seen, other in (halves, halves[::-1]):
-            weights = self.weights[seen]
-            centers = refine(points[seen], weights, self._means(points, labels, seen))[1]
-            near = lloyd.assign(points[seen], centers)[0]
-            means = self._means(self.rows[seen], near, weights=weights)
-            costs[other] = self._costs(other, lloyd.assign(points[other], centers)[0], means)
-        return costs
+    def _unseen(self, points: Any, labels: Labels) -> float:
+        """Return the objective of each half of the rows under clusters of the other one."""
+        even = np.arange(labels.size) % 2 == 0
+        halves = [np.where(even, labels, -1), np.where(even, -1, labels)]
+        near = []
+        for start, half in zip(self._means(points, halves)[0], (slice(0, None, 2), slice(1, None, 2)), strict=True):
+            centers = refine(points[half], self.weights[half], start)[1]
+            near.append(lloyd.assign(points, centers)[0])
+        parts = [np.where(part, one, -1) for one in near for part in (even, ~even)]
+        means, totals = self._means(self.rows, parts)
+        cost = float(self.weights @ self.squares)
+        for seen, other in ((0, 1), (3, 2)):
+            cost += float(
+                totals[other] @ (_products(means[seen], means[seen]) - 2.0 * _products(means[other], means[seen]))
+            )
+        return max(cost, 0.0)
 
-    def _means(self, rows: Any, labels: Labels, part: slice = slice(None), weights: Floats | None = None) -> Floats:
-        """Return the means of the clusters; zeros for an empty one."""
-        rows, labels = rows[part], labels[part]
-        weights = self.weights[part] if weights is None else weights
-        membership = csr_array((weights, (labels, np.arange(labels.size))), shape=(self.n_clusters, labels.size))
-        sums = membership @ rows
-        total = np.bincount(labels, weights, self.n_clusters)[:, None]
-        means: Floats = densify(sums) if is_csr(sums) else np.asarray(sums)
-        np.divide(means, total, out=means, where=total > 0)
-        return means
+    def _means(self, rows: Any, labelings: Sequence[Labels]) -> tuple[list[Floats], Floats]:
+        """Return the means of the clusters of each labelling, and their weights; zeros for an empty one.
 
-    def _costs(self, part: slice, labels: Labels, means: Floats) -> Floats:
-        """Return the squared distance of rows to the mean of their cluster, in all columns."""
-        products = (self.rows[part] @ means.T)[np.arange(labels.size), labels]
-        norms = np.einsum("ij,ij->i", means, means)
-        costs: Floats = np.maximum(self.squares[part] - 2.0 * products + norms[labels], 0.0)
-        return costs
-
-
-def _taken(rows: Any, columns: Columns) -> Any:
-    if is_csr(rows):
-        return take_columns(rows, columns)
-    return np.ascontiguousarray(rows[:, columns], dtype=np.float32)
+        Rows with a negative label are left out.
+        """
+        labels, k = np.stack(labelings, axis=1), self.n_clusters
+        inside, m = labels >= 0, len(labelings)
+        cells, counts = (labels + k * np.arange(m))[inside], inside.sum(axis=1)
+        shares, ends = np.repeat(self.weights, counts), np.concatenate([[0], np.cumsum(counts)])
+        # One sweep over the rows adds each to its cluster of every labelling.
+        members = csr_array((shares, cells, ends), shape=(len(labels), m * k)).T
+        sums = members.tocsr() @ rows if is_csr(rows) else members @ rows
+        totals = np.bincount(cells, shares, m * k)[:, None]
+        means: Floats = densify(sums) if is_csr(sums) else np.asarray(sums, dtype=np.float64)
+        np.divide(means, totals, out=means, where=totals > 0)
+        return list(means.reshape(m, k, -1)), totals.reshape(m, k)
 
 
-def _row_squares(rows: Any) -> Floats:
-    squares: Floats
-    if is_csr(rows):
-        squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
+def _points(rows: Any, columns: Columns | None = None) -> Any:
+    """Return the columns of the rows that k-means takes: float32, and dense where they are few."""
+    if not is_csr(rows):
+        return np.ascontiguousarray(rows if columns is None else rows[:, columns], dtype=np.float32)
+    if columns is None:
+        return rows
+    taken = take_columns(rows, columns)
+    return densify(taken).astype(np.float32) if columns.size <= PROJECTED else taken
+
+
+def _products(left: Any, right: Any) -> Floats:
+    """Return the inner product of each row of one matrix and that of the other."""
+    products: Floats
+    if is_csr(left):
+        products = np.asarray(left.multiply(right).sum(axis=1), dtype=np.float64).ravel()
     else:
-        squares = np.einsum("ij,ij->i", rows, rows)
-    return squares
+        products = np.einsum("ij,ij->i", left, right)
+    return products

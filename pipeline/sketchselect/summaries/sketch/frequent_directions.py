@@ -188,7 +188,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
         record = self.record
         with one_blas_thread():
             if self.is_exact:
-                directions = symmetric_directions(record.gram)
+                directions = self.centered_directions
                 return np.sqrt(directions.squares)[:, None] * directions.vectors, 0.0
             if record.rows.shape[0] < self.size:
                 return record.rows, record.shrinkage
