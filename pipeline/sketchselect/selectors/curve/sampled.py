@@ -132,7 +132,7 @@ class Coreset:
         # One sweep over the rows adds each to its cluster of every labelling.
         members = csr_array((shares, cells, ends), shape=(len(labels), m * k)).T
         sums = members.tocsr() @ rows if is_csr(rows) else members @ rows
-        totals = np.bincount(cells, shares, m * k)[:, None]
+        totals: Floats = np.bincount(cells, shares, m * k).astype(np.float64, copy=False)[:, None]
         means: Floats = densify(sums) if is_csr(sums) else np.asarray(sums, dtype=np.float64)
         np.divide(means, totals, out=means, where=totals > 0)
         return list(means.reshape(m, k, -1)), totals.reshape(m, k)
