@@ -42,13 +42,6 @@ EXPECTED_FAILURES["stability"] = dict.fromkeys(
     ),
     "halves are drawn by a hash of the rows' indices: a row of weight 2 is in one half, two equal rows may be in both",
 )
-EXPECTED_FAILURES["auto"] = dict.fromkeys(
-    (
-        "check_sample_weight_equivalence_on_dense_data",
-        "check_sample_weight_equivalence_on_sparse_data",
-    ),
-    "starts of k-means are drawn from the rows by a hash of their place: two equal rows are drawn as two",
-)
 EXPECTED_FAILURES["online-leverage"] = {
     "check_n_features_in_after_fitting": "partial_fit takes the next columns, so another number of them is no error"
 }
