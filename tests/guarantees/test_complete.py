@@ -48,6 +48,7 @@ ENTRIES = {
     "mcp": "penalised_paths",
     "scad": "penalised_paths",
     "StabilitySelector": "stability",
+    "SketchedPCA": "components",
     "KMeans": "kmeans",
     "certify": "certificate",
     "certify_labels": "certificate",

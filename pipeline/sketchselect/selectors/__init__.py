@@ -1,4 +1,4 @@
-"""Selectors: scikit-learn estimators around pure functions ``summary -> Selection``."""
+"""Selectors: scikit-learn estimators around pure functions ``summary -> Selection``; and components of a sketch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.selectors.sketched.greedy import GreedySelector
 from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
+from sketchselect.selectors.sketched.pca import SketchedPCA
 from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
 from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
 from sketchselect.selectors.sketched.variance import VarianceSelector
@@ -48,6 +49,7 @@ __all__ = [
     "Selection",
     "SelectionCurve",
     "SketchedLassoSelector",
+    "SketchedPCA",
     "SketchedRidgeSelector",
     "StabilitySelector",
     "ThresholdedOLS",
