@@ -45,11 +45,11 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features)
+    components_ : array of shape (k, n_features)
         Orthonormal rows, by descending variance; the largest entry of each is positive.
-    explained_variance_, explained_variance_ratio_ : arrays of shape (n_components_,)
+    explained_variance_, explained_variance_ratio_ : arrays of shape (k,)
         The lower ends of the intervals, and their shares of the variance of all columns, which is exact.
-    explained_variance_bounds_ : array of shape (n_components_, 2)
+    explained_variance_bounds_ : array of shape (k, 2)
         The intervals.
     subspace_angle_ : float or None
         Bound of the sine of the angle between these components together and the exact ones; None where none follows.
@@ -136,7 +136,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self._finish(sketch)
 
     def transform(self, X: Any) -> Any:
-        """Return the rows about `mean_` in the directions of the components, shape (n_rows, n_components_).
+        """Return the rows about `mean_` in the directions of the components, shape (n_rows, k).
 
         A store is read partition by partition. Of a Dask array a Dask array is returned, of an xarray DataArray a
         DataArray; rows dropped by a source's policy are left out.
