@@ -223,17 +223,6 @@ def test_blocks_in_memory_are_as_many_as_threads(tiny):
     assert 1 < most <= 3
 
 
-def test_a_pass_of_one_partition_starts_no_thread(tiny):
-    places = []
-
-    def leaf(block):
-        places.append(threading.get_ident())
-        return rows_of(block)
-
-    run(tiny(4), LocalEngine(3), leaf=leaf)
-    assert places == [threading.get_ident()]
-
-
 def test_waiting_states_grow_with_the_depth_of_the_tree_only(tiny):
     lock = threading.Lock()
     alive = most = 0

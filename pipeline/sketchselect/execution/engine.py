@@ -127,9 +127,7 @@ class LocalEngine(Engine):
         inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
         spec = replace(work.spec, source=inputs.source, report=report)
         ready, n_tasks = dict(work.ready), 0
-        # Threads may cost more than a single task.
-        serial = self.kind == "serial" or (len(work.partitions) == 1 and not inputs.graph)
-        pool = None if serial else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():
