@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path, lars_path_gram
-from sun2019_data import draw_sample, true_coefficients
 from timing import paired
 
 from sketchselect.solvers import (
@@ -34,6 +35,9 @@ from sketchselect.solvers import (
     threshold,
 )
 from sketchselect.solvers.annealing import schedule
+
+sys.path.insert(0, str(Path(__file__).parent / "papers"))
+from sun2019_data import draw_sample, true_coefficients
 
 
 def simulate(n: int, p: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Problem]:

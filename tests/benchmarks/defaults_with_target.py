@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from sklearn import datasets
 from sklearn.base import clone
-from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegressionCV
+from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -96,13 +96,20 @@ def estimators(task, criterion):
         }
     else:
         theirs = {"LassoCV": LassoCV(cv=5, max_iter=20_000), "ElasticNetCV": ElasticNetCV(cv=5, max_iter=20_000)}
-    return {**{name: make_pipeline(StandardScaler(), model) for name, model in theirs.items()}, **ours}
+    theirs = {name: make_pipeline(StandardScaler(), model) for name, model in theirs.items()}
+    if task == "classification":
+        # The same columns with another loss: what is lost to selection, and what to the discriminant.
+        logistic = LogisticRegression(max_iter=2000)
+        ours["lasso, then logistic"] = make_pipeline(sks.LassoPath(task=task), StandardScaler(), logistic)
+    return {**theirs, **ours}
 
 
 def n_columns(model):
     """Return the number of columns that a fitted model uses."""
     if hasattr(model, "support_"):
         return len(model.support_)
+    if hasattr(model[0], "support_"):
+        return len(model[0].support_)
     return int(np.atleast_2d(model[-1].coef_).any(axis=0).sum())
 
 

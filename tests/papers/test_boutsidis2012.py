@@ -173,7 +173,7 @@ def test_digits_ratios_are_small_and_never_above_what_is_proved():
 @pytest.fixture(scope="module")
 def script():
     """Return the benchmark's forms of Lemma 6 and Algorithm 6 on the matrix itself, from the package's kernels."""
-    folder = str(Path(__file__).parents[1] / "benchmarks")
+    folder = str(Path(__file__).parents[1] / "benchmarks" / "papers")
     sys.path.insert(0, folder)
     yield importlib.import_module("boutsidis2012_times")
     sys.path.remove(folder)

@@ -12,7 +12,7 @@ import pytest
 from sketchselect.solvers import Lasso, anneal, least_squares, solve_path, standardize, threshold
 from sketchselect.summaries import DecayedMoments, Moments
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "papers"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from .test_boutsidis2012 import objective, partitions
 @pytest.fixture(scope="module")
 def script():
     """Return an importer of the modules of the benchmarks, which lie side by side."""
-    folder = str(Path(__file__).parents[1] / "benchmarks")
+    folder = str(Path(__file__).parents[1] / "benchmarks" / "papers")
     sys.path.insert(0, folder)
     yield importlib.import_module
     sys.path.remove(folder)

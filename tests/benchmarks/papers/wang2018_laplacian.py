@@ -1,6 +1,6 @@
 """Algorithm 1 of Wang et al. (2018) on the edges of graphs: a dense inverse against random projections.
 
-    python tests/benchmarks/wang2018_laplacian.py [--most 4000]
+    python tests/benchmarks/papers/wang2018_laplacian.py [--most 4000]
 
 Prints the seconds for one block of edges (processor time), the exponents between sizes, and the error of the whole
 sample. The paper states O(n^3) and, for Laplacians, O(d log^2 n); conjugate gradients stand in for its solver.

@@ -1,6 +1,6 @@
 """Sun, Guo and Barbu (2019), "A novel framework for online supervised learning with feature selection", anew.
 
-Run: ``python tests/benchmarks/sun2019.py`` (about half an hour on two cores); ``--quick`` for a smoke run;
+Run: ``python tests/benchmarks/papers/sun2019.py`` (about half an hour on two cores); ``--quick`` for a smoke run;
 ``--table 2 --table 4`` for some parts (2, 3, 4, 5, 6, "paths", "regret"); ``--json FILE`` writes figures as records.
 
 Tables 2, 3 and 6 print detection rate, RMSE or AUC, and seconds beside the paper's. Moments of Gaussian rows are drawn

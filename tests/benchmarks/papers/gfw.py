@@ -1,6 +1,6 @@
 """Offline feature weights (GFW of Huang et al. 2015), with p = 2 and p = 1, and the two side by side (their Figure 1).
 
-Run ``python tests/benchmarks/gfw.py`` for ridge against lasso on random subsets of text.
+Run ``python tests/benchmarks/papers/gfw.py`` for ridge against lasso on random subsets of text.
 """
 
 from __future__ import annotations

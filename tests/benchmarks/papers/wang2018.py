@@ -1,6 +1,6 @@
 """Tables 2 and 3 and Figure 1 of Wang, Shen and Li (ICML 2018): accuracy and NMI against the number of features.
 
-    python tests/benchmarks/wang2018.py [--quick] [--sets USPS,AR_55x40,COIL20,MNIST] [--json FILE]
+    python tests/benchmarks/papers/wang2018.py [--quick] [--sets USPS,AR_55x40,COIL20,MNIST] [--json FILE]
 
 Of the paper's six sets, CIFAR-10 and ORL are not among the data; AR is a smaller version. Rows are raw values / max, as
 the paper says nothing of preparing them, and the selection sees at most 2,000 of them (a column has that many numbers);

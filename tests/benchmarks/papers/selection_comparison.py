@@ -1,6 +1,6 @@
 """Agreement of k-means with the classes against the number of selected columns: selectors of the package and others.
 
-    python tests/benchmarks/selection_comparison.py [--quick] [--sets USPS,TDT2] [--json FILE]
+    python tests/benchmarks/papers/selection_comparison.py [--quick] [--sets USPS,TDT2] [--json FILE]
 
 NMI and accuracy of scikit-learn's KMeans on the selected columns, unweighted, and their mean ratio to all columns. The
 data are read from ../shared/data beside the repository (or $SKETCHSELECT_DATA); what is not there is skipped.

@@ -1,6 +1,6 @@
 """How close to 1 the certified factor of k-means comes on real data, and what that costs in CPU minutes.
 
-    python tests/benchmarks/certificates.py [data set ...] [--rows 400 800] [--exact]
+    python tests/benchmarks/papers/certificates.py [data set ...] [--rows 400 800] [--exact]
 
 One line for every data set and number of rows a block: factor from the spectrum, factor from all blocks, CPU and wall
 minutes. ``--exact`` leaves the sampled bounds out. The clustering is the best of a few runs of k-means on all columns.

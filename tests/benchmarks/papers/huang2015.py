@@ -1,7 +1,7 @@
 """Huang, Yoo and Kasiviswanathan (CIKM 2015): Figures 1 to 7 and section 5.3, as tables, with the claims.
 
-    python tests/benchmarks/huang2015.py [--data TDT2,20Newsgroups_tf,...] [--full] [--no-mcfs] [--seeds N] [--starts N]
-                                         [--figures 1,2,3,kernel,4,5,6,7,seconds,memory]
+    python tests/benchmarks/papers/huang2015.py [--data TDT2,20Newsgroups_tf,...] [--full] [--no-mcfs] [--seeds N]
+                                         [--starts N] [--figures 1,2,3,kernel,4,5,6,7,seconds,memory]
 
 Our side is the package; GFW is ARPACK's singular vectors of all rows, MCFS and the Laplacian score see a sample of
 4,000, StreamKM is `stream_kmeans.py`. Seconds are processor time (with OMP_NUM_THREADS=1 they compare). Text is

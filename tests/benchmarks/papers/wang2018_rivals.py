@@ -1,6 +1,6 @@
 """Table 1 of Wang et al. (2018) on data: the objective in all columns of k-means on the reduced rows, over the best.
 
-    python tests/benchmarks/wang2018_rivals.py [--sets USPS,COIL20] [--counts 20,50,100] [--seeds 3]
+    python tests/benchmarks/papers/wang2018_rivals.py [--sets USPS,COIL20] [--counts 20,50,100] [--seeds 3]
 
 Means and the largest of some seeds, and seconds. The projections take no columns of the data: their rows have no names.
 """

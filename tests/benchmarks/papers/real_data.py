@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("SKETCHSELECT_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 KINDS = {
     "USPS": "image",
     "COIL20": "image",

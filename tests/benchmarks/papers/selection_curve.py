@@ -1,6 +1,6 @@
 """The curve of the objective over the number of columns against full runs, and `auto` against the best method.
 
-    python tests/benchmarks/selection_curve.py [--sets USPS,TDT2] [--runs FOLDER] [--seeds 3]
+    python tests/benchmarks/papers/selection_curve.py [--sets USPS,TDT2] [--runs FOLDER] [--seeds 3]
 
 For every data set, competitor and number of columns k-means is run on all rows (kept in FOLDER as JSON: it takes
 long), and the curve of `selection_curve` is made from one pass. Shown: the error of the curve, the share of runs within

@@ -1,6 +1,6 @@
 """Running times of Boutsidis and Magdon-Ismail 2012: measured exponents beside those that the paper states.
 
-    python tests/benchmarks/boutsidis2012_times.py [--quick]
+    python tests/benchmarks/papers/boutsidis2012_times.py [--quick]
 
 One size grows at a time; processor time of one thread, the least of three runs. An exponent below the stated one means
 that another term, or the cost of a call, is still the larger at these sizes.

@@ -1,4 +1,4 @@
-"""How well columns selected for k-means do in practice: python tests/benchmarks/boutsidis2012.py --data FOLDER.
+"""How well columns selected for k-means do in practice: python tests/benchmarks/papers/boutsidis2012.py --data FOLDER.
 
 The question that Boutsidis and Magdon-Ismail 2012 (section 2.3) left open. For each data set, number of columns r and
 method: the objective, in all columns, of k-means on the selected columns (weighted, where the method has weights, and
