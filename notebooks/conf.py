@@ -30,4 +30,6 @@ numpydoc_xref_param_type = False
 
 html_theme = "furo"
 html_title = f"sketchselect {version}"
+html_static_path = ["generator/static"]
+html_js_files = [("access.js", {"defer": "defer"})]
 html_show_sourcelink = False

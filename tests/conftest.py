@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# Whoever runs the tests in the background may have had SIGINT ignored, and the programs that they start would go on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # One thread for each process, before NumPy is loaded: the matrices are small, and on busy cores threads that wait for
 # each other took three quarters of the time. What is set outside holds.

@@ -35,6 +35,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export DASK_DISTRIBUTED__WORKER__PRELOAD="[\"$here/preload.py\"]"
 # One BLAS thread in each process: the bits then do not depend on the number of cores, and processes do not fight.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+# Dask's own value (64 KiB) turns off the reuse of large buffers, and every block is faulted in again.
+export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-134217728} MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
 
 options=(--host "$host" --nworkers "$processes" --nthreads 1 --memory-limit "$memory")
 # A worker that finds no scheduler for this long exits with code 1 instead of waiting for ever.

@@ -1,6 +1,29 @@
-"""``python -m sketchselect``. The guard matters: worker processes import this module again."""
+"""The command line: ``python -m sketchselect``, and its entry point. Workers import this module again: the guard."""
 
-from sketchselect.cli import main
+import os
+import select
+import signal
+from typing import Any
+
+
+def main() -> None:
+    """Run the command line; a signal that comes while its parts are still imported is an orderly end too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
+            signal.signal(number, _leave)
+    from sketchselect.cli import main as run
+
+    run()
+
+
+def _leave(number: int, frame: Any) -> None:
+    """End the process at once: nothing was begun yet, or nothing is left to do."""
+    try:
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, b"error: interrupted; run the same command again\n")
+    finally:
+        os._exit(128 + number)
+
 
 if __name__ == "__main__":
     main()

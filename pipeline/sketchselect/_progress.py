@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
@@ -38,6 +38,27 @@ class Progress:
         """The pass is over, well or not."""
 
 
+class LogStream:
+    """A text stream whose reader may go away and whose disk may fill: what it does not take is lost."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
 class Lines(Progress):
     """Writes plain lines: bytes, rate and time left, at most one every `every` seconds."""
 
@@ -53,7 +74,8 @@ class Lines(Progress):
         with self._lock:
             self._stage, self._total, self._done = stage, total_bytes, 0
             self._began = self._last = time.monotonic()
-        partitions = "1 partition" if n_partitions == 1 else f"{n_partitions} partitions"
+        # Without `counted`, whose file nothing else enters before the first block is read.
+        partitions = f"{n_partitions} partition" + "s" * (n_partitions != 1)
         self.note(f"{stage}: {partitions}, {format_bytes(total_bytes)}")
 
     def advance(self, nbytes: int) -> None:
@@ -74,7 +96,7 @@ class Lines(Progress):
 
     def note(self, text: str) -> None:
         """Write a line."""
-        print(text, file=self._stream or sys.stderr, flush=True)
+        print(text, file=LogStream(self._stream or sys.stderr), flush=True)
 
     def finish(self, stage: str) -> None:
         """Say what was done."""
@@ -102,7 +124,7 @@ class Bar(Lines):
             rich.DownloadColumn(binary_units=True),
             rich.TransferSpeedColumn(),
             rich.TimeRemainingColumn(),
-            console=Console(file=self._stream or sys.stderr),
+            console=Console(file=cast(TextIO, LogStream(self._stream or sys.stderr))),
         )
         self._task = self._bar.add_task(stage, total=max(total_bytes, 1))
         self._bar.start()
@@ -170,7 +192,7 @@ class ThrottledProgress(Progress):
 _is_silent: ContextVar[bool] = ContextVar("_is_silent", default=False)
 
 
-@contextmanager
+@contextlib.contextmanager
 def silenced(is_silent: bool) -> Iterator[None]:
     """Show nothing, if so, where progress is asked for by True."""
     token = _is_silent.set(is_silent)

@@ -1,4 +1,4 @@
-"""Wording of messages: the nearest known name, and durations."""
+"""Wording of messages: the nearest known name, numbers of things, and durations."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean {nearest[0]!r}?" if nearest else otherwise
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "partition"), counted(2, "partition")
+    ('1 partition', '2 partitions')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def format_seconds(seconds: float) -> str:

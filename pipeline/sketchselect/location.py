@@ -68,6 +68,13 @@ class Location:
         head = self.url.rstrip("/").rpartition("/")[0]
         return replace(self, url=head) if head and not head.endswith(":/") else None
 
+    def sibling(self, name: str) -> Location:
+        """Return the location of `name` beside this one; there is nothing beside a bucket."""
+        head, _, last = self.url.rstrip("/").rpartition("/")
+        if not last or (head.endswith(":/") and not head.startswith("memory")):
+            raise SourceError(f"{self.address}: this is a whole bucket; name a folder in it")
+        return replace(self, url=f"{head}/{name}")
+
     def filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system of a remote location and the path in it."""
         import fsspec
@@ -90,6 +97,15 @@ class Location:
         for secret in sorted(_texts(self.options), key=len, reverse=True):
             text = text.replace(secret, "***")
         return SourceError(f"{self.address}: cannot be {action} ({text:.300}); check the address and the credentials")
+
+    def read_inside(self, key: str, top: str) -> bytes | None:
+        """Return the content of the file `key`, or None; a local one must be a plain file below the real path `top`."""
+        if self.is_local:
+            path = self.join(key).url
+            _require_inside(path, top)
+            if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+                raise _not_a_file(path)
+        return self.read(key)
 
     def read(self, key: str | None = None) -> bytes | None:
         """Return the content of a file (of `key` below this location), or None if there is none."""
@@ -154,7 +170,7 @@ class Location:
         for name, info in listing.items():
             key = name.lstrip("/")[cut:]
             if key:
-                yield key, int(info.get("size") or 0), _version(info)
+                yield key, int(info.get("size") or 0), version_of(info)
 
     def version(self, key: str | None = None) -> str | None:
         """Return size and modification time (or ETag) of one file, or None if there is none."""
@@ -173,7 +189,7 @@ class Location:
             return None
         except Exception as error:
             raise target.failure(error) from error
-        return f"{info.get('size')}:{_version(info)}"
+        return f"{info.get('size')}:{version_of(info)}"
 
     def existing_version(self) -> str:
         """Return the version of this file, or raise `SourceError` if there is none."""
@@ -280,7 +296,8 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _version(info: Mapping[str, Any]) -> str:
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the version in what a file system says of a file; empty where it states none."""
     for name in _VERSION_FIELDS:
         if info.get(name) is not None:
             return str(info[name])
@@ -317,6 +334,16 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         os.close(folder)
 
 
+def _require_inside(path: str, top: str) -> None:
+    """Raise `SourceError` if a path, its links followed, is not below `top`, which has no links."""
+    if not Path(os.path.realpath(path)).is_relative_to(top):
+        raise SourceError(f"{path}: a link that leads out of {top}, which is not followed; put the file itself there")
+
+
+def _not_a_file(path: str) -> SourceError:
+    return SourceError(f"{path}: neither a file nor a folder, which is not read; restore the file")
+
+
 def _walk(folder: Path, prefix: str, top: str) -> Iterator[tuple[str, int, str]]:
     try:
         entries = os.scandir(folder)
@@ -324,12 +351,12 @@ def _walk(folder: Path, prefix: str, top: str) -> Iterator[tuple[str, int, str]]
         return
     with entries:
         for entry in entries:
-            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(top):
-                raise SourceError(
-                    f"{entry.path}: a link that leads out of {top}, which is not followed; put the file itself there"
-                )
+            if entry.is_symlink():
+                _require_inside(entry.path, top)
             if entry.is_dir():
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", top)
             elif entry.is_file():
                 status = entry.stat()
                 yield prefix + entry.name, status.st_size, str(status.st_mtime_ns)
+            elif os.path.exists(entry.path):
+                raise _not_a_file(entry.path)

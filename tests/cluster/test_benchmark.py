@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pathlib
 
 import numpy as np
 import pytest
 
+BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+
 
 def load(name):
-    path = pathlib.Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    path = BENCHMARKS / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -36,3 +39,55 @@ def test_kmeans_zarr_runs():
     found = load("kmeans_zarr").run(n_rows=3000, n_columns=5, n_clusters=4, n_iter=2, local=True)
     assert np.isfinite(list(found.values())).all()
     assert found["1 workers"] > 0
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """Return an importer of the scripts, which lie side by side."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+def test_the_table_has_a_row_for_every_side_of_every_case(benchmarks, capsys):
+    run = benchmarks("run")
+    run.main(["--small"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, make in run.CASES.items():
+        case = make(True)
+        start = next(i for i, line in enumerate(lines) if line.startswith(f"{name}: "))
+        for line, side in zip(lines[start + 1 :], case.sides, strict=False):
+            assert line.startswith(f"  {side}")
+            assert "CPU" in line or run.MISSING in line
+
+
+@pytest.mark.parametrize("case", ["kmeans", "lasso", "genes"])
+def test_sides_that_solve_the_same_problem_have_the_same_value(benchmarks, case):
+    sides = benchmarks("run").measure(benchmarks("cases").CASES[case](True), 1)
+    values = [
+        side.value for name, side in sides.items() if side.value is not None and name not in ("faiss-cpu", "dask-ml")
+    ]
+    np.testing.assert_allclose(values, values[0], rtol=1e-3)
+
+
+def test_a_script_runs_by_its_name_and_a_mistake_is_one_line(benchmarks, capsys, monkeypatch):
+    run = benchmarks("run")
+    monkeypatch.setattr("sys.argv", [])
+    with pytest.raises(SystemExit, match="0"):
+        run.main(["bench_kmeans", "--help"])
+    assert "--iterations" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["no-such-case"])
+    assert "no case no-such-case" in capsys.readouterr().err
+
+
+def test_asv_runs_our_side_and_the_floor(benchmarks, monkeypatch):
+    settings = json.loads((BENCHMARKS / "asv.conf.json").read_text(encoding="utf-8"))
+    assert (BENCHMARKS / settings["repo"] / "pyproject.toml").is_file()
+    monkeypatch.setenv("SKETCHSELECT_SMALL", "1")
+    spec = importlib.util.spec_from_file_location("table", BENCHMARKS / settings["benchmark_dir"] / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    table = module.Table()
+    for side in table.params[1]:
+        table.setup("stream", side)
+        table.time_case("stream", side)

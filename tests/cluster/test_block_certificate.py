@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from inspect import signature
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -141,6 +142,32 @@ def test_too_few_blocks_for_the_probability_are_told():
     assert of_blocks(X, 1.0, 0).record.n_solved == 4
 
 
+@pytest.mark.parametrize("rows", [*(np.arange(12.0).reshape(-1, 3)[:n] for n in (1, 2, 3, 4)), np.ones((30, 3))])
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_blocks_that_cannot_gain_are_not_drawn_and_spoil_nothing(rows, form):
+    """A last partition shorter than a block, and one of equal rows: they count by their spectrum."""
+    X = np.random.default_rng(1).standard_normal((1200, 3))
+    bound = BlockBound(2, block_rows=30, fraction=0.4)
+    some = bound.from_block(form(X))
+    least = BlockBound(2, block_rows=30, fraction=1e-9).from_block(rows).lower_bound()
+    for start in range(1200, 1220):
+        both = some.merge(bound.from_block(form(rows), start=start))
+        assert (both.record.n_blocks, both.record.n_solved) == (40, some.record.n_solved)
+        assert both.lower_bound(0.9) == pytest.approx(some.lower_bound(0.9) + least, rel=1e-9)
+    weights = np.repeat([0.0, 1.0], [29, 1])
+    assert bound.from_block(X[:30], sample_weight=weights).record.n_blocks == 0
+
+
+def test_why_a_sample_proves_no_more_is_the_true_reason():
+    X = np.random.default_rng(1).standard_normal((300, 3))
+    found = sks.certify(X[:20], 1e6, 2, block_rows=30, confidence=0.9, fraction=0.5)
+    assert "no block of 30 rows of which more than 2 are different" in found.note
+    # One cluster: the spectral bound is the objective, and nothing is gained.
+    found = sks.certify(X, 1e6, 1, method="blocks", block_rows=30, confidence=0.9, fraction=0.5)
+    assert 0 < found.details["n_solved"] < 10
+    assert "at least one gained nothing over the spectrum" in found.note
+
+
 def of_blocks(X, fraction, seed):
     return BlockBound(2, block_rows=30, fraction=fraction, seed=seed).from_block(X)
 
@@ -173,12 +200,29 @@ def test_blocks_no_larger_than_the_number_of_clusters_prove_nothing_and_break_no
     assert BlockBound(2, block_rows=20, fraction=0.5).from_block(X, sample_weight=weights).lower_bound(0.9) == 0.0
 
 
-def test_least_mean_is_the_chernoff_bound_turned_round():
-    assert least_mean(0.0, 10, 0.05) == 0.0
-    assert least_mean(1.0, 10, 0.05) == pytest.approx(0.05**0.1)
-    draws = np.random.default_rng(0).random((4000, 40)) < 0.3
-    bounds = np.array([least_mean(share, 40, 0.05) for share in draws.mean(axis=1)])
-    assert (bounds > 0.3).mean() <= 0.05
+def test_least_mean_fails_for_no_more_subsets_than_it_says():
+    """Every subset of every size of a few numbers, alike and very unequal ones: exhaustive."""
+    rng = np.random.default_rng(0)
+    failed = 0
+    for spread in (0.1, 1.0, 4.0):
+        numbers = np.exp(spread * rng.standard_normal(9))
+        for size in range(1, 9):
+            drawn = [np.log(numbers[list(those)]).sum() for those in combinations(range(9), size)]
+            for failure in (0.5, 0.1, 0.02):
+                share = np.mean([least_mean(total, size, failure) > numbers.mean() for total in drawn])
+                assert share <= failure
+                failed += share > 0
+    assert failed > 5
+    assert least_mean(-np.inf, 5, 0.1) == least_mean(0.0, 0, 0.1) == 0.0
+
+
+def test_blocks_that_are_not_touched_prove_less_and_nothing_wrong(digits):
+    X = digits[0][:600]
+    every = BlockBound(10, block_rows=30).from_block(X).lower_bound()
+    with_spectra, without = (BlockBound(10, 30, 0.5, 1, spectral).from_block(X) for spectral in (True, False))
+    assert with_spectra.record.n_solved == without.record.n_solved < without.record.n_blocks == 20
+    assert 0 < without.lower_bound() < with_spectra.lower_bound() < every
+    assert without.lower_bound() < without.lower_bound(0.9) < with_spectra.lower_bound(0.9) < every
 
 
 def test_saved_merged_and_refused(tmp_path, digits):

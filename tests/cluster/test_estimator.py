@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,30 +9,19 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.estimator_checks import exceptions
 
 from sketchselect import KMeans, kmeans_objective
 from sketchselect.errors import BadParameter
 
 from .data import blobs, exact_distances
 
-_DRAWS = (
-    "draws are hashed by row index, so leaving rows out or repeating them starts elsewhere than weights 0 and 2 "
-    "(scikit-learn's own KMeans fails it too)"
-)
-
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": _DRAWS,
-    "check_sample_weight_equivalence_on_sparse_data": _DRAWS,
-}
-
 
 @pytest.mark.filterwarnings("ignore::sketchselect.cluster.FewerClusters")
-def test_scikit_learn_conventions():
-    checks = check_estimator(KMeans(), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None)
-    assert [c["check_name"] for c in checks if c["status"] == "failed"] == []
-    assert {c["check_name"] for c in checks if c["status"] == "xfail"} == set(EXPECTED_FAILURES)
-    assert sum(c["status"] == "passed" for c in checks) > 40
+@parametrize_with_checks([KMeans()], expected_failed_checks=exceptions)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
 
 
 def test_predict_transform_score():
@@ -66,9 +53,44 @@ def test_pipeline_clone_set_output_and_names():
 
 
 def test_the_client_is_no_metadata():
-    assert "client" in inspect.signature(KMeans.fit).parameters
-    assert "client" not in KMeans().get_metadata_routing().fit.requests
-    assert "sample_weight" in KMeans().get_metadata_routing().fit.requests
+    assert list(KMeans().get_metadata_routing().fit.requests) == ["sample_weight"]
+
+
+def farthest_first(X, n_clusters, random_state):
+    """Return rows far from each other, from a random one on: a function such as users write."""
+    chosen = [random_state.randint(len(X))]
+    while len(chosen) < n_clusters:
+        chosen.append(int(((X[:, None] - X[chosen]) ** 2).sum(axis=2).min(axis=1).argmax()))
+    return X[chosen]
+
+
+def test_a_function_makes_the_first_centres():
+    X = blobs(11, 300, 3, 5, separation=9.0)
+    calls = []
+
+    def init(rows, n_clusters, random_state):
+        calls.append((rows, random_state.randint(1 << 30)))
+        return farthest_first(rows, n_clusters, np.random.RandomState(0))
+
+    once = KMeans(5, init=init, n_init=1).fit(X)
+    rows = calls[0][0]
+    assert sorted(map(tuple, rows)) == sorted(map(tuple, X))
+    from_array = KMeans(5, init=farthest_first(rows, 5, np.random.RandomState(0))).fit(X)
+    assert once.cluster_centers_.tolist() == from_array.cluster_centers_.tolist()
+    calls.clear()
+    KMeans(5, init=init, n_init=3).fit(X, sample_weight=np.arange(300) % 3)
+    assert len(calls) == len({seed for _, seed in calls}) == 3
+    assert len(calls[0][0]) == 200, "rows without weight are none"
+    with pytest.raises(BadParameter, match=r"init has shape \(3, 3\), but n_clusters is 5"):
+        KMeans(5, init=lambda rows, n_clusters, random_state: rows[:3]).fit(X)
+
+
+def test_several_starts_of_a_function_are_compared():
+    X = blobs(12, 400, 2, 4, separation=9.0)
+    bad, good = np.zeros((4, 2)) + 1e-3 * np.arange(8).reshape(4, 2), farthest_first(X, 4, np.random.RandomState(0))
+    starts = iter([bad, good, bad])
+    best = KMeans(4, init=lambda rows, n_clusters, random_state: next(starts), n_init=3).fit(X)
+    assert best.inertia_ <= KMeans(4, init=good).fit(X).inertia_ * (1 + 1e-12)
 
 
 def test_sources_of_every_kind_give_the_same_clustering(tmp_path):

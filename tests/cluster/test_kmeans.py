@@ -155,6 +155,22 @@ def test_seeding_is_as_good_as_scikit_learn(init):
     assert np.mean(ours) <= 1.05 * np.mean(theirs)
 
 
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_where_comparing_is_dear_several_starts_still_find_planted_clusters(seed, monkeypatch):
+    """Clusters so far apart are the best ones; with seed 5 a single start misses them."""
+    monkeypatch.setattr(seeding, "COMPARE_FLOPS", 1.0)
+    rng = np.random.default_rng(seed)
+    planted = np.arange(1600) % 16
+    X = (4.0 * rng.standard_normal((16, 30)))[planted] + rng.standard_normal((1600, 30))
+    best = sum(((X[planted == c] - X[planted == c].mean(axis=0)) ** 2).sum() for c in range(16))
+    assert fit(X, n_clusters=16, random_state=seed).inertia == pytest.approx(best, rel=1e-9)
+
+
+def test_the_number_of_starts_depends_on_the_work_of_comparing_them_and_on_its_memory():
+    assert [seeding.n_starts("auto", k, p) for k, p in ((10, 100), (16, 20_000), (16, 1_000_000))] == [10, 4, 1]
+    assert seeding.n_starts(3, 16, 1_000_000) == 3
+
+
 def test_n_init_keeps_the_best_and_seeds_differ():
     X = blobs(9, 800, 3, 9, separation=2.0)
     singles = [fit(X, n_clusters=9, init="random", random_state=s).inertia for s in range(6)]

@@ -54,6 +54,10 @@ def test_labels_are_written(fitted, tmp_path, rows):
         km.predict(source, out=tmp_path / "other.zarr")
     with pytest.raises(BadParameter, match="folder"):
         km.predict(source, out=tmp_path / "missing" / "labels.zarr")
+    for name, kind in (("labels.npy", "NumPy"), ("l.CSV", "text"), ("l.parquet", "Parquet")):
+        with pytest.raises(BadParameter, match=f"a Zarr store is written, not one of {kind} files"):
+            km.predict(source, out=tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 def test_labels_of_many_partitions_and_dropped_rows(fitted, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,8 @@ import psutil
 import zarr
 from tests.deploy.cluster_jobs import command
 from tests.deploy.conftest import PlainCluster, wait_until
-from tests.deploy.faults import Fault
+from tests.deploy.faults import LASTING, Fault
+from tests.deploy.links import Disk, Link
 
 from sketchselect.summaries import load
 
@@ -32,8 +33,8 @@ END_SECONDS = 150.0
 
 MARK = "SKETCHSELECT_CHAOS_RUN"
 
-Pauses = list[tuple[float, psutil.Process]]
-"""Stopped processes, and when they go on."""
+Pauses = list[tuple[float, Callable[[], object]]]
+"""What ends a pause, and when."""
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -63,6 +64,10 @@ class Stage:
     folder: Path
     out: Path
     cluster: PlainCluster | None
+    logs: Path
+    disk: Disk | None = None
+    links: list[Link] = field(default_factory=list)
+    spoiled: set[Path] = field(default_factory=set)
     scheduler: subprocess.Popen[bytes] | None = None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
@@ -77,15 +82,19 @@ class Stage:
                 with orphan("a worker without its scheduler"):
                     worker.wait(timeout=END_SECONDS)
             self.scheduler = self.cluster.start_scheduler()
-        self.workers = [worker for worker in self.workers if worker.poll() is None]
-        while len(self.workers) < 2:
-            self.workers.append(self.cluster.start_worker())
+        while len(self.links) < 3:
+            self.links.append(Link(self.cluster.port))
+        # The number of a worker is that of its link.
+        for number in range(2):
+            if len(self.workers) <= number or self.workers[number].poll() is not None:
+                self.workers[number : number + 1] = [self.cluster.start_worker(self.links[number].port)]
 
     def run(self, faults: tuple[Fault, ...]) -> tuple[int, str]:
         """Run the job with faults; return its exit code and what it said. Nothing that it started may be left."""
         mark = uuid.uuid4().hex
-        log = self.out.with_suffix(f".{len(self.exits)}.log")
-        words = command(self.folder, self.cluster.address if self.cluster else "local", str(self.out))
+        log = self.logs / f"run-{len(self.exits)}.log"
+        address = self.cluster.address_at(self.links[2].port) if self.cluster else "local"
+        words = command(self.folder, address, str(self.out))
         with log.open("wb") as stream:
             driver = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=os.environ | {MARK: mark}
@@ -122,22 +131,36 @@ class Stage:
                 return True
             if fault.nodes is not None:
                 return len(list(nodes.rglob("*.sks"))) - before >= fault.nodes
-            return fault.stage == "start" or f"\n{fault.stage}" in "\n" + log.read_text(errors="replace")
+            if fault.stage == "start":
+                return takes_signals(driver.pid)
+            return f"\n{fault.stage}" in "\n" + log.read_text(errors="replace")
 
         wait_until(due, f"hang: {fault}")
-        # At the start, the seconds in which Python imports are of no interest but at their end.
+        # Python and its imports take seconds at the start.
         time.sleep(fault.delay * (10 if fault.nodes is None and fault.stage == "start" else 1))
 
     def _do(self, fault: Fault, driver: subprocess.Popen[bytes], pauses: Pauses) -> None:
-        number = signal.Signals[f"SIG{fault.action}"]
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, IndexError):
             if fault.target == "machine":
-                os.killpg(self.workers[fault.which].pid, number)
+                os.killpg(self.workers[fault.which].pid, signal.Signals[f"SIG{fault.action}"])
+            elif fault.target == "checkpoint":
+                damaged = damage_one(self.out, len(self.exits))
+                self.spoiled |= damaged
+                self.n_done += len(damaged) - 1
+            elif fault.target == "disk":
+                assert self.disk is not None
+                self.disk.fill()
+                later = self.disk.empty
+            elif fault.target == "link":
+                link = self.links[fault.which]
+                (link.cut if fault.action == "CUT" else link.stall)()
+                later = link.mend
             else:
                 victim = self._victim(fault, driver)
-                victim.send_signal(number)
-                if fault.action == "STOP":
-                    pauses.append((time.monotonic() + fault.pause, victim))
+                victim.send_signal(signal.Signals[f"SIG{fault.action}"])
+                later = victim.resume
+            if fault.action in LASTING:
+                pauses.append((time.monotonic() + fault.pause, later))
             self.n_done += 1
 
     def _victim(self, fault: Fault, driver: subprocess.Popen[bytes]) -> psutil.Process:
@@ -150,6 +173,12 @@ class Stage:
         assert process is not None
         return psutil.Process(process.pid)
 
+    def close(self) -> None:
+        """Take away links and disk."""
+        for part in (*self.links, self.disk):
+            if part is not None:
+                part.close()
+
     def end(self) -> None:
         """End the cluster as a supervisor does, scheduler first; all that belongs to it has to follow."""
         if self.cluster is not None:
@@ -161,13 +190,22 @@ class Stage:
                     process.wait(timeout=END_SECONDS)
 
 
+def takes_signals(pid: int) -> bool:
+    """Return whether a process handles SIGTERM; until it does, that ends it without a word."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+    return True
+
+
 def resume(pauses: Pauses, every: bool = False) -> None:
-    """Let the processes go on whose pause is over."""
+    """Let go on what is stopped, cut or full, and whose pause is over."""
     for pause in list(pauses):
         if every or time.monotonic() > pause[0]:
             pauses.remove(pause)
             with contextlib.suppress(psutil.NoSuchProcess):
-                pause[1].resume()
+                pause[1]()
 
 
 @contextlib.contextmanager

@@ -33,7 +33,10 @@ class PlainCluster:
 
     @property
     def address(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        return self.address_at(self.port)
+
+    def address_at(self, port: int) -> str:
+        return f"tcp://127.0.0.1:{port}"
 
     def start(self, *command: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start a script of deploy/plain in its own process group; its output goes to a file of the same number."""
@@ -59,8 +62,9 @@ class PlainCluster:
         self.wait_for(process, "Scheduler at:")
         return process
 
-    def start_worker(self, **settings: str) -> subprocess.Popen[bytes]:
-        process = self.start(str(PLAIN / "worker.sh"), self.address, "1", "1GiB", **settings)
+    def start_worker(self, port: int | None = None, **settings: str) -> subprocess.Popen[bytes]:
+        address = self.address_at(port or self.port)
+        process = self.start(str(PLAIN / "worker.sh"), address, "1", "1GiB", **settings)
         self.wait_for(process, "Registered to:")
         return process
 

@@ -20,13 +20,28 @@ ACTIONS = {
     "machine": ("KILL", "TERM"),
     "scheduler": ("KILL", "TERM", "STOP"),
     "driver": ("KILL", "KILL", "TERM", "INT", "STOP"),
+    "link": ("CUT", "STALL"),
+    "disk": ("FILL",),
+    "checkpoint": ("DAMAGE",),
 }
-"""What is done to whom. A machine is a nanny with its worker; what is stopped goes on after a pause."""
+"""What is done to whom: a signal, or what has a name of its own.
+
+A machine is a nanny with its worker; a link is that of such a machine, or of the driver, with the scheduler. What is
+stopped, cut or full goes on after a pause.
+"""
+
+SHARES = {"worker": 3, "machine": 2, "scheduler": 2, "driver": 3, "link": 3, "disk": 1, "checkpoint": 1}
+"""How often."""
+
+LOCAL = ("worker", "driver", "disk", "checkpoint")
+"""What there is without a cluster."""
+
+LASTING = {"STOP", "CUT", "STALL", "FILL"}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One signal: to whom, and when, counted from the first line of a stage or by new nodes in the checkpoint."""
+    """One fault: to whom, and when, counted from the first line of a stage or by new nodes in the checkpoint."""
 
     target: str
     action: str
@@ -38,8 +53,8 @@ class Fault:
 
     def __str__(self) -> str:
         when = f"{self.delay:.2f} s after {self.stage}" if self.nodes is None else f"at node {self.nodes}"
-        pause = f", continued after {self.pause:.1f} s" if self.action == "STOP" else ""
-        return f"SIG{self.action} to {self.target} {self.which} {when}{pause}"
+        pause = f", continued after {self.pause:.1f} s" if self.action in LASTING else ""
+        return f"{self.action} to {self.target} {self.which} {when}{pause}"
 
 
 @dataclass(frozen=True)
@@ -62,16 +77,18 @@ def plan_of(seed: int) -> Plan:
     """Return the plan of a seed."""
     rng = random.Random(seed)
     cluster = "local" if rng.random() < 0.25 else "plain"
-    targets = ("worker", "driver") if cluster == "local" else tuple(ACTIONS)
+    targets = LOCAL if cluster == "local" else tuple(ACTIONS)
 
     def fault() -> Fault:
-        target = rng.choice(targets)
+        target = rng.choices(targets, [SHARES[one] for one in targets])[0]
         action = rng.choice(ACTIONS[target])
         nodes = rng.randint(1, 12) if rng.random() < 0.4 else None
         delay = rng.uniform(0, 0.6) ** 2
-        # Now and then a worker freezes for longer than the job has patience.
-        pause = 60.0 if target == "worker" and rng.random() < 0.2 else rng.uniform(0.2, 4)
-        return Fault(target, action, rng.choice(STAGES), delay, nodes, pause, rng.randint(0, 1))
+        # Now and then a worker, or its link, is away for longer than the job has patience.
+        pause = 60.0 if target in ("worker", "link") and rng.random() < 0.2 else rng.uniform(0.2, 4)
+        return Fault(
+            target, action, rng.choice(STAGES), delay, nodes, pause, rng.randint(0, 2 if target == "link" else 1)
+        )
 
     runs = tuple(tuple(fault() for _ in range(rng.choice((1, 1, 2)))) for _ in range(rng.randint(1, 2)))
     return Plan(seed, cluster, runs, damages=rng.random() < 0.5)
@@ -79,15 +96,17 @@ def plan_of(seed: int) -> Plan:
 
 def codes_of(faults: tuple[Fault, ...]) -> set[int]:
     """Return the exit codes with which a run may end in which these faults were done."""
-    codes = {0}
+    codes, n_away = {0}, 0
     for fault in faults:
-        lost = fault.target == "scheduler" and fault.action != "STOP"
-        if lost or (fault.target == "worker" and fault.action == "STOP" and fault.pause > 30):
+        lost = (fault.target == "scheduler" and fault.action != "STOP") or (fault.target == "link" and fault.which == 2)
+        late = fault.target in ("worker", "link") and fault.action in LASTING and fault.pause > 30
+        n_away += fault.target in ("machine", "link")
+        if lost or late or n_away > 1:
             codes.add(75)
         if lost and fault.stage == "start":
             codes.add(1)  # there was no scheduler to begin with
+        if fault.target == "disk":
+            codes.add(1)
         if fault.target == "driver":
             codes |= {"KILL": {-9}, "TERM": {143}, "INT": {130}, "STOP": set()}[fault.action]
-    if sum(fault.target == "machine" for fault in faults) > 1:
-        codes.add(75)
     return codes

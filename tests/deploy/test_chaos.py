@@ -13,6 +13,7 @@ from tests.deploy.chaos import Stage, damage_one, damaged_nodes, digests
 from tests.deploy.cluster_jobs import write_clustering_job
 from tests.deploy.conftest import PlainCluster
 from tests.deploy.faults import codes_of, plan_of
+from tests.deploy.links import Disk
 
 OPTIONS = """
 n_init = 3
@@ -42,10 +43,13 @@ def test_faults_change_no_bit_and_leave_nothing_behind(
     folder: Path, tmp_path: Path, plain_cluster: PlainCluster, chaos_seed: int
 ) -> None:
     plan = plan_of(chaos_seed)
-    stage = Stage(folder, tmp_path / "out-0", None if plan.cluster == "local" else plain_cluster)
+    disk = Disk(tmp_path / "disk") if any(fault.target == "disk" for faults in plan.runs for fault in faults) else None
+    if disk is not None and not disk.is_mounted:
+        pytest.skip("a disk that gets full is a file system of its own, which this user cannot mount")
+    place = tmp_path if disk is None else disk.place
+    stage = Stage(folder, place / "out-0", None if plan.cluster == "local" else plain_cluster, tmp_path, disk)
     quiet = digests(folder / "reference")
     assert {"summary.sks", "selection.json", "labels.zarr", "certificates"} <= quiet.keys()
-    spoiled: set[Path] = set()
     try:
         for faults in (*plan.runs, ()):
             if not faults and stage.exits[-1] == 0:
@@ -58,14 +62,16 @@ def test_faults_change_no_bit_and_leave_nothing_behind(
             assert "Traceback" not in said, said
             now = digests(stage.out)
             assert now.items() <= quiet.items(), f"half-written or wrong: {now.items() - quiet.items()}"
-            assert damaged_nodes(stage.out).keys() <= spoiled
+            assert damaged_nodes(stage.out).keys() <= stage.spoiled
             assert code != 0 or now == quiet
             if plan.damages and code != 0:
-                spoiled |= damage_one(stage.out, chaos_seed)
+                stage.spoiled |= damage_one(stage.out, chaos_seed)
             if code == 0:  # what is finished cannot be disturbed any more
-                stage.out = tmp_path / f"out-{len(stage.exits)}"
+                stage.out = place / f"out-{len(stage.exits)}"
         stage.end()
     except BaseException as error:
         error.add_note(f"{plan}; exit codes {stage.exits}")
         raise
+    finally:
+        stage.close()
     print(f"{plan}: {stage.n_done} of {sum(map(len, plan.runs))} faults done, exit codes {stage.exits}")

@@ -42,6 +42,7 @@ def test_job_on_scheduler_and_two_workers_gives_the_bits_of_threads(plain_cluste
     with Client(plain_cluster.address, timeout=20, set_as_default=False) as client:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
             assert set(client.run(os.getenv, name).values()) == {"1"}
+        assert set(client.run(os.getenv, "MALLOC_TRIM_THRESHOLD_").values()) == {"134217728"}
 
     done = run(job, plain_cluster.address, "two")
     assert done.returncode == 0, done.stdout + done.stderr

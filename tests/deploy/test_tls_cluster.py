@@ -59,9 +59,8 @@ class TlsCluster(PlainCluster):
 
     tls: Path = Path()
 
-    @property
-    def address(self) -> str:
-        return f"tls://127.0.0.1:{self.port}"
+    def address_at(self, port: int) -> str:
+        return f"tls://127.0.0.1:{port}"
 
     def start(self, *command: str, **settings: str) -> subprocess.Popen[bytes]:
         return super().start(*command, **{"SKETCHSELECT_TLS": str(self.tls), **settings})

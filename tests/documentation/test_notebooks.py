@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,13 @@ def test_outputs_are_stored_without_errors_and_pictures_are_described(path: Path
 def test_most_notebooks_have_pictures() -> None:
     drawn = [path for path in NOTEBOOKS if any("image/png" in output.get("data", {}) for _, output in outputs(path))]
     assert len(drawn) >= len(NOTEBOOKS) - 1
+
+
+def test_the_quickstart_shows_what_the_readme_shows() -> None:
+    # Both are the first page for somebody, so neither may show a weaker method.
+    example = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python")[2].partition("# Or keep")[0]
+    shown = set(re.findall(r"sks\.([A-Za-z_]+)\(", example))
+    cells = json.loads((SITE / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "".join(line for cell in cells if cell["cell_type"] == "code" for line in cell["source"])
+    assert {"AutoSelector", "certify_labels"} <= shown
+    assert shown <= set(re.findall(r"sks\.([A-Za-z_]+)\(", code))

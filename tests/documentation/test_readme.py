@@ -83,7 +83,8 @@ def test_readme_job_file_runs_on_a_store_of_ones_own(tmp_path: Path) -> None:
     seen = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert seen <= listed, "the documentation does not mention them"
     selection = json.loads((out / "selection.json").read_text(encoding="utf-8"))
-    assert len(selection["support"]) == 20
+    assert 1 <= len(selection["support"]) <= 40
+    assert (out / "curve.csv").exists()
     assert zarr.open_array(out / "labels.zarr", mode="r").shape == (600,)
 
 

@@ -49,6 +49,22 @@ def test_the_bar_survives_any_stage_name_and_order_of_calls():
     assert "stage [red]x" in text
 
 
+@pytest.mark.parametrize("kind", [Lines, Bar])
+def test_a_log_that_breaks_is_no_error(kind):
+    class Broken(io.StringIO):
+        def write(self, text=""):
+            raise BrokenPipeError
+
+        flush = write
+
+    progress = kind(Broken())
+    progress.note("before")
+    progress.start("stage", 1000, 3)
+    progress.advance(1000)
+    progress.note("a note")
+    progress.finish("stage")
+
+
 def test_what_a_user_may_pass_as_progress(monkeypatch):
     assert type(make_progress(None)) is Progress
     assert type(make_progress(False)) is Progress

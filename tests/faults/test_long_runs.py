@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,9 +17,11 @@ import pytest
 import zarr
 
 import sketchselect as sks
+from sketchselect.errors import Interrupted
 from sketchselect.execution import Checkpoint
 from sketchselect.workflow.output import folder as folders
 from sketchselect.workflow.output.folder import open_folder
+from sketchselect.workflow.stages import columns as stages
 
 N_WARM, N_JOBS = 60, 200
 GROWTH = 24 * 2**20
@@ -53,6 +57,57 @@ def test_two_hundred_jobs_leave_nothing_in_the_process(tmp_path: Path) -> None:
     after = state()
     assert after[:2] == before[:2], "descriptors and threads"
     assert after[2] < before[2] + GROWTH, "memory"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_service_of_a_week_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs every eight hours in one folder, new rows each time, every fifth interrupted; files age in between."""
+    out, scratch, place = tmp_path / "out", tmp_path / "scratch", tmp_path / "rows.zarr"
+    scratch.mkdir()
+    monkeypatch.setattr(folders, "UNUSED_DAYS", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    job: dict[str, Any] = {
+        "input": {"url": str(place)},
+        "select": {"method": "sketched-ridge", "n_features": 3, "n_components": 2, "sketch_size": 4},
+        "cluster": {"n_clusters": 2, "max_iter": 3, "n_init": 1},
+        "execution": {"cluster": "threads", "n_workers": 2, "partition_bytes": 4000, "checkpoint_seconds": 0},
+        "output": {"dir": str(out)},
+    }
+    rng, nodes_of_one, before = np.random.default_rng(0), 0, (0, 0)
+    for number in range(21):
+        zarr.create_array(str(place), data=rng.standard_normal((300, 10)), chunks=(50, 10), overwrite=True)
+        with pytest.MonkeyPatch.context() as patch:
+            if number % 5 == 4:
+                patch.setattr(stages, "select", _interrupt)
+            with pytest.raises(Interrupted) if number % 5 == 4 else contextlib.nullcontext():
+                sks.run(job)
+        if number == 0:
+            nodes_of_one = len(list((out / "checkpoints" / "nodes").rglob("*.sks")))
+        elif number == 5:
+            before = state()[:2]
+        (out / "checkpoints" / "nodes" / f".{number}.partial").write_bytes(b"half")  # as a killed writer leaves it
+        _eight_hours_later(out)
+    sks.run(job)
+    left = {path.name for path in out.iterdir()}
+    assert left - {*folders.PUBLISHED} == {"checkpoints", folders.MARKER, folders.LOCK + ".guard"}
+    assert {path.name for path in (out / "checkpoints").iterdir()} == {"nodes", "stages.json"}
+    nodes = [path for path in (out / "checkpoints" / "nodes").rglob("*") if path.is_file()]
+    assert {path.suffix for path in nodes} == {".sks"}
+    assert 0 < nodes_of_one <= len(nodes) <= 7 * nodes_of_one
+    assert list(scratch.iterdir()) == []
+    assert all(now <= then for now, then in zip(state()[:2], before, strict=True)), "descriptors and threads"
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _eight_hours_later(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        then = path.stat().st_mtime - 8 * 3600
+        os.utime(path, (then, then))
 
 
 def test_old_and_large_checkpoints_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

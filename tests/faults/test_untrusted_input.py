@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from zarr.codecs import GzipCodec
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
+from sketchselect.workflow.output.folder import sealed, unsealed
 
 ROWS = np.random.default_rng(0).standard_normal((60, 6)).astype("f4")
 
@@ -75,6 +77,25 @@ def test_nothing_that_is_read_runs_code(tmp_path: Path) -> None:
     assert ran.exists(), "the trap works"
 
 
+@pytest.mark.parametrize("verb", ["verify", "certify"])
+def test_the_scheduler_that_a_manifest_names_is_not_asked(tmp_path: Path, verb: str) -> None:
+    select = {"method": "sketched-ridge", "n_features": 3, "n_components": 2, "sketch_size": 4}
+    job = {"input": {"url": str(store(tmp_path / "s.zarr"))}, "select": select, "cluster": {"n_clusters": 2}}
+    sks.run(job | {"execution": {"cluster": "serial"}, "output": {"dir": str(tmp_path / "out"), "report": False}})
+    path = tmp_path / "out" / "manifest.json"
+    content = unsealed(path)
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.setblocking(False)
+        address = f"tcp://127.0.0.1:{trap.getsockname()[1]}"
+        (tmp_path / "trap.json").write_text(json.dumps({"address": address}))
+        for place in (address, str(tmp_path / "trap.json")):
+            content["job"]["execution"]["cluster"] = place
+            path.write_text(sealed(content))
+            assert cli(verb, tmp_path / "out").exit_code == 0
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+
+
 def test_no_module_unpickles_what_it_reads() -> None:
     # Messages between a driver and its workers are pickles, as all of Dask's are; readers are tested for being sent.
     allowed = {"execution.dask.running": {"pickle"}, "testing.readers": {"pickle"}}
@@ -122,6 +143,61 @@ def test_links_out_of_a_store_are_not_followed(tmp_path: Path, folder: bool) -> 
     chunk.symlink_to(path / "elsewhere")
     (tmp_path / "link.zarr").symlink_to(path)
     assert np.array_equal(open_matrix(tmp_path / "link.zarr").read_rows(0, 60), ROWS)
+
+
+def linked(place: Path, target: Path) -> None:
+    """Put a link to `target` in the place of a folder or file."""
+    place.rename(place.with_name("before")) if place.exists() else None
+    place.symlink_to(target)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_links_out_of_a_group_are_not_followed(tmp_path: Path, version: Any) -> None:
+    outside = zarr.open_group(str(tmp_path / "out.zarr"), mode="w", zarr_format=version)
+    outside.create_array("a", data=ROWS, chunks=(20, 6))
+    zarr.open_group(str(tmp_path / "in.zarr"), mode="w", zarr_format=version)
+    linked(tmp_path / "in.zarr" / "a", tmp_path / "out.zarr" / "a")
+    linked(tmp_path / "in.zarr" / "layers", tmp_path / "out.zarr")
+    for key in ("a", "layers/a", None):
+        with pytest.raises(SourceError, match="a link that leads out of"):
+            open_matrix(tmp_path / "in.zarr", key=key)
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option", "ignore:Writing zarr v2 data")
+@pytest.mark.parametrize("place", ["X", "X/data", "X/indices", "X/zarr.json", "zarr.json", "var", "obs/_index"])
+def test_no_link_out_of_an_anndata_store_is_followed(tmp_path: Path, place: str) -> None:
+    anndata = pytest.importorskip("anndata")
+    import scipy.sparse
+
+    rows = anndata.AnnData(scipy.sparse.csr_matrix(ROWS))
+    for name in ("a.zarr", "b.zarr"):
+        rows.write_zarr(tmp_path / name)
+    if not (tmp_path / "a.zarr" / place).exists():
+        place = place.replace("zarr.json", ".zattrs")  # written by anndata before 0.13
+    linked(tmp_path / "a.zarr" / place, tmp_path / "b.zarr" / place)
+    with pytest.raises(SourceError, match="a link that leads out of"):
+        open_matrix(tmp_path / "a.zarr")
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option", "ignore:Writing zarr v2 data")
+def test_names_are_not_read_through_links_out_of_a_store(tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    for name in ("a.zarr", "b.zarr"):
+        anndata.AnnData(ROWS).write_zarr(tmp_path / name)
+    assert open_matrix(tmp_path / "a.zarr").feature_names == tuple("012345")
+    [chunk] = [p for p in (tmp_path / "b.zarr/var/_index").rglob("0") if p.is_file()]
+    linked(tmp_path / "a.zarr" / chunk.relative_to(tmp_path / "b.zarr"), chunk)
+    assert open_matrix(tmp_path / "a.zarr").feature_names is None
+
+
+@pytest.mark.parametrize("place", ["c/1/0", "zarr.json"])
+@pytest.mark.parametrize("missing", ["error", "fill"])
+def test_what_is_no_file_is_not_read(tmp_path: Path, place: str, missing: Any) -> None:
+    path = store(tmp_path / "a.zarr")
+    (path / place).unlink()
+    os.mkfifo(path / place)
+    with pytest.raises(SourceError, match="neither a file nor a folder"):
+        open_matrix(path, missing_chunks=missing)
 
 
 # --- bombs -----------------------------------------------------------------------------------------------------------
@@ -177,6 +253,19 @@ def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
                 for cell in row:
                     number_like = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", cell)
                     assert number_like or not cell.startswith(("=", "+", "-", "@")), (table.name, cell)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+@pytest.mark.parametrize("before", ["", "x;", "x\t", 'x;"', '"', ";;", "\r", "\x00", " "])
+def test_a_name_is_no_formula_whatever_separates_the_cells(delimiter: str, sign: str, before: str) -> None:
+    from sketchselect.workflow.output.tables import csv_text, disarmed
+
+    name = f"{before}{sign}cmd|'/C calc'!A0;"
+    text = csv_text([[1, disarmed(name), 0], [disarmed(name), 0, 1]])
+    cells = [cell for row in csv.reader(text.splitlines(), delimiter=delimiter) for cell in row]
+    assert any("cmd" in cell for cell in cells)
+    assert not any(cell.lstrip(' "').startswith(sign) for cell in cells), cells
 
 
 SECRET = "hunter2-AKIA"

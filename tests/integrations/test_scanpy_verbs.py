@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import sketchselect as sks
+from sketchselect.cluster.certificates import affordable
 from sketchselect.errors import BadParameter, SourceError
 
 COLUMNS = ["highly_variable", "highly_variable_rank", "means", "variances", "variances_norm"]
@@ -43,6 +44,12 @@ def test_highly_variable_genes_are_written_under_the_keys_of_scanpy(adata, batch
     np.testing.assert_allclose(adata.var["variances"], counts.var(axis=0, ddof=1), rtol=1e-9)
 
 
+def test_the_batches_of_an_earlier_call_are_removed(adata):
+    sks.pp.highly_variable_genes(adata, 25, "batch", layer="counts")
+    sks.pp.highly_variable_genes(adata, 25, layer="counts")
+    assert list(adata.var) == COLUMNS
+
+
 def test_the_genes_are_those_of_scanpy(adata):
     scanpy = pytest.importorskip("scanpy")
     theirs = adata.copy()
@@ -74,6 +81,19 @@ def test_clusters_and_their_certificate_survive_a_store(adata, tmp_path, ending)
     assert 1 <= certificate["factor"] < 1.2
     assert certificate["lower_bound"] * certificate["factor"] == pytest.approx(results["inertia"])
     assert "with 3 clusters" in certificate["sentence"]
+
+
+def test_no_more_blocks_are_solved_than_a_job_solves(monkeypatch):
+    cells = anndata.AnnData(np.random.default_rng(0).standard_normal((4000, 4)))
+    bounds = []
+    for seconds in (0.0, 1.25, 1e9):
+        monkeypatch.setattr(affordable, "LEAST_SECONDS", seconds)
+        sks.tl.kmeans(cells, 3)
+        bounds.append(cells.uns["kmeans"]["certificate"]["lower_bound"])
+    inertia = cells.uns["kmeans"]["inertia"]
+    assert bounds[0] == pytest.approx(sks.certify(cells.X, inertia, 3, method="spectral").lower_bound)
+    assert bounds[0] < bounds[1] < bounds[2]
+    assert bounds[2] == pytest.approx(sks.certify(cells.X, inertia, 3, method="blocks").lower_bound)
 
 
 def test_a_backed_object_is_annotated_too(adata, tmp_path):

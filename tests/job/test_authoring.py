@@ -1,6 +1,7 @@
 """Verbs for the author of a job file, and the examples of every command's help, run as they stand."""
 
 import json
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -59,6 +60,11 @@ def test_a_method_is_described(name: str) -> None:
     assert text.startswith(f"{name} ({METHODS[name].__name__})")
     assert "Keys of [select]" in text
     assert "Examples" not in text
+    facts = json.loads(cli("methods", name, "--json").stdout)
+    assert facts["cost"] or name == "online-leverage"
+    assert facts["guarantee"][:30] in " ".join(text.split())
+    assert "Guarantee: " in text
+    assert not re.search("Cost|Source|`", facts["guarantee"])
     assert "`" not in text
     assert ("needs a target" in text) == METHODS[name].needs_target
     assert f"{name} " in cli("methods").stdout
@@ -98,3 +104,21 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     again = cli("init", "cells.npz", "-o", "cells.toml")
     assert again.exit_code == 2
     assert "cells.toml: exists already" in again.stderr
+
+
+def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> None:
+    Path("jobs").mkdir()
+    assert cli("init", "rows.zarr", "-o", "jobs/first.toml").exit_code == 0
+    job = tomllib.loads(Path("jobs/first.toml").read_text())
+    assert job["input"]["url"] == "../rows.zarr"
+    assert job["select"] == {"method": "auto", "n_features": "auto"}
+    assert cli("init", str(Path("rows.zarr").absolute()), "-o", "absolute.toml").exit_code == 0
+    assert tomllib.loads(Path("absolute.toml").read_text())["input"]["url"] == str(Path("rows.zarr").absolute())
+
+
+def test_a_source_that_is_not_there_is_named_before_the_job_that_is(rows: np.ndarray) -> None:
+    Path("job.toml").write_text("")
+    done = cli("init", "nope.npy")
+    assert done.exit_code != 0
+    assert "nope.npy: no such file" in done.stderr
+    assert "exists already" not in done.stderr

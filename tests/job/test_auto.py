@@ -14,6 +14,7 @@ from sketchselect import workflow
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.workflow.commands.verify import verify_run
+from sketchselect.workflow.output.folder import unsealed
 
 
 def selecting(job: Any, select: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -43,6 +44,8 @@ def test_the_number_of_columns_is_chosen_and_what_was_compared_is_shown(job: Any
     assert "Number of columns" in text
     assert "the best of" in text
     assert "is estimated to cost" in result.summary()
+    assert "Of what 3 clusters explain of the rows' scatter, " in result.summary()
+    assert "Of what 3 clusters explain of the rows&#39; scatter, " in text
 
 
 def test_of_one_method_the_number_alone_is_open(job: Any, rows: np.ndarray) -> None:
@@ -78,7 +81,7 @@ def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> Non
     assert (again.folder / "selection.json").read_bytes() == before
     never = sks.run(selecting(job, {"method": "auto", "tolerance_proved": 1e-6}, cluster=blocks))
     assert never.selection.support.size == 12
-    assert any("was proved to be within 1e-06" in note for note in never.manifest["notes"])
+    assert any("was proved to be within 0.0001 %" in note for note in never.manifest["notes"])
 
 
 def test_with_a_target_it_is_the_smallest_model_within_one_standard_error(job: Any, tmp_path: Path) -> None:
@@ -97,7 +100,6 @@ def test_with_a_target_it_is_the_smallest_model_within_one_standard_error(job: A
         ({"method": "greedy", "n_features": "all"}, 'whole number of at least 1, or "auto"'),
         ({"method": "greedy", "n_features": 5, "tolerance": 0.1}, "only for n_features"),
         ({"method": "auto", "tolerance": -1}, "a number above 0"),
-        ({"method": "auto", "tolerance_proved": 0.1}, 'certificate = "blocks"'),
         ({"method": "auto", "methods": ["lasso"]}, "lasso cannot compete"),
         ({"method": "hvg", "n_features": "auto"}, "hvg cannot compete"),
     ],
@@ -105,6 +107,37 @@ def test_with_a_target_it_is_the_smallest_model_within_one_standard_error(job: A
 def test_contradictions_are_named_before_anything_is_read(job: Any, select: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         sks.run(selecting(job, select))
+
+
+@pytest.mark.parametrize("tolerance", [0.06, 0.08, 0.1])
+def test_an_eighth_fewer_columns_than_those_proved_would_fail(job: Any, tmp_path: Path, tolerance: float) -> None:
+    """By a run with just the largest number that failed; both ways there, from above and from below, are taken."""
+    rng = np.random.default_rng(5)
+    labels, rows = rng.integers(6, size=600), rng.standard_normal((600, 36))
+    rows[np.arange(600)[:, None], 6 * labels[:, None] + np.arange(6)] += 2.5
+    np.save(tmp_path / "r.npy", rows)
+    common = {"input": {"url": str(tmp_path / "r.npy")}, "cluster": {"n_clusters": 6}}
+    select = {"method": "auto", "normalize": False}
+    proved = sks.run({**selecting(job, {**select, "tolerance_proved": tolerance}), **common})
+    size = proved.selection.support.size
+    assert proved.certificate.factor <= 1 + tolerance
+    assert all(check.holds is not False for check in verify_run(proved.folder))
+    failed = unsealed(proved.folder / "checkpoints" / "stages.json")["proof"]["result"]["failed"]
+    assert size - max(1, size // 8) <= failed < size
+    fewer = selecting(job, {**select, "n_features": failed}, output={"dir": str(tmp_path / "fewer")})
+    assert sks.run({**fewer, **common}).certificate.factor > 1 + tolerance
+    before = (proved.folder / "selection.json").read_bytes()
+    assert (
+        sks.run({**selecting(job, {**select, "tolerance_proved": tolerance}), **common}).selection.support.size == size
+    )
+    assert (proved.folder / "selection.json").read_bytes() == before
+
+
+def test_a_proof_is_not_asked_of_the_spectrum_alone(job: Any) -> None:
+    proved = selecting(job, {"method": "auto", "tolerance_proved": 0.1})
+    proved["cluster"] = {**proved["cluster"], "certificate": "spectral"}
+    with pytest.raises(ConfigError, match='certificate = "auto" or "blocks"'):
+        sks.run(proved)
 
 
 def test_a_plan_does_not_know_the_number_and_says_so(job: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_dropped_rows_count_on_neither_side(tmp_path: Path) -> None:
 
 
 def test_a_folder_gains_certificates(job: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    result = sks.run(job(output={"report": True}))
+    result = sks.run(job(cluster={"certificate": "spectral"}, output={"report": True}))
     out = tmp_path / "out"
     told = shell("certify", out, "--block-rows", 100)
     assert told.exit_code == 0, told.output
@@ -212,7 +213,19 @@ def test_k_means_itself_is_certified_and_the_columns_promise_first(
     page = (result.folder / "report.html").read_text()
     assert "in the selected columns" in page
     assert "The best clustering of the" in page
-    assert promise["sentence"] in result.summary()
+    # Side by side with a closer certificate, the promise would look like a contradiction.
+    assert (promise["sentence"] in result.summary()) == (result.certificate.factor >= 1 + promise["excess"])
+
+
+@pytest.mark.parametrize(("excess", "is_shown"), [(0.0, True), (0.2, True), (0.3, False), (None, False)])
+def test_a_promise_that_the_certificate_surpasses_is_not_beside_it(
+    job: Callable[..., dict[str, Any]], excess: float | None, is_shown: bool
+) -> None:
+    result = sks.run(job(cluster={"certificate": "blocks"}))
+    certificates = tuple(replace(one, factor=1.25) for one in result.certificates)
+    manifest = result.manifest | {"selection_bound": {"excess": excess, "sentence": "what the columns promise"}}
+    changed = replace(result, certificates=certificates, manifest=manifest)
+    assert ("what the columns promise" in changed.summary()) == is_shown
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
 
     chosen = tmp_path / "selection.json"
     done = cli(
-        *("select", both, "--method", "sketched-ridge", "--features", 5),
+        *("select", both, "--method", "sketched-ridge", "--n-features", 5),
         *("--set", "n_components=2", "--set", "alpha=paper", "-o", chosen),
     )
     assert done.exit_code == 0, done.output
@@ -147,7 +147,7 @@ def test_a_report_that_was_not_wanted_is_not_called_unfinished(job_file: Callabl
 @pytest.mark.slow
 def test_demo_and_its_job_file(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    process = start("demo", "--out", out)
+    process = start("demo", "--output", out)
     stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr
     columns = re.fullmatch(r"(\d+) of 64 pixels do: .* proved to be within (\d+\.\d) % .*", stdout.splitlines()[-1])

@@ -73,7 +73,7 @@ def test_damaged_stores(job_file: Callable[..., Path], store: Path, tmp_path: Pa
 def test_folders_that_are_not_ours(job_file: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious.txt").write_text("mine")
-    for arguments in (["run", job_file()], ["run", job_file(), "--fresh"], ["demo", "--out", tmp_path / "out"]):
+    for arguments in (["run", job_file()], ["run", job_file(), "--fresh"], ["demo", "--output", tmp_path / "out"]):
         refused(cli(*arguments), 1, str(tmp_path / "out"), "not made by sketchselect")
     refused(cli("report", tmp_path / "out"), 1, "not an output folder")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious.txt"]
@@ -99,7 +99,7 @@ def test_bad_selections(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.sks"
     assert cli("summarize", store, "-o", file, "--size", 6, "--cluster", "serial").exit_code == 0
     chosen = tmp_path / "s.json"
-    select = ["select", file, "-o", chosen, "--features"]
+    select = ["select", file, "-o", chosen, "--n-features"]
     refused(cli(*select, 13, "--method", "variance"), 2, "13 asked for", "12 columns")
     refused(cli(*select, 3, "--method", "varience"), 2, "did you mean 'variance'?")
     refused(cli(*select, 3, "--method", "sketched-ridge", "--set", "n_component=2"), 2, "did you mean 'n_components'?")
@@ -126,3 +126,20 @@ def test_a_summary_is_not_merged_with_itself(store: Path, tmp_path: Path) -> Non
     shutil.copy(one, again)
     refused(cli("merge", one, again, "-o", one), 2, "again.sks", "counted twice")
     assert one.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_no_run_that_did_not_finish(tmp_path: Path) -> None:
+    done = cli("verify", tmp_path / "nope")
+    assert done.exit_code != 0
+    assert "nope: no such folder; give the output folder of a run" in done.stderr
+    done = cli("run", tmp_path / "nope")
+    assert "nope: no such file or folder" in done.stderr
+
+
+def test_the_help_names_standard_input_and_one_word_for_a_cluster() -> None:
+    for name in ("run", "plan"):
+        assert "- is TOML from standard input" in " ".join(cli(name, "--help").stdout.split())
+    for name in ("demo", "summarize", "cluster", "assign"):
+        text = cli(name, "--help").stdout
+        assert "CLUSTER" in text, name
+        assert "WHERE" not in text, name

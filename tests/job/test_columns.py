@@ -155,7 +155,7 @@ def test_a_saved_selection_keeps_its_weights(store: Path, rows: np.ndarray, tmp_
     assert cli("summarize", store, "-o", tmp_path / "a.sks", "--cluster", "serial").exit_code == 0
     for method in ("deterministic", "variance"):
         chosen = tmp_path / f"{method}.json"
-        done = cli("select", tmp_path / "a.sks", "--method", method, "--features", 5, "-o", chosen)
+        done = cli("select", tmp_path / "a.sks", "--method", method, "--n-features", 5, "-o", chosen)
         assert done.exit_code == 0, done.output
     run = ["cluster", store, "--clusters", 3, "--cluster", "serial", "--weighted"]
     done = cli(*run, "both", "-o", tmp_path / "out", "--selection", tmp_path / "deterministic.json")
@@ -241,11 +241,11 @@ def test_columns_are_read_once_for_any_number_of_them(job: Job, store: Path, tmp
     sks.run(whole)
 
     chosen, columns = tmp_path / "chosen.json", tmp_path / "out" / "columns.sks"
-    done = cli("select", columns, "--method", "online-leverage", "--features", 4, "-o", chosen)
+    done = cli("select", columns, "--method", "online-leverage", "--n-features", 4, "-o", chosen)
     assert done.exit_code == 0, done.output
     assert tables.read_selection(chosen).support.size == 4
     assert "12 columns of 300 values each" in cli("inspect", columns).output
-    done = cli("select", columns, "--method", "online-leverage", "--features", 13, "-o", chosen)
+    done = cli("select", columns, "--method", "online-leverage", "--n-features", 13, "-o", chosen)
     assert (done.exit_code, "13 asked for, the summary has 12 columns" in done.stderr) == (2, True)
 
 

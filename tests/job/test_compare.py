@@ -14,6 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
+from sketchselect.workflow.commands.compare import SHARED, _charged
 
 from .commands import cli, refused
 
@@ -66,9 +67,48 @@ def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Pa
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
     done = cli("compare", path, tmp_path / "b", "--page", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
-    assert f"{other.objective:.4g}" in done.stdout
+    assert f"{other.objective:.6g}" in done.stdout
     assert "–" in next(line for line in done.stdout.splitlines() if line.startswith("stability"))
     assert "<th>objective</th>" in (tmp_path / "page.html").read_text()
+
+
+def test_the_settings_of_the_job_hold_for_each_method_that_has_them(
+    labelled: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    from sketchselect.job.text import write_toml
+
+    whole, path = labelled
+    select = {"method": "greedy", "n_features": 5, "normalize": False, "sketch_size": 40}
+    certificate = {"method": "blocks", "block_rows": 20, "fraction": 0.5, "confidence": 0.9}
+    whole = {**whole, "select": select, "cluster": {**whole["cluster"], "certificate": certificate}}
+    path.write_text(write_toml(whole))
+    done = cli("compare", path, "--methods", ",".join(METHODS), "--json")
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)["compared"]
+    for one, method in zip(content, METHODS, strict=True):
+        alone = sks.run(
+            {
+                **whole,
+                "select": {"method": method, "n_features": 5, "normalize": False},
+                "output": {"dir": str(tmp_path / method)},
+            }
+        )
+        assert one["support"] == alone.selection.support.tolist()
+        assert one["objective"] == pytest.approx(alone.objective, rel=1e-6)
+        least = min(alone.certificates, key=lambda c: c.factor)
+        assert (one["factor"], one["confidence"]) == (pytest.approx(least.factor, rel=1e-6), least.confidence)
+        # The summary is one of all methods, and the other one has no such parameter.
+        assert one["unused"] == "sketch_size"
+    assert {one["confidence"] for one in content} == {0.9}
+    path.write_text(write_toml({**whole, "select": {"method": "auto", "n_features": "auto", "tolerance": 0.3}}))
+    loose = json.loads(cli("compare", path, "--methods", "variance", "--json").stdout)["compared"][0]
+    strict = cli("compare", path, "--methods", "variance", "--json", "--set", "select.tolerance=0.02")
+    assert loose["n_features"] < json.loads(strict.stdout)["compared"][0]["n_features"]
+
+
+def test_what_all_methods_share_is_charged_to_none() -> None:
+    stages = [{"name": name, "seconds": 1.0, "reused": name == "select"} for name in ("select", "k-means", *SHARED)]
+    assert [one["name"] for one in _charged(stages)] == ["k-means"]
 
 
 def test_mistakes_are_named(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:

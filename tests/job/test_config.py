@@ -139,7 +139,7 @@ WRONG = [
     ("cluster.tol", "-0.5", "at least 0"),
     ("cluster.tol", "inf", "got the number inf"),
     ("cluster.init", '"kmeans++"', '"k-means++"'),
-    ("cluster.certificate", "true", 'expected "spectral", "blocks", false, or a table such as'),
+    ("cluster.certificate", "true", 'expected "auto", "spectral", "blocks", false, or a table such as'),
     ("cluster.weighted", '"yes"', 'expected true, false or "both", got the string'),
     ("execution.cluster", '"locl"', "did you mean 'local'?"),
     ("execution.memory_limit", '"2 gigs"', 'a size such as "128MiB"'),

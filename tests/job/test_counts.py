@@ -99,7 +99,7 @@ def test_selection_from_merged_files_of_two_halves(cells: tuple[np.ndarray, np.n
     assert cli("merge", *files, "-o", tmp_path / "all.sks").exit_code == 0
     for method, settings in (("hvg", ["--set", "trend=quadratic"]), ("laplacian-score", []), ("mcfs", [])):
         out = tmp_path / f"{method}.json"
-        done = cli("select", tmp_path / "all.sks", "--method", method, "--features", 3, "-o", out, *settings)
+        done = cli("select", tmp_path / "all.sks", "--method", method, "--n-features", 3, "-o", out, *settings)
         assert done.exit_code == 0, done.output
         outcome = json.loads(out.read_text())
         if method == "hvg":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +110,25 @@ def test_interrupted_runs_say_how_to_resume_and_do(
     assert "write features: already done" in again.stderr
 
 
+IMPORTING = """
+import os, runpy, sys
+class Interrupt:
+    def find_spec(self, name, *rest):
+        if name == "sketchselect.cli":
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("sketchselect", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_program_is_imported_is_an_orderly_end(number: signal.Signals, code: int) -> None:
+    program = IMPORTING.format(number=int(number))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert done.stderr == "error: interrupted; run the same command again\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Path, stopped: bool) -> None:
@@ -132,3 +153,69 @@ def test_a_killed_run_leaves_no_process_and_resumes(long_job: Path, tmp_path: Pa
     again = cli(*run, "--set", "cluster.n_init=1", "--set", "cluster.max_iter=5", "--cluster", "threads")
     assert again.exit_code == 0, again.output
     assert "write features: already done" in again.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_program_is_ready_needs_no_log(number: signal.Signals) -> None:
+    program = IMPORTING.format(number=int(number))
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stderr=full, timeout=60, check=False)
+    assert done.returncode == 128 + number
+
+
+def test_signals_that_are_ignored_from_outside_stay_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect import __main__
+    from sketchselect.cli import shell
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    at_end = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("sketchselect.cli.main", lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        __main__.main()
+        with shell.plain_errors(debug=True):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, at_end)
+
+
+STUCK = """
+import os, sys, threading, time
+from sketchselect.cli import shell
+shell.GRACE_SECONDS = 0.1
+r, w = os.pipe()
+os.dup2(w, 2)
+if {unread}:
+    os.set_blocking(w, False)
+    try:
+        while True:
+            os.write(w, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(w, True)
+else:
+    os.close(r)
+threading.Thread(target=shell._end_soon, args=(143,), daemon=True).start()
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_process_that_does_not_stop_is_ended_whoever_reads_its_log(unread: bool) -> None:
+    program = [sys.executable, "-c", STUCK.format(unread=unread)]
+    assert subprocess.run(program, timeout=25, check=False).returncode == 143
+
+
+@pytest.mark.parametrize("log", ["/dev/full", "pipe"])
+def test_a_log_that_breaks_ends_no_work(job_file: Callable[..., Path], tmp_path: Path, log: str) -> None:
+    if log == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(log, os.O_WRONLY)
+    for words in (["run", str(job_file()), "--cluster", "threads"], ["verify", str(tmp_path / "out")]):
+        done = subprocess.run(
+            [sys.executable, "-m", "sketchselect", *words],
+            stderr=writer, stdout=subprocess.PIPE, timeout=120, check=False, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+    os.close(writer)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import SketchSelectError, SourceChanged
+from sketchselect.workflow.commands.verify import verify_run
 
 from .oracles import Diary
 
@@ -24,7 +27,7 @@ def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
     files = {n: (tmp_path / "out" / n).read_bytes() for n in ("selection.json", "summary.sks", "scores.csv")}
     diary = Diary()
     again = sks.run(job(), progress=diary)
-    assert diary.passes == ["objective"], "only the pass that nothing keeps is read again"
+    assert diary.passes == ["objective", "block certificate"], "only the passes that nothing keeps are read again"
     assert [s["name"] for s in again.manifest["stages"] if s["reused"]] == ["summarize", "write features", "k-means"]
     assert (again.labels == first.labels).all()
     assert (again.objective, again.inertia) == (first.objective, first.inertia)
@@ -38,7 +41,7 @@ def test_a_second_run_repeats_nothing(job: Job, tmp_path: Path) -> None:
         ("cluster", {"n_clusters": 2}, {"k-means"}),
         ("select", {"n_features": 4}, {"write features", "k-means"}),
         ("select", {"alpha": "paper", "n_features": 12}, {"write features", "k-means"}),
-        ("select", {"sketch_size": 5}, {"summarize", "write features", "k-means"}),
+        ("select", {"sketch_size": 5}, {"summarize", "write features"}),  # the same columns, so the same features
         ("prepare", {"rows": ["l2"]}, set()),
         ("execution", {"partition_bytes": "8KiB"}, {"summarize", "write features", "k-means"}),
         ("output", {"report": True}, set()),
@@ -68,6 +71,23 @@ def test_changed_rows_are_read_again(job: Job, store: Path) -> None:
     assert after.objective != before.objective
 
 
+def test_stages_of_different_libraries_are_said_to_be(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sketchselect.execution import LocalEngine
+
+    assert not any("libraries" in note for note in sks.run(job()).manifest["notes"])
+    other = tuple("numpy 1.0" if part.startswith("numpy") else part for part in LocalEngine().build())
+    monkeypatch.setattr(LocalEngine, "build", lambda self: other)
+    whole = sks.run(job(select={"n_features": 4}))
+    [note] = [note for note in whole.manifest["notes"] if "different libraries" in note]
+    assert f"(numpy 1.0; numpy {np.__version__})" in note
+    libraries = {check["name"]: check for check in map(asdict, verify_run(tmp_path / "out"))}["libraries"]
+    assert libraries["holds"] is None
+    assert "several made the bits" in libraries["text"]
+    assert not any("libraries" in note for note in sks.run(job(), fresh=True).manifest["notes"])
+
+
 def test_damaged_results_of_an_earlier_run_are_made_again(job: Job, tmp_path: Path) -> None:
     first = sks.run(job())
     summary = tmp_path / "out" / "summary.sks"
@@ -76,6 +96,18 @@ def test_damaged_results_of_an_earlier_run_are_made_again(job: Job, tmp_path: Pa
     shutil.rmtree(tmp_path / "out" / "labels.zarr")
     again = sks.run(job())
     assert summary.read_bytes() == good
+    assert (again.labels == first.labels).all()
+
+
+@pytest.mark.parametrize("name", ["labels.zarr/c/0", "centers.zarr/zarr.json", "features.zarr/c/1/0"])
+def test_a_bit_that_the_disk_lost_in_a_result_is_made_again(job: Job, tmp_path: Path, name: str) -> None:
+    first = sks.run(job())
+    path = tmp_path / "out" / name
+    good, status = path.read_bytes(), path.stat()
+    path.write_bytes(bytes([*good[:-1], good[-1] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    again = sks.run(job())
+    assert path.read_bytes() == good
     assert (again.labels == first.labels).all()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_every_command_has_the_shared_options_and_is_documented(name: str) -> No
     for option in ("--json", "-q, --quiet", "-v, --verbose", "--debug", "Example: sketchselect "):
         assert option in shown, option
     assert "--cluster " not in shown
+    assert not re.search(r"(?m)^ +-.* (<\w+|TEXT|INTEGER)", shown), "values have names, not types"
     assert f"`{name}" in text_of("notebooks/reference/command_line.md").replace("sketchselect ", "")
 
 
@@ -67,7 +69,7 @@ def test_results_are_printed_as_json(rows: Path) -> None:
     assert as_data("summarize", "rows.npy", "-o", "a.sks", *serial)["n_rows"] == 60
     members = as_data("inspect", "a.sks")["members"]
     assert members["sketch"]["kind"] == sks.FrequentDirections.kind
-    chosen = as_data("select", "a.sks", "--method", "variance", "--features", 2, "-o", "chosen.json")
+    chosen = as_data("select", "a.sks", "--method", "variance", "--n-features", 2, "-o", "chosen.json")
     assert chosen["support"] == [4, 5]
     clustered = as_data("cluster", "rows.npy", "--selection", "chosen.json", "--n-clusters", 2, "-o", "c", *serial)
     assert clustered["selection"]["n_selected"] == 2

@@ -200,7 +200,7 @@ def test_without_features_the_rows_are_read_once(supervised: Job) -> None:
 def test_a_supervised_job_may_cluster_too(supervised: Job) -> None:
     result = sks.run(supervised("thresholded-ols", {"n_features": 3}, cluster={"n_clusters": 3}))
     assert result.labels is not None
-    assert len(result.certificates) == 2
+    assert len(result.certificates) == 3
     assert result.model.terms.tolist() == USED
 
 
@@ -276,7 +276,7 @@ def folds(supervised: Job, store: Path, tmp_path: Path) -> Path:
 def test_any_number_of_columns_from_one_file(folds: Path, method: str, rows: np.ndarray, tmp_path: Path) -> None:
     for n_features in (2, 3, 8):
         out, model = tmp_path / f"{n_features}.json", tmp_path / f"model{n_features}.json"
-        done = cli("select", folds, "--method", method, "--features", n_features, "-o", out, "--model", model)
+        done = cli("select", folds, "--method", method, "--n-features", n_features, "-o", out, "--model", model)
         assert done.exit_code == 0, done.output
         assert f"selected {n_features} of 12 columns" in done.output
         assert len(tables.read_selection(out).support) == n_features
@@ -291,7 +291,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
     out = tmp_path / "s.json"
     for args, expected in [
         (["--method", "thresholded-ols", "--set", "cv=4"], "holds 5 folds"),
-        (["--method", "thresholded-ols", "--features", "13"], "--features: 13 asked for"),
+        (["--method", "thresholded-ols", "--n-features", "13"], "--n-features: 13 asked for"),
         (["--method", "thresholded-ols", "--set", "task=classification"], "target of this summary is numeric"),
         (["--method", "thresholded-ols", "--set", "cv=1"], "cv must be"),
         (["--method", "variance", "--model", tmp_path / "m.json"], "--model: variance fits no model"),
@@ -303,7 +303,7 @@ def test_what_a_summary_file_cannot_give(folds: Path, store: Path, tmp_path: Pat
     assert not out.exists()
     plain = tmp_path / "plain.sks"
     assert cli("summarize", store, "-o", plain, "--moments", "--cluster", "serial").exit_code == 0
-    done = cli("select", plain, "--method", "thresholded-ols", "--features", 3, "-o", out)
+    done = cli("select", plain, "--method", "thresholded-ols", "--n-features", 3, "-o", out)
     assert done.exit_code == 1
     assert "has no target" in done.stderr
 

@@ -247,7 +247,7 @@ def test_two_days_merged_are_one(tmp_path: Path, half_life: int | None) -> None:
     options = ["--set", "normalize=false", "--set", "n_components=2"]
     if half_life is not None:
         options += ["--set", f"half_life={half_life}"]
-    words = ["--method", "sketched-ridge", "--features", 2, "-o", tmp_path / "s.json", *options]
+    words = ["--method", "sketched-ridge", "--n-features", 2, "-o", tmp_path / "s.json", *options]
     assert cli("select", tmp_path / "both.sks", *words).exit_code == 0
     assert json.loads((tmp_path / "s.json").read_text())["support"] == [11, 20]
 

@@ -14,7 +14,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node, write_node
-from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.digests import file_digest, tree_digest
 from sketchselect.workflow.output.folder import sealed, unsealed
 
 from .commands import cli, refused
@@ -38,7 +38,7 @@ def hide(out: Path) -> None:
     """Put the digests of the files as they are now into the manifest, as whoever wants to hide a change would."""
     path = out / "manifest.json"
     content = unsealed(path)
-    content["digests"] = {name: file_digest(out / name) for name in content["digests"]}
+    content["digests"] = {name: tree_digest(out / name) for name in content["digests"]}
     path.write_text(sealed(content))
 
 
@@ -65,16 +65,30 @@ def out(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
+@pytest.mark.parametrize("words", [(), ("--share", "0.3")])
+def test_a_folder_that_may_not_be_written_is_verified(out: Path, words: tuple[str, ...]) -> None:
+    """Not even a lock comes and goes, as on a disk for reading only: the times of all folders stay."""
+    (out / ".lock.guard").unlink()
+    folders = [out, *(path for path in out.rglob("*") if path.is_dir())]
+    before = [path.stat().st_mtime_ns for path in folders]
+    assert verified(out, *words)[0] == 0
+    assert [path.stat().st_mtime_ns for path in folders] == before
+
+
 def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
     before = contents(out)
     code, checks = verified(out)
-    names = {"files", "source", "libraries", "preparation", "summary.sks", "selection", "objective"}
+    names = {"files", "source", "libraries", "preparation", "summary.sks", "selection", "features.zarr", "objective"}
+    names |= {"centers.zarr", "certificate (spectral)", "certificate (spectral+drop)", "certificate (blocks)"}
     assert (code, checks.keys()) == (0, names)
+    assert checks.pop("certificate (blocks)")["holds"] is None
     assert all(check["holds"] for check in checks.values()), checks
     assert "of 300 rows read again, every bit" in checks["summary.sks"]["text"]
+    assert "of 300 of 300 rows compared" in checks["features.zarr"]["text"]
     code, checks = verified(out, "--share", 0.2)
     assert code == 0
-    assert checks["summary.sks"]["holds"] is True
+    assert checks["summary.sks"]["holds"] is checks["features.zarr"]["holds"] is True
+    assert "of 300 of 300" not in checks["features.zarr"]["text"]
     assert checks["objective"]["holds"] is None
     assert contents(out) == before
     assert len(cli("verify", out).stdout.splitlines()) == len(names)
@@ -88,6 +102,7 @@ def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
         ({"select": {"method": "online-leverage", "n_features": 5}, "cluster": None}, {"columns.sks"}),
         ({"select": {"method": "pivoted-qr", "n_features": 5}}, {"summary.sks"}),
         ({"select": {"method": "randomized", "n_features": 5}, "cluster": {"weighted": "both"}}, set()),
+        ({"input": {"nonfinite": "drop_rows"}}, {"features.zarr"}),
         ({"cluster": {"reassign": True, "certificate": "blocks"}}, set()),
         ({"input": {"target": "y"}, "select": {"method": "lasso", "n_features": 3}, "cluster": None}, {"model.json"}),
     ],
@@ -95,16 +110,19 @@ def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
 def test_every_way_of_working_is_verified(
     job: Job, tmp_path: Path, store: Path, rows: np.ndarray, sections: dict[str, Any], files: set[str]
 ) -> None:
-    if "input" in sections:
+    if "target" in sections.get("input", {}):
         np.save(tmp_path / "y.npy", rows @ np.arange(12.0))
         sections = {**sections, "input": {"target": str(tmp_path / "y.npy")}}
+    if "nonfinite" in sections.get("input", {}):
+        zarr.open_array(str(store), mode="r+")[7, 3] = np.nan
     whole = job(**sections)
     whole["select"] = sections.get("select", whole["select"])
     content = sks.run(whole).manifest
     assert files <= set(content["files"])
     code, checks = verified(tmp_path / "out")
     assert code == 0, checks
-    assert all(check["holds"] for check in checks.values()), checks
+    unchecked = {name for name, check in checks.items() if check["holds"] is None}
+    assert unchecked - {"certificate (blocks)"} == ({"centers.zarr"} if "reassigned" in content else set()), checks
 
 
 def edit_selection(out: Path) -> None:
@@ -126,11 +144,52 @@ def one_label(out: Path) -> None:
     labels[7] = (labels[7] + 1) % 3
 
 
+def one_feature(out: Path) -> None:
+    features: Any = zarr.open_array(out / "features.zarr", mode="r+")
+    features[299, 4] = np.nextafter(features[299, 4], np.float32(9))
+
+
+def damaged_feature(out: Path) -> None:
+    path = next(p for p in sorted((out / "features.zarr").rglob("*")) if p.is_file() and p.name != "zarr.json")
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
 def one_number_of_the_manifest(out: Path) -> None:
     path = out / "manifest.json"
     content = unsealed(path)
     content["objective"] *= 1 + 1e-6
     path.write_text(sealed(content))
+
+
+def other_centres(out: Path) -> None:
+    centers: Any = zarr.open_array(out / "centers.zarr", mode="r+")
+    centers[0, 0] += 1e-3
+
+
+def edited(name: str, *keys: str | int) -> Callable[[Path], None]:
+    """Return an edit of one number of the manifest, sealed again."""
+
+    def edit(out: Path) -> None:
+        content = at = unsealed(out / "manifest.json")
+        for key in (name, *keys[:-1]):
+            at = at[key]  # type: ignore[index]
+        at[keys[-1]] *= 1 + 1e-6  # type: ignore[index]
+        (out / "manifest.json").write_text(sealed(content))
+
+    return edit
+
+
+def no_digests(out: Path) -> None:
+    content = unsealed(out / "manifest.json")
+    content["digests"] = {}
+    (out / "manifest.json").write_text(sealed(content))
+
+
+def scores_as_a_folder(out: Path) -> None:
+    (out / "scores.csv").unlink()
+    (out / "scores.csv").mkdir()
 
 
 def lost_file(out: Path) -> None:
@@ -143,7 +202,12 @@ def lost_file(out: Path) -> None:
         (edit_selection, "selection"),
         (other_summary, "summary.sks"),
         (one_label, "objective"),
+        (one_feature, "features.zarr"),
+        (damaged_feature, "features.zarr"),
         (one_number_of_the_manifest, "objective"),
+        (other_centres, "centers.zarr"),
+        (edited("clustering", "inertia_selected_columns"), "centers.zarr"),
+        (edited("certificates", 0, "factor"), "certificate (spectral)"),
         (lost_file, "files"),
     ],
 )
@@ -156,6 +220,13 @@ def test_what_was_changed_is_named(out: Path, damage: Callable[[Path], None], na
     assert (code, checks[name]["holds"]) == (1, False), checks
     if not hidden and damage in (edit_selection, other_summary):
         assert checks["files"]["holds"] is False
+
+
+@pytest.mark.parametrize("damage", [no_digests, scores_as_a_folder, other_centres, damaged_feature, one_label])
+def test_what_was_changed_is_named_by_its_digest_whatever_the_share(out: Path, damage: Callable[[Path], None]) -> None:
+    damage(out)
+    code, checks = verified(out, "--share", 0.1)
+    assert (code, checks["files"]["holds"]) == (1, False)
 
 
 def test_a_damaged_file_is_a_check_that_fails_and_the_others_go_on(out: Path) -> None:
@@ -195,7 +266,7 @@ def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeyp
     monkeypatch.setattr(LocalEngine, "build", lambda self: ("numpy 1",))
     code, checks = verified(out)
     assert code == 0
-    assert checks["libraries"]["holds"] is checks["summary.sks"]["holds"] is None
+    assert checks["libraries"]["holds"] is checks["summary.sks"]["holds"] is checks["features.zarr"]["holds"] is None
     assert checks["selection"]["holds"] is checks["objective"]["holds"] is True
 
 

@@ -89,7 +89,7 @@ def test_windows_that_cannot_be(job: Job, drift: np.ndarray, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"timeline\.window: 60, but select\.window is 100"):
         sks.run(described(job, tmp_path, select, timeline={"window": 60}))
     assert cli("summarize", tmp_path / "drift.npy", "-o", tmp_path / "d.sks").exit_code == 0
-    expected = ["--method", "greedy", "--features", 2, "-o", tmp_path / "s.json"]
+    expected = ["--method", "greedy", "--n-features", 2, "-o", tmp_path / "s.json"]
     result = cli("select", tmp_path / "d.sks", *expected, "--set", "window=100")
     refused(result, 2, "--set window", "summarize only those that count")
     assert cli("select", tmp_path / "d.sks", *expected, "--set", "window=false").exit_code == 0

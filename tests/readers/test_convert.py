@@ -111,6 +111,28 @@ def test_awkward_text(tmp_path, monkeypatch):
         assert matrix.shape == (4, 2)
 
 
+def test_columns_left_out_of_text(tmp_path):
+    path = tmp_path / "a.csv"
+    lines = [f"{1000 + 3 * i},{i % 5},{'' if i == 7 else i / 2},{i * i % 11}" for i in range(30)]
+    path.write_text("\n".join(["id,a,outcome,b", *lines]))
+    with (
+        pytest.warns(UserWarning, match=r"'id' rises by whole numbers.*key=\"-id\""),
+        pytest.warns(match="1 fields are"),
+    ):
+        assert open_matrix(convert(path, tmp_path / "all.zarr")).feature_names == ("id", "a", "outcome", "b")
+    with pytest.warns(UserWarning, match="2 of 4 columns are text or left out and no features") as caught:
+        matrix = open_matrix(convert(path, tmp_path / "out.zarr", key="-outcome, id"))
+    assert len(caught) == 1
+    assert matrix.feature_names == ("a", "b")
+    assert np.array_equal(matrix.read_rows(0, 30), [[i % 5, i * i % 11] for i in range(30)])
+    outcome = zarr.open_array(tmp_path / "out.zarr" / "obs" / "outcome", mode="r")[:]
+    assert np.array_equal(outcome, [np.nan if i == 7 else i / 2 for i in range(30)], equal_nan=True)
+    names = zarr.open_array(tmp_path / "out.zarr" / "obs" / "id", mode="r")[:]
+    assert list(names) == [str(1000 + 3 * i) for i in range(30)]
+    with pytest.raises(BadParameter, match="no column is named 'no'"):
+        convert(path, tmp_path / "no.zarr", key="-no")
+
+
 BAD_TEXT = [
     (b"a,b\n1,2\n3,secret\n", ["line 3", "column 2 ('b')", "is not a number"]),
     (b"1,2\n3,secret\n", ["line 2", "column 2 is not"]),
@@ -194,9 +216,11 @@ def test_bad_arguments(write, values, tmp_path):
         convert(convert(path, tmp_path / "o.zarr"), tmp_path / "o.zarr")
     with pytest.raises(BadParameter, match="does not exist"):
         convert(path, tmp_path / "no" / "out.zarr")
-    with pytest.raises(BadParameter, match="local folder"):
-        convert(path, "s3://bucket/out.zarr")
-    with pytest.raises(BadParameter, match="leave key out"):
+    with pytest.raises(BadParameter, match="web servers take no files"):
+        convert(path, "https://host/out.zarr", storage_options={"allow_http": True})
+    with pytest.raises(SourceError, match="a whole bucket; name a folder in it"):
+        convert(path, "s3://bucket")
+    with pytest.raises(BadParameter, match="only leave columns out"):
         convert(tmp_path / "a.csv", tmp_path / "out.zarr", key="X")
     assert not (tmp_path / "out.zarr").exists()
 

@@ -52,3 +52,13 @@ def test_a_column_of_text_is_named(frames):
     _, lazy = frames
     with pytest.raises(SourceError, match="column 'kind' is of type"):
         open_matrix(lazy.assign(kind="text"))
+
+
+def test_selected_columns_are_a_lazy_frame(frames):
+    frame, lazy = frames
+    selector = sks.VarianceSelector(2).fit(lazy)
+    chosen = selector.transform(lazy)
+    assert type(chosen) is type(lazy)
+    pd.testing.assert_frame_equal(chosen.compute(), frame[["e", "f"]])
+    with pytest.raises(ValueError, match="feature_names_in_"):
+        selector.transform(lazy[list("fedcba")])

@@ -2,7 +2,9 @@
 
 import functools
 import http.server
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +27,28 @@ def serve(tmp_path):
         def list_directory(self, path):
             self.send_error(403)
 
+        def do_GET(self):
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            if not (self.server.ranges and asked):
+                super().do_GET()
+                return
+            content = Path(self.translate_path(self.path)).read_bytes()
+            first, last = int(asked[1]), min(int(asked[2]), len(content) - 1)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.end_headers()
+            self.wfile.write(content[first : last + 1])
+
         def end_headers(self):
+            if self.server.ranges:
+                self.send_header("Accept-Ranges", "bytes")
             if self.server.tagged:
                 self.send_header("ETag", f"{self.path} {self.server.tagged}")
             super().end_headers()
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
-        server.tagged = ""
+        server.tagged, server.ranges = "", False
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -73,3 +90,18 @@ def test_arrays_of_a_group_are_known_by_consolidated_metadata(serve, tmp_path):
     with pytest.raises(SourceError, match=r"choose one with key=: counts \(6 x 3 float64\)"):
         opened(serve, "g.zarr")
     assert opened(serve, "g.zarr", key="counts").shape == (6, 3)
+
+
+def test_row_groups_of_a_parquet_file_are_read_by_ranges(serve, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    values = np.random.default_rng(0).normal(size=(4000, 4))
+    pq.write_table(pa.table({f"x{j}": values[:, j] for j in range(4)}), tmp_path / "rows.parquet", row_group_size=500)
+    with pytest.raises(SourceError, match=r"sends no parts of files .*; download the file") as caught:
+        opened(serve, "rows.parquet")
+    assert len(str(caught.value).splitlines()) == 1
+    serve.ranges = True
+    matrix = opened(serve, "rows.parquet")
+    assert matrix.chunk_edges == tuple(range(0, 4001, 500))
+    assert np.array_equal(matrix.read_rows(700, 1200), values[700:1200])
+    with pytest.raises(SourceError, match="no such file"):
+        opened(serve, "none.parquet")

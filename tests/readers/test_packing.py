@@ -127,3 +127,9 @@ def test_what_is_not_decoded_is_refused_by_name(write, values, attributes, messa
 def test_an_open_zarr_array_is_decoded_as_its_path(store):
     path, expected = store(*PACKED["scaled"])
     assert np.array_equal(open_matrix(zarr.open_array(path), missing_chunks="fill").read_rows(0, 40), expected)
+
+
+def test_names_in_the_attributes_of_an_array_of_any_store():
+    values = np.arange(6.0).reshape(3, 2)
+    array = zarr.create_array(zarr.storage.MemoryStore(), data=values, attributes={"feature_names": ["a", "b"]})
+    assert open_matrix(array).feature_names == ("a", "b")

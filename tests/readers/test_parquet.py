@@ -152,6 +152,8 @@ def test_the_row_index_of_pandas_is_no_feature(index, names, tmp_path):
     MatrixConformance(matrix, values, ("a", "b", "c")).verify()
     assert open_matrix(tmp_path / "f.parquet", key="-b").feature_names == ("a", "c")
     assert (matrix.row_names is None) == (names is None)
+    table = open_matrix(pq.read_table(tmp_path / "f.parquet"))
+    MatrixConformance(table, values, ("a", "b", "c")).verify()
     if names is not None:
         assert matrix.row_names.read(0, 100).tolist() == names
         assert pickle.loads(pickle.dumps(matrix)).row_names.read(28, 33).tolist() == names[28:33]

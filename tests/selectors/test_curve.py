@@ -40,11 +40,31 @@ def test_of_few_rows_the_curve_is_that_of_the_best_clusterings(seed: int) -> Non
     X = blobs(11, 5, 2, seed, noise=0.3)
     curve = selection_curve(X, 2, methods=["greedy", "variance"], sizes=[1, 3, 5], normalize=None)
     whole = exhaustive(X, np.arange(5))
+    scatter = objective(X, np.zeros(11))
     assert curve.objective == pytest.approx(whole, rel=1e-9)
+    assert curve.scatter == pytest.approx(scatter, rel=1e-9)
     assert [p.n_features for p in curve.points] == [1, 3, 5, 1, 3, 5]
     for point in curve.points:
         assert point.ratio == pytest.approx(exhaustive(X, point.selection.support) / whole, rel=1e-6)
         assert point.low <= point.ratio <= point.high
+        left = (scatter - exhaustive(X, point.selection.support)) / (scatter - whole)
+        assert curve.gain_left(point) == pytest.approx(left, rel=1e-6)
+
+
+def test_where_clusters_explain_nothing_no_share_of_it_is_left() -> None:
+    X = np.zeros((20, 4))
+    curve = selection_curve(X, 2, methods=["variance"], sizes=[2], normalize=None)
+    assert curve.gain_left(curve.points[0]) is None
+
+
+def test_a_curve_is_shown_in_one_line_and_printed_as_a_table() -> None:
+    curve = selection_curve(blobs(60, 9, 2), 2, methods=["variance", "leverage"], sizes=[2, 5])
+    assert repr(curve).startswith("<SelectionCurve: variance, leverage; columns: 2, 5; 60 of 60 rows sampled; lowest: ")
+    assert "\n" not in repr(curve)
+    _, header, *rows = (line.split() for line in str(curve).splitlines())
+    assert header == ["columns", "variance", "leverage"]
+    ratios = {(p.n_features, p.method): f"{p.ratio:.3f}" for p in curve.points}
+    assert rows == [[str(r), ratios[r, "variance"], ratios[r, "leverage"]] for r in (2, 5)]
 
 
 def test_costs_are_those_of_the_labels_for_sparse_and_dense_rows_far_from_zero() -> None:
@@ -56,6 +76,7 @@ def test_costs_are_those_of_the_labels_for_sparse_and_dense_rows_far_from_zero()
         clusters = coreset.clustered(np.array([0, 2, 5]))
         order = RowSample(100).from_block(rows).indices
         assert clusters.costs.sum() == pytest.approx(objective(X[order], clusters.labels), rel=1e-6)
+        assert coreset.scatter == pytest.approx(objective(X, np.zeros(90)), rel=1e-6)
     sparse, dense = (selection_curve(rows, 3, sizes=[4, 8]).to_csv().split()[1:] for rows in (sp.csr_array(X), X))
     assert [line.split(",")[:2] for line in sparse] == [line.split(",")[:2] for line in dense]
 
@@ -149,6 +170,39 @@ def test_the_lowest_objective_wins_and_ties_go_to_fewer_columns_then_to_the_orde
     assert len(chosen.support_) == 5
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_small_number_is_enough_although_starts_scatter_on_fewer(seed: int) -> None:
+    """Two bits make the clusters and two coins do not: the six columns of most variance hold each bit twice.
+
+    Of five, k-means gains more by a coin than by the second bit, which is there once. Halving the rows by a coin
+    instead of a bit costs a multiple of the tolerance, so that starts on five columns and fewer scatter.
+    """
+    rng = np.random.default_rng(seed)
+    bits = np.array(list(product((-1.0, 1.0), repeat=4)))[rng.permutation(3200) % 16]
+    X = np.hstack([1.5 * bits[:, :2], np.tile(bits[:, 2:], 30) * np.geomspace(1.4, 0.7, 60)])
+    X += 0.3 * rng.standard_normal(X.shape)
+    chosen = AutoSelector(n_clusters=4, normalize=None, methods=["variance"]).fit(X)
+    assert chosen.support_[:6].tolist() == list(range(6))
+    assert len(chosen.support_) <= 7  # Sizes are tried a step apart
+
+
+def test_of_a_given_number_all_compete_and_fewer_columns_are_shown_of_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = blobs(300, 20, 3)
+    chosen = AutoSelector(8, n_clusters=3).fit(X)
+    sizes = {m: [p.n_features for p in chosen.curve_.points if p.method == m] for m in chosen.curve_.methods}
+    winner = chosen.selection_.method
+    assert sizes == {m: [2, 4, 8] if m == winner else [8] for m in METHODS if METHODS[m].competes is not None}
+    monkeypatch.setattr("sketchselect.selectors.curve.search.MOST_FLOPS", 0)
+    assert "deterministic" not in AutoSelector(8, n_clusters=3).fit_summary(chosen.summary_).curve_.methods
+
+
+def test_a_method_that_cannot_select_as_few_begins_where_it_can() -> None:
+    rng = np.random.default_rng(0)
+    rows = 10.0 * rng.standard_normal((6, 30))[rng.integers(6, size=400)] + rng.standard_normal((400, 30))
+    chosen = sks.AutoSelector(methods=["deterministic"], n_clusters=6, normalize=None).fit(rows)
+    assert 6 < chosen.support_.size < 30
+
+
 def test_all_columns_are_within_every_tolerance() -> None:
     X = np.random.default_rng(0).standard_normal((300, 12))
     chosen = AutoSelector(n_clusters=3, tolerance=1e-9).fit(X)
@@ -180,3 +234,16 @@ def test_mistakes_are_named() -> None:
         selection_curve(X, 2, sizes=[7])
     with pytest.raises(Incompatible, match="row-sample"):
         selection_curve(sks.summarize(X, sks.FrequentDirections(4)), 2)
+
+
+def test_a_mistake_in_the_call_is_one_line() -> None:
+    X = np.random.default_rng(0).standard_normal((60, 6))
+    for options, message in (({"methods": "greedy"}, "a list of methods"), ({"sizes": []}, "sizes: none was named")):
+        with pytest.raises(BadParameter, match=message):
+            selection_curve(X, 2, **options)
+    with pytest.raises(Incompatible) as caught:
+        selection_curve(RowSample(40).from_block(X), 2)
+    assert "\n" not in str(caught.value)
+    assert selection_curve(X, 2, methods=["variance"], sizes=[1]).points
+    chosen = AutoSelector(1, n_clusters=2, methods=["variance"]).fit(X)
+    assert chosen.selection_.diagnostics["choice"].startswith("1 column by variance")

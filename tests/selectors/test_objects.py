@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 import sketchselect as sks
-from sketchselect.errors import BadParameter, SourceError
+from sketchselect.errors import BadParameter, NotFinite, SourceError
 
 NAMES = ("a", "b", "c", "d", "e")
 ROWS = tuple(f"row {i}" for i in range(60))
@@ -115,6 +115,51 @@ def test_labels_and_distances_of_an_xarray_have_the_coordinates_of_its_rows(valu
     assert np.array_equal(model.fit_predict(source).cell.values, ROWS)
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_predictions_of_an_xarray_are_lazy_as_it_is_and_have_the_coordinates_of_its_rows(values, chunked, degree):
+    source = data_array(values).chunk({"cell": 20, "gene": 3}) if chunked else data_array(values)
+    y = values[:, 0] + values[:, 1] * values[:, 4]
+    both = np.column_stack([y, -y])
+    kinds = np.array(["low", "mid", "high"])[np.digitize(y, [-3, 3])]
+    options = {"n_features_to_select": 2, "degree": degree}
+    one, two = sks.ThresholdedOLS(**options).fit(values, y), sks.ThresholdedOLS(**options).fit(values, both)
+    options["task"] = "classification"
+    three, sign = sks.ThresholdedOLS(**options).fit(values, kinds), sks.ThresholdedOLS(**options).fit(values, y > 0)
+    for method, dims in (
+        (one.predict, ("cell",)),
+        (two.predict, ("cell", "target")),
+        (three.predict, ("cell",)),
+        (sign.predict, ("cell",)),
+        (three.decision_function, ("cell", "class")),
+        (sign.decision_function, ("cell",)),
+        (one.transform, ("cell", "gene" if degree == 1 else "term")),
+    ):
+        made, expected = method(source), method(values)
+        assert made.dims == dims
+        assert isinstance(made.data, da.Array) is chunked
+        assert made.dtype == expected.dtype
+        assert made.shape == expected.shape
+        assert set(made.coords) >= {"cell", "batch"}
+        assert np.array_equal(made.values, expected) or np.allclose(made.values, expected, rtol=1e-12)
+
+
+def test_steps_of_the_summary_are_applied_to_lazy_rows(values):
+    counts, y = np.abs(values), values[:, 0]
+    summary = sks.summarize(counts, sks.Moments(), y=y, prepare=["log1p"])
+    model = sks.LassoPath(n_features_to_select=2).fit_summary(summary)
+    lazy = model.predict(da.from_array(counts, chunks=(20, 3)))
+    assert isinstance(lazy, da.Array)
+    assert np.allclose(lazy.compute(scheduler="synchronous"), np.log1p(counts) @ model.coef_ + model.intercept_)
+
+
+def test_a_lazy_prediction_names_what_is_not_finite(values):
+    model = sks.LassoPath(n_features_to_select=2).fit(values, values[:, 0])
+    lazy = model.predict(da.from_array(np.where(values == values[3, 0], np.nan, values), chunks=(20, 5)))
+    with pytest.raises(NotFinite, match="row 3, column 0"):
+        lazy.compute(scheduler="synchronous")
+
+
 def test_a_lazy_data_array_is_read_in_partitions(values):
     heights = []
 
@@ -163,6 +208,21 @@ def test_columns_of_data_frames_that_are_no_numbers_are_named(values):
     nulls = sks.open_matrix(pa.table({"i": [1, None], "b": [None, True], "f": pa.array([0.5, None], pa.float32())}))
     expected = np.array([[1, np.nan, 0.5], [np.nan, 1, np.nan]])
     assert np.array_equal(nulls.read_rows(0, 2), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [None, object, "category"])
+@pytest.mark.parametrize("make", [lambda: sks.VarianceSelector(2), lambda: sks.KMeans(2)], ids=["selector", "k-means"])
+def test_columns_of_text_are_named_by_every_estimator(make, dtype, values):
+    frame = pd.DataFrame(values, columns=list(NAMES))
+    with pytest.raises(SourceError, match="column 'name' is of type"):
+        make().fit(frame.assign(name=pd.Series(["x"] * 60, dtype=dtype)))
+    assert make().fit(frame.astype({"a": object})).n_features_in_ == 5
+
+
+def test_a_column_of_text_of_polars_is_named(values):
+    polars = pytest.importorskip("polars")
+    with pytest.raises(SourceError, match="column 'name' is of type String"):
+        sks.KMeans(2).fit(polars_frame(values).with_columns(name=polars.lit("x")))
 
 
 def test_a_lazy_data_frame_is_to_be_computed_first(values):

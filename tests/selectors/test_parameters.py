@@ -8,8 +8,10 @@ from typing import TypedDict, Unpack, get_type_hints
 
 import numpy as np
 import pytest
+from sklearn.model_selection import GroupKFold
 
 import sketchselect as sks
+from sketchselect.errors import BadParameter
 from sketchselect.selectors import METHODS
 from sketchselect.selectors.parameters import inherit_parameters
 
@@ -156,3 +158,13 @@ def test_a_number_of_columns_below_one_is_a_share(name):
         fits.append(selector.fit(X, y).support_.tolist())
     assert [len(fit) for fit in fits] == [4, 4, 1, 1][: len(fits)]
     assert fits[0::2] == fits[1::2]
+
+
+def test_a_share_is_named_where_a_number_of_columns_is_none():
+    with pytest.raises(BadParameter, match="a number of columns or a share of them, got '10'"):
+        sks.GreedySelector("10").fit(np.eye(4))
+
+
+def test_a_splitter_of_scikit_learn_is_answered_with_groups():
+    with pytest.raises(BadParameter, match=r"number of folds, not a GroupKFold; fit.*groups="):
+        sks.LassoPath(cv=GroupKFold(3)).fit(np.eye(6), np.arange(6.0))

@@ -32,6 +32,7 @@ def require_same(ours, theirs, X):
     signs = np.sign(np.einsum("ij,ij->i", ours.components_, theirs.components_[:k]))
     np.testing.assert_allclose(ours.components_ * signs[:, None], theirs.components_[:k], atol=1e-8)
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_[:k], rtol=1e-9)
+    np.testing.assert_allclose(ours.singular_values_, theirs.singular_values_[:k], rtol=1e-9)
     np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio_[:k], rtol=1e-9)
     np.testing.assert_allclose(ours.mean_, theirs.mean_, rtol=1e-12)
     np.testing.assert_allclose(ours.transform(X) * signs, theirs.transform(X)[:, :k], atol=1e-8)

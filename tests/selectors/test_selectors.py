@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.estimator_checks import exceptions
 
 import sketchselect as sks
 from sketchselect import selectors
@@ -18,38 +19,13 @@ from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors import METHODS, Selection, make, rank
 from sketchselect.selectors.sketched.ridge import ridge_weights
 
-EXPECTED_FAILURES: dict[str, dict[str, str]] = {}
-SPLITS = "the check puts splits of rows in place of `cv`; folds of moments are hashed rows, so that cv is their number"
-for _method in ("mcfs", "laplacian-score"):
-    EXPECTED_FAILURES[_method] = dict.fromkeys(
-        (
-            "check_sample_weight_equivalence_on_dense_data",
-            "check_sample_weight_equivalence_on_sparse_data",
-        ),
-        "the rows of a sample count alike in its graph: a weight says how likely a row is drawn, not how often",
-    )
 # What a method needs on a table of few columns.
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}
-for _method in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad"):
-    EXPECTED_FAILURES[_method] = {
-        "check_sample_weight_equivalence_on_dense_data": SPLITS,
-        "check_sample_weight_equivalence_on_sparse_data": SPLITS,
-    }
-EXPECTED_FAILURES["stability"] = dict.fromkeys(
-    (
-        "check_sample_weight_equivalence_on_dense_data",
-        "check_sample_weight_equivalence_on_sparse_data",
-    ),
-    "halves are drawn by a hash of the rows' indices: a row of weight 2 is in one half, two equal rows may be in both",
-)
-EXPECTED_FAILURES["online-leverage"] = {
-    "check_n_features_in_after_fitting": "partial_fit takes the next columns, so another number of them is no error"
-}
 
 
 @parametrize_with_checks(
     [*(cls(**SMALL.get(name, {})) for name, cls in METHODS.items()), sks.StabilitySelector(max_false=3.0)],
-    expected_failed_checks=lambda e: EXPECTED_FAILURES.get(e.method, {}),
+    expected_failed_checks=exceptions,
 )
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():

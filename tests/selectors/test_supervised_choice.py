@@ -13,6 +13,7 @@ from tests.selectors.conftest import TRUE, linear
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, StabilitySelector
+from sketchselect.selectors.supervised.fit import NoFolds
 from sketchselect.selectors.supervised.model_choice import best_by_size, best_by_validation
 from sketchselect.solvers import adaptive_factors
 
@@ -271,3 +272,18 @@ def test_folds_without_rows_are_left_out_and_one_is_not_enough():
     rows = np.flatnonzero(folds.fold_of(np.arange(200, dtype=np.uint64)) == 1)
     with pytest.raises(EmptyInput, match="at least two folds with rows, there are 1 of 2"):
         sks.ThresholdedOLS(cv=2).fit_summary(folds.from_block(X[rows], y[rows], start=rows))
+
+
+@pytest.mark.parametrize(("cls", "criterion"), [(sks.LassoPath, "bic"), (sks.MCPPath, "ebic")])
+def test_folds_by_default_stop_where_they_take_too_much_memory(cls, criterion, monkeypatch):
+    assert cls().summary_description(5_000).kind == "folds"
+    assert cls().summary_description(10_000).kind == "moments"
+    assert cls(cv=5).summary_description(10_000).kind == "folds"
+    monkeypatch.setattr("sketchselect.selectors.supervised.base.MOST_FOLDS_NBYTES", 1000)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 10))
+    y = X[:, 3] + 0.5 * rng.standard_normal(80)
+    with pytest.warns(NoFolds, match=f"in 5 folds would take .* chosen by {criterion.upper()} instead; set cv=5"):
+        fallen_back = cls().fit(X, y)
+    assert fallen_back.path_.cv_errors is None
+    assert fallen_back.coef_.tolist() == cls(criterion=criterion).fit(X, y).coef_.tolist()

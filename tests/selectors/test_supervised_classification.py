@@ -10,6 +10,7 @@ from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.estimator_checks import exceptions
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible, SketchSelectError
@@ -22,16 +23,9 @@ CLASSIFIERS = [
     sks.MCPPath(task="classification"),
     sks.SCADPath(task="classification"),
 ]
-SPLITS = "the check puts splits of rows in place of `cv`; folds of moments are hashed rows, so that cv is their number"
 
 
-def expected_failures(estimator):
-    return dict.fromkeys(
-        ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"), SPLITS
-    )
-
-
-@parametrize_with_checks(CLASSIFIERS, expected_failed_checks=expected_failures)
+@parametrize_with_checks(CLASSIFIERS, expected_failed_checks=exceptions)
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
         # The suite itself provokes warnings of scikit-learn and pandas that are not ours to mend.

@@ -16,9 +16,9 @@ from sketchselect.cli.certify import certify
 from sketchselect.cli.compare import compare
 from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
-from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets
+from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets, StorageOptions
 from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import Command, command, open_closed_streams
+from sketchselect.cli.shell import Command, command, open_standard_streams
 from sketchselect.cli.verify import verify
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -27,7 +27,7 @@ __all__ = ["app", "main"]
 
 @command
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("sketchselect-demo"),
+    out: Annotated[Path, typer.Option("--output", "-o", help="Output folder.")] = Path("sketchselect-demo"),
     cluster: Cluster = "local",
     fresh: Fresh = False,
 ) -> Outcome:
@@ -44,17 +44,18 @@ def demo(
 
 @command
 def run(
-    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML.")],
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
     cluster: JobCluster = None,
     fresh: Fresh = False,
     settings: Sets = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
     from sketchselect._progress import make_progress
-    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster
+    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster, with_storage
     from sketchselect.job.text import read_job_text
 
-    overrides, text = with_cluster(settings or (), cluster), read_job_text(job)
+    overrides, text = with_storage(with_cluster(settings or (), cluster), storage), read_job_text(job)
     if note := use_kernel(blas_kernel_of(text, overrides)):
         make_progress(True).note(note)
     from sketchselect.workflow.job import run_config
@@ -102,7 +103,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
         inspect: "sketchselect inspect rows.zarr",
         summarize: "sketchselect summarize rows.zarr -o rows.sks",
         merge: "sketchselect merge monday.sks tuesday.sks -o week.sks",
-        select: "sketchselect select rows.sks --method greedy --features 50 -o columns.json",
+        select: "sketchselect select rows.sks --method greedy --n-features 50 -o columns.json",
         cluster: "sketchselect cluster rows.zarr --selection columns.json --n-clusters 8 -o clusters",
     },
     "Proofs, comparisons and new rows": {
@@ -161,6 +162,6 @@ def _common(
 
 def main() -> None:
     """Run the command line."""
-    open_closed_streams()
+    open_standard_streams()
     recall_kernel()
     app()

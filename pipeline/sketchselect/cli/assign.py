@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Key, MaxDropped
+from sketchselect.cli.options import Cluster, Key, MaxDropped, StorageOptions
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -23,8 +23,10 @@ def assign(
     ] = None,
     max_dropped: MaxDropped = 0.2,
     where: Cluster = "threads",
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands import assign as verb
 
     return verb.assign(
@@ -35,5 +37,6 @@ def assign(
         row_names=row_names,
         max_dropped=max_dropped,
         cluster=where,
+        storage_options=storage_options(storage),
         progress=True,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Key
+from sketchselect.cli.options import Key, StorageOptions
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -17,11 +17,13 @@ def init(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
     key: Key = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Look at a matrix and write a first job file for it, with comments."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.authoring import write_first_job
 
-    seen = write_first_job(source, output, key)
+    seen = write_first_job(source, output, key, storage_options(storage))
     text = f"{seen}\n{output} written; read it, then:  sketchselect run {output}"
     return Outcome(text, {"job": output, "source": seen})
 

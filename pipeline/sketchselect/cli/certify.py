@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Key, MaxDropped, Prepare, Workers
+from sketchselect.cli.options import CLUSTER_HELP, Key, MaxDropped, Prepare, StorageOptions, Workers
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -51,8 +51,10 @@ def certify(
         typer.Option("--scheduler", help=CLUSTER_HELP),
     ] = None,
     workers: Workers = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Prove how far a clustering can be from the best possible one. It may be a run's, or any labels."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.certify import certify_target, to_text
 
     settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
@@ -64,7 +66,7 @@ def certify(
         objective=objective,
         weight=weight,
         prepare=prepare or None,
-        options={"key": key, "nonfinite": nonfinite},
+        options={"key": key, "nonfinite": nonfinite, "storage_options": storage_options(storage)},
         max_dropped=max_dropped,
         execution={"cluster": cluster, "n_workers": workers},
         progress=True,

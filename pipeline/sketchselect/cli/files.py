@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import Cluster, Fitted, Fresh, Key, MaxDropped, Partition, Prepare, Workers
+from sketchselect.cli.options import (
+    Cluster,
+    Fitted,
+    Fresh,
+    Key,
+    MaxDropped,
+    Partition,
+    Prepare,
+    StorageOptions,
+    Workers,
+)
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -59,10 +69,13 @@ def summarize(
     checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
     cluster: Cluster = "local",
     workers: Workers = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Read a matrix once and write its summary. It holds column statistics, a sketch and moments."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.summaries import SummarizeOptions, summarize_to_file
 
+    inputs = {"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
     return summarize_to_file(
         source,
         output,
@@ -74,7 +87,7 @@ def summarize(
         fitted=fitted,
         write_fitted=write_fitted,
         checkpoint=checkpoint,
-        options={"key": key, "nonfinite": nonfinite, "max_dropped": max_dropped, "missing_chunks": missing_chunks},
+        options=inputs | {"storage_options": storage_options(storage)},
         execution={"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes},
     )
 
@@ -97,7 +110,7 @@ def select(
     output: Annotated[Path, typer.Option("-o", "--output", help="The selection file to write (.json).")],
     features: Annotated[
         int | None,
-        typer.Option("--features", min=1, help="Number of columns; some methods choose it themselves."),
+        typer.Option("--n-features", min=1, help="Number of columns; some methods choose it themselves."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option("--model", help="File for the fitted model (.json), for methods with a target.")
@@ -132,8 +145,10 @@ def cluster(
     where: Cluster = "local",
     workers: Workers = None,
     fresh: Fresh = False,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.matrices import cluster_on_selection
 
     result = cluster_on_selection(
@@ -145,7 +160,7 @@ def cluster(
         weighted={"true": True, "false": False}.get(weighted, weighted),
         prepare=prepare,
         fitted=fitted,
-        options={"key": key, "labels": labels},
+        options={"key": key, "labels": labels, "storage_options": storage_options(storage)},
         execution={"cluster": where, "n_workers": workers},
         fresh=fresh,
     )
@@ -156,23 +171,34 @@ def cluster(
 def inspect(
     target: Annotated[str, typer.Argument(help="A summary file, an output folder, or a matrix.")],
     key: Key = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Describe a summary file, an output folder or a matrix."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.inspection import inspect_data, inspect_target
 
-    return Outcome(inspect_target(target, key), inspect_data(target, key))
+    options = {"key": key, "storage_options": storage_options(storage)}
+    return Outcome(inspect_target(target, options), inspect_data(target, options))
 
 
 @command
 def convert(
-    source: Annotated[str, typer.Argument(help="A .npy, .npz, .csv or .mtx file, or a store with other chunks.")],
-    destination: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A .npy, .npz, .csv, .mtx, svmlight, Parquet or .h5ad file, or a store."),
+    ],
+    destination: Annotated[str, typer.Argument(help="The Zarr store to write, a path or URL.")],
     chunks: Annotated[
         str | None, typer.Option("--chunks", metavar="ROWSxCOLUMNS", help="For example 1000x784.")
     ] = None,
-    key: Key = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Name of the array inside the store; of a text file -NAME,NAME: no features."),
+    ] = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.matrices import convert_file
 
-    return convert_file(source, destination, chunks, key)
+    return convert_file(source, destination, chunks, key, storage_options(storage))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or its scheduler file (.json)."
-Cluster = Annotated[str, typer.Option("--scheduler", help=CLUSTER_HELP)]
+Cluster = Annotated[str, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)]
 JobCluster = Annotated[
     str | None,
     typer.Option("--scheduler", help="Replaces the job's execution.cluster."),
@@ -24,6 +24,15 @@ Sets = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Name of the array inside the store.")]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An argument of the file system of a URL, such as anon=true or client_kwargs.endpoint_url=ADDRESS; "
+        "may be repeated.",
+    ),
+]
 Prepare = Annotated[
     list[str] | None,
     typer.Option("--prepare", help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.'),

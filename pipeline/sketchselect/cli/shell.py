@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn, TextIO, cast, get_type_hints
 
 import typer
 import typer.core
@@ -24,13 +24,22 @@ INTERRUPTED = "interrupted; finished work is kept: run the same command again to
 GRACE_SECONDS = 3.5
 """Time to clean up after Ctrl-C or SIGTERM before the process is ended."""
 
+LAST_WORD_SECONDS = 0.5
+"""Time to say so then."""
+
 SHARED = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, the result alone.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Also print what the libraries log.")],
     "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
 }
-RENAMED = {"--cluster": "--scheduler", "--scheduler-file": "--scheduler", "--clusters": "--n-clusters"}
+RENAMED = {
+    "--out": "--output",
+    "--features": "--n-features",
+    "--cluster": "--scheduler",
+    "--scheduler-file": "--scheduler",
+    "--clusters": "--n-clusters",
+}
 """Former name of an option -> its name; the command line takes both."""
 
 
@@ -83,7 +92,13 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command that also takes the former names of its options."""
+    """A command that also takes the former names of its options, and names the values of all."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if parameter.metavar is None and not getattr(parameter, "is_flag", False) and parameter.name:
+                parameter.metavar = parameter.name.upper()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Replace former names, and say so."""
@@ -184,7 +199,8 @@ def _orderly_signals() -> Iterator[None]:
         threading.Thread(target=_end_soon, args=(128 + number,), daemon=True).start()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
@@ -193,17 +209,28 @@ def _orderly_signals() -> Iterator[None]:
 
 
 def _end_soon(code: int) -> None:
-    time.sleep(GRACE_SECONDS)
-    import multiprocessing
+    """End the process after the time to clean up, and its children; whether anybody reads what it says or not."""
+    try:
+        time.sleep(GRACE_SECONDS)
+        import multiprocessing
 
-    _print_error(INTERRUPTED)
-    for child in multiprocessing.active_children():
-        child.kill()
-    os._exit(code)
+        for child in multiprocessing.active_children():
+            child.kill()
+        # In a thread of its own: a full pipe that nobody reads takes no more, for ever.
+        last = threading.Thread(target=_print_error, args=(INTERRUPTED,), daemon=True)
+        last.start()
+        last.join(LAST_WORD_SECONDS)
+    finally:
+        os._exit(code)
 
 
-def open_closed_streams() -> None:
-    """Open the null device for standard streams that are closed, so that no other file gets their descriptors."""
+def open_standard_streams() -> None:
+    """Open the null device for standard streams that are closed, so that no other file gets their descriptors.
+
+    What standard error cannot take is lost: a log that breaks ends no work.
+    """
+    from sketchselect._progress import LogStream
+
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -211,6 +238,7 @@ def open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115 - for the life of the process
+    sys.stderr = cast(TextIO, LogStream(sys.stderr))
 
 
 def output_is_unread() -> bool:

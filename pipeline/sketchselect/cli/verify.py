@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import CLUSTER_HELP, Workers
+from sketchselect.cli.options import CLUSTER_HELP, StorageOptions, Workers
 from sketchselect.cli.shell import command
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -20,14 +20,17 @@ def verify(
     ] = 1.0,
     cluster: Annotated[str | None, typer.Option("--scheduler", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
+    storage: StorageOptions = None,
 ) -> Outcome:
     """Read and compute a finished run again. One line says of each result whether it holds."""
     from dataclasses import asdict
 
+    from sketchselect.job.load import storage_options
     from sketchselect.workflow.commands.verify import verify_run
 
     runs_on = {name: value for name, value in (("cluster", cluster), ("n_workers", workers)) if value is not None}
-    checks = verify_run(folder, share=share, execution=runs_on, progress=True)
+    options = storage_options(storage)
+    checks = verify_run(folder, share=share, execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)
     return Outcome(text, {"holds": holds, "checks": [asdict(check) for check in checks]}, holds)

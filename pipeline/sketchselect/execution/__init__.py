@@ -6,13 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._progress import Progress, make_progress
-from sketchselect.execution.api import fit_prepare, open_source, summarize
+from sketchselect.execution.api import fit_prepare, summarize
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import Engine, LocalEngine
 from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.projection import Projection
 from sketchselect.execution.run import PassStats, Reduced, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summarize_source
@@ -31,7 +30,6 @@ __all__ = [
     "PassOptions",
     "PassStats",
     "Progress",
-    "Projection",
     "Reduced",
     "Source",
     "as_engine",
@@ -40,7 +38,6 @@ __all__ = [
     "fitted_source",
     "local_cluster",
     "make_progress",
-    "open_source",
     "reduce_blocks",
     "source_partitions",
     "summarize",

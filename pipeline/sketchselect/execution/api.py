@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
-from sketchselect._progress import Progress, make_progress
+from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint, as_checkpoint
-from sketchselect.execution.client import as_engine
+from sketchselect.execution.checkpoints.checkpoint import Checkpoint
+from sketchselect.execution.client import fit_options
 from sketchselect.execution.delayed import delayed_summary
 from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.options import FitKeywords
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.validation import require_positive
-from sketchselect.readers.vector import Vector
 from sketchselect.summaries import Bundle, Summary
 
 
@@ -99,28 +99,23 @@ def summarize(
             f"summary must be a summary or a mapping of names to summaries, got {type(summary).__name__}"
         )
     steps = prepare_steps.resolve(prepare)
-    folder = as_checkpoint(checkpoint)
-    reporting = make_progress(progress)
     source = open_source(source, y, sample_weight, steps)
     if not compute:
-        if client is not None or progress or folder is not None:
+        if client is not None or progress or checkpoint is not None:
             raise BadParameter("compute=False: nothing runs yet, so leave out client, checkpoint and progress")
         return delayed_summary(source, description, start=start, partition_bytes=partition_bytes)
-    with as_engine(client, source.matrix, source.target, source.weight) as engine:
-        options = PassOptions(engine, partition_bytes, folder, reporting)
+    run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
+    with fit_options(source.matrix, source.target, source.weight, **run) as options:
         return summarize_source(fitted_source(source, options), description, options, start=start).value
 
 
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
     matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
-
-    def vector(entries: Any, name: str) -> Vector | None:
-        if entries is None:
-            return None
-        return readers.open_vector(entries, matrix.shape[0], matrix_address=matrix.address, name=name)
-
-    return Source(matrix, vector(y, target_name), vector(sample_weight, "sample_weight"), tuple(steps))
+    open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix_address=matrix.address)
+    target = None if y is None else open_beside(y, name=target_name)
+    weight = None if sample_weight is None else open_beside(sample_weight, name="sample_weight")
+    return Source(matrix, target, weight, tuple(steps))
 
 
 def fit_prepare(
@@ -180,8 +175,7 @@ def fit_prepare(
             f"fitted must be the statistics of prepare steps, got {type(fitted).__name__}; read prepare.sks with "
             "sketchselect.load"
         )
-    folder = as_checkpoint(checkpoint)
     rows = open_source(source, None, sample_weight, steps)
-    with as_engine(client, rows.matrix, rows.weight) as engine:
-        options = PassOptions(engine, partition_bytes, folder, make_progress(progress))
+    run = FitKeywords(client=client, partition_bytes=partition_bytes, checkpoint=checkpoint, progress=progress)
+    with fit_options(rows.matrix, rows.weight, **run) as options:
         return fit_steps(rows, options, statistics=statistics)

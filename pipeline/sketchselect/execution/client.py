@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from sketchselect._progress import make_progress
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
+from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.engine import CLIENTS, Engine, LocalEngine
+from sketchselect.execution.options import PassOptions, RunKeywords
 from sketchselect.location import is_scheduler_file
 from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.base import Matrix
@@ -23,33 +27,16 @@ _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[Engine]:
     """Yield the engine for `client`, and close what was opened for it.
 
-    Parameters
-    ----------
-    client : None, str, path, distributed.Client, Cluster or Engine
-        "threads" or "serial": Dask's schedulers in this process; the address of a scheduler, or its scheduler file
-        (``.json``); "env": the address in ``DASK_SCHEDULER_ADDRESS``; a client, a cluster or an engine is used and
-        left open. None: the client of persisted Dask arrays; for other Dask arrays, stores and files the surrounding
-        client, as with Dask's own collections; threads where there is none, and for arrays in this process's memory.
-    *sources : Matrix or Vector
-        What will be read.
-
-    Examples
-    --------
-    >>> with as_engine("serial") as engine:
-    ...     engine.kind
-    'serial'
+    `client`: As in `sketchselect.summarize`; a client, a cluster or an engine is used and left open.
+    `*sources`: What will be read.
     """
     parts = [source for source in sources if source is not None]
     if client is None:
         client = _client_for(parts)
     elif client in ("threads", "serial") and any(futures_client(part.dask_rows()) is not None for part in parts):
-        raise BadParameter(
-            f"client={client!r}: these rows are persisted on a cluster; leave out client to compute there"
-        )
-    if client is None or client == "threads":
-        yield LocalEngine()
-    elif client == "serial":
-        yield LocalEngine(kind="serial")
+        raise BadParameter(f"client={client!r}: these rows are persisted on a cluster; leave out client for that")
+    if client is None or client in ("threads", "serial"):
+        yield LocalEngine(kind=client or "threads")
     elif isinstance(client, Engine):
         yield client
     elif isinstance(client, (str, os.PathLike)) or hasattr(client, "get_client"):
@@ -65,6 +52,37 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         from sketchselect.execution.dask.engine import DaskEngine
 
         yield DaskEngine(client)
+
+
+@contextmanager
+def run_options(
+    *sources: Matrix | Vector | None,
+    client: Any = None,
+    partition_bytes: int | str | None = None,
+    progress: Any = False,
+    **unknown: Any,
+) -> Iterator[PassOptions]:
+    """Yield the options of passes over these sources, from what users pass; see `sketchselect.summarize`."""
+    check_run(unknown)
+    reporting = make_progress(progress)
+    with as_engine(client, *sources) as engine:
+        yield PassOptions(engine, partition_bytes, progress=reporting)
+
+
+@contextmanager
+def fit_options(*sources: Matrix | Vector | None, checkpoint: Any = None, **run: Any) -> Iterator[PassOptions]:
+    """Yield the options of passes that can be saved."""
+    folder = as_checkpoint(checkpoint)
+    with run_options(*sources, **run) as options:
+        yield options.but(checkpoint=folder)
+
+
+def check_run(run: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for what is no option of a pass; where none is made, there is nothing more to do with them."""
+    for name in run.keys() - RunKeywords.__annotations__.keys():
+        known = list(RunKeywords.__annotations__)
+        hint = did_you_mean(name, [*known, "sample_weight"], f"; known: {', '.join(known)}")
+        raise TypeError(f"{name!r} is not an option{hint}")
 
 
 def _client_for(sources: list[Matrix | Vector]) -> Any | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sketchselect import prepare as prepare_steps
 from sketchselect import readers
-from sketchselect.errors import Incompatible
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
@@ -45,7 +44,7 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
     steps and columns, or a step was asked for by the label of a fitted one and these rows give other statistics.
     """
     names = source.matrix.feature_names
-    earlier = None if statistics is None else _as_statistics(statistics, names)
+    earlier = None if statistics is None else StepStatistics.as_statistics(statistics, names)
     fitted: list[Step] = []
     collected: dict[str, Summary[Any]] = {}
     for place, step in enumerate(source.prepare):
@@ -61,7 +60,10 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
             reduced = summarize_source(view, description, options, stage=f"prepare, {step.name}")
             collected[name] = reduced.value
         else:
-            collected[name] = _earlier(earlier, name, step, tuple(fitted))
+            need = step.needs
+            assert need is not None
+            labels = prepare_steps.labels((*fitted, *need.before))
+            collected[name] = earlier.of_step(name, need.kind, labels)
         fitted.append(step.fitted(collected[name]))
     combined = StepStatistics.of(collected).with_context(prepare=(), feature_names=names) if collected else None
     return FittedSteps(tuple(fitted), combined)
@@ -70,37 +72,6 @@ def fit_steps(source: Source, options: PassOptions, *, statistics: Summary[Any] 
 def fitted_source(source: Source, options: PassOptions) -> Source:
     """Return the source with its steps fitted."""
     return replace(source, prepare=fit_steps(source, options).steps)
-
-
-def _as_statistics(statistics: Summary[Any], names: tuple[str, ...] | None) -> StepStatistics:
-    """Return the statistics of steps, or raise `Incompatible`; columns have the same names where both have any."""
-    if not isinstance(statistics, StepStatistics):
-        raise Incompatible(f"expected the statistics of prepare steps (prepare.sks), got a {statistics.kind} summary")
-    theirs = statistics.feature_names
-    if theirs is None or names is None or theirs == names:
-        return statistics
-    if len(theirs) != len(names):
-        raise Incompatible(f"the statistics given are of {len(theirs)} columns, the source has {len(names)}")
-    j = next(i for i, (a, b) in enumerate(zip(theirs, names, strict=True)) if a != b)
-    raise Incompatible(f"the statistics given are of a column {j} named {theirs[j]!r}, here it is named {names[j]!r}")
-
-
-def _earlier(statistics: StepStatistics, name: str, step: Step, before: tuple[Step, ...]) -> Summary[Any]:
-    """Return the statistics of a step from those of an earlier run."""
-    if name not in statistics:
-        raise Incompatible(
-            f"the statistics given have none for prepare step {name!r}; they are of {', '.join(map(repr, statistics))}"
-        )
-    summary = statistics[name]
-    need = step.needs
-    assert need is not None
-    labels = prepare_steps.labels((*before, *need.before))
-    if summary.kind != need.kind or summary.prepare != labels:
-        raise Incompatible(
-            f"the statistics given for prepare step {name!r} are of rows prepared by {list(summary.prepare)}, the "
-            f"steps before it here are {list(labels)}"
-        )
-    return summary
 
 
 def step_view(

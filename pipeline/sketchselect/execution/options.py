@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from sketchselect._progress import Progress
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint
 from sketchselect.execution.engine import Engine
+
+
+class RunKeywords(TypedDict, total=False):
+    """How a method of an estimator runs its passes, by keyword and as in `sketchselect.summarize`."""
+
+    client: Any
+    partition_bytes: int | str | None
+    progress: Progress | Callable[..., object] | bool | None
+
+
+class FitKeywords(RunKeywords, total=False):
+    """The same of a fit, whose passes can be saved."""
+
+    checkpoint: Checkpoint | str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +16,8 @@ from sketchselect.execution.graph.tasks import PassSpec, save_if_due
 from sketchselect.execution.graph.tree import make_tree
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.projection import projection, require_fit
-from sketchselect.execution.source import Source
+from sketchselect.execution.source import Block, Source
+from sketchselect.linalg.arrays import stacked
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Partitions, row_partitions
 
 T = TypeVar("T")
@@ -82,6 +84,11 @@ def reduce_blocks(
     if index is not None and not saves and root not in work.ready:
         ran = replace(ran, output=save_if_due(ran.output, work.spec.saving, index.name(root)))
     return Reduced(ran.output.value, pass_stats(work, ran, began))
+
+
+def map_blocks(source: Source, function: Callable[[Block], Any], stage: str, options: PassOptions) -> Any:
+    """Return what a picklable function makes of the blocks, one below the other; rows dropped are left out."""
+    return reduce_blocks(source, Reduction(function, stacked, stage), options).value
 
 
 def planned_pass(

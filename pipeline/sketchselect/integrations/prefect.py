@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from sketchselect._progress import Progress
+from sketchselect._text import counted
 from sketchselect.integrations import missing_extra, stages
 
 try:
@@ -61,7 +62,7 @@ class ArtifactProgress(Progress):
     def start(self, stage: str, total_bytes: int, n_partitions: int) -> None:
         """Show the pass that begins."""
         with self._lock:
-            self._pass, self._total, self._done = f"{stage}, {n_partitions} partitions", total_bytes, 0
+            self._pass, self._total, self._done = f"{stage}, {counted(n_partitions, 'partition')}", total_bytes, 0
             self._show()
 
     def advance(self, nbytes: int) -> None:

@@ -73,6 +73,23 @@ def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
     return [*overrides, f"execution.cluster={json.dumps(place)}"]
 
 
+def with_storage(overrides: Sequence[str], storage: Sequence[str] | None) -> list[str]:
+    """Return overrides of a job, with those of ``input.storage_options`` for ``KEY=VALUE`` of the command line."""
+    for item in storage or ():
+        if not item.partition("=")[0] or "=" not in item:
+            raise ConfigError(f"--storage-option {item.partition('=')[0]}: expected KEY=VALUE, for example anon=true")
+    return [*overrides, *(f"input.storage_options.{item}" for item in storage or ())]
+
+
+def storage_options(storage: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return the storage options that the command line names; None where it names none."""
+    if not storage:
+        return None
+    text = with_overrides(JobText("storage", {}, Path.cwd()), with_storage((), storage))
+    options: dict[str, Any] = text.values["input"]["storage_options"]
+    return options
+
+
 def check_select(values: Mapping[str, Any]) -> SelectSettings:
     """Return the checked section ``[select]`` alone, for a selection from a summary file.
 
@@ -172,6 +189,8 @@ def _section_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             yield ("input", "target"), f"missing; {method} learns from a target: {expected}"
         elif parameters.get("batches") is True and "batches" in method_parameters(method):
             yield ("input", "target"), f"missing; select.batches = true needs one: {expected}"
+    if config.input.cv_groups is not None and (config.input.target is None or "cv" not in method_parameters(method)):
+        yield ("input", "cv_groups"), f"for the folds of a method that learns from a target; {method} makes none"
     if config.input.nonfinite == "missing":
         if parameters.get("missing") in (None, False) and not _fills_missing(config.prepare):
             fix = f'{FILLING_STEP}, or select.missing = "pairwise" and a method that has this parameter'
@@ -200,8 +219,11 @@ def _size_contradictions(config: JobConfig) -> Iterator[tuple[KeyPath, str]]:
             yield ("select", name), 'only for n_features = "auto" and a method without a target; remove it'
     if select.tolerance_proved is not None:
         certificate = None if config.cluster is None else config.cluster.certificate_settings
-        if certificate is None or certificate.method != "blocks":
-            yield ("select", "tolerance_proved"), 'needs [cluster] with certificate = "blocks", which proves it'
+        if certificate is None or certificate.method == "spectral":
+            yield (
+                ("select", "tolerance_proved"),
+                'needs [cluster] with certificate = "auto" or "blocks", which proves it',
+            )
 
 
 def _fills_missing(settings: PrepareSettings) -> bool:
@@ -255,6 +277,7 @@ def _resolved(config: JobConfig, folder: Path) -> JobConfig:
                 update={
                     "url": absolute(inputs.url),
                     "target": file_or_name(inputs.target),
+                    "cv_groups": file_or_name(inputs.cv_groups),
                     "labels": file_or_name(inputs.labels),
                     "row_names": file_or_name(inputs.row_names),
                 }

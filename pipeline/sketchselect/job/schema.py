@@ -37,7 +37,7 @@ def _address(value: str) -> str:
 
 def _folder(value: str) -> str:
     if is_url(value):
-        raise Expectation("a local folder, not a URL")
+        raise Expectation("a local folder, not a URL: its locks and renames need a disk; copy the finished folder")
     return value
 
 
@@ -134,6 +134,9 @@ class InputSettings(Section):
     target: Address | None = Field(
         default=None, description="a file, or an array in the store, with one target per row"
     )
+    cv_groups: Address | None = Field(
+        default=None, description="a file, or an array in the store, with one group per row"
+    )
     labels: Address | None = Field(default=None, description="a file, or an array in the store, with one label per row")
     row_names: Address | None = Field(
         default=None, description="a file, or an array or column of the source, with one name per row"
@@ -144,6 +147,11 @@ class InputSettings(Section):
         default="error", description='"error", "drop_rows" or "missing"'
     )
     max_dropped: float = Field(default=0.2, ge=0, le=1, description="a share of the rows, from 0 to 1")
+
+    @property
+    def beside(self) -> tuple[str | None, ...]:
+        """What stands beside the rows, and may be a column of the same source that is no feature."""
+        return self.target, self.cv_groups, self.labels, self.row_names
 
 
 Steps = list[str | dict[str, Any]]
@@ -198,15 +206,17 @@ class SelectSettings(Section):
 class CertificateSettings(Section):
     """``[cluster] certificate`` as a table: the method, and the blocks of rows that it solves."""
 
-    method: Literal["spectral", "blocks"] = "blocks"
+    method: Literal["auto", "spectral", "blocks"] = "blocks"
     block_rows: int | None = Field(default=None, ge=2)
     confidence: float | None = Field(default=None, gt=0, lt=1)
     fraction: float | None = Field(default=None, gt=0, le=1)
 
     @model_validator(mode="after")
     def _only_for_blocks(self) -> CertificateSettings:
-        if self.method != "blocks" and (names := self.blocks):
+        if self.method == "spectral" and (names := self.blocks):
             raise ValueError(f"{', '.join(names)} only for blocks")
+        if self.method == "auto" and self.fraction is not None:
+            raise ValueError('fraction only for "blocks"')
         return self
 
     @property
@@ -228,9 +238,9 @@ class ClusterSettings(Section):
     random_state: Seed = 0
     weighted: bool | Literal["both"] = Field(default=False, description='true, false or "both"')
     compare_all_columns: bool = Field(default=False, description="true or false")
-    certificate: Literal["spectral", "blocks", False] | CertificateSettings = Field(
-        default="spectral",
-        description='"spectral", "blocks", false, or a table such as '
+    certificate: Literal["auto", "spectral", "blocks", False] | CertificateSettings = Field(
+        default="auto",
+        description='"auto", "spectral", "blocks", false, or a table such as '
         '{method = "blocks", block_rows = 400, confidence = 0.99, fraction = 0.25}',
     )
     reassign: bool = Field(default=False, description="true or false")

@@ -54,6 +54,8 @@ def read_job_text(path: Path) -> JobText:
     if from_input := path == Path("-"):
         name, suffix = "standard input", ".toml"
     if suffix not in (".toml", ".yaml", ".yml"):
+        if not path.exists():
+            raise ConfigError(f"{path}: no such file or folder")
         raise ConfigError(f"{name}: the name of a job file ends in .toml, .yaml or .yml")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if from_input else path.open("rb") as stream:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse, vstack
 
 from sketchselect.errors import BadBlock, NotFinite
 
@@ -34,6 +35,28 @@ def canonical(values: ArrayLike, dtype: Any = None) -> Array:
         if flags.c_contiguous and flags.aligned:
             return values
     return np.require(values, dtype, ["C", "A"])
+
+
+def with_groups(target: ArrayLike, groups: NDArray[np.uint64]) -> Array:
+    """Return entries of a target with the words (`words_of`) of the groups of their rows beside them."""
+    entries = np.asarray(target)
+    out = np.empty(len(entries), dtype=[("target", entries.dtype, entries.shape[1:]), ("group", np.uint64)])
+    out["target"], out["group"] = entries, groups
+    return out
+
+
+def without_groups(target: Any) -> tuple[Any, NDArray[np.uint64] | None]:
+    """Return the entries of a target, and the words of their rows' groups where it has any."""
+    if getattr(target, "dtype", None) is None or target.dtype.names is None:
+        return target, None
+    return np.ascontiguousarray(target["target"]), np.ascontiguousarray(target["group"])
+
+
+def stacked(above: Any, below: Any) -> Any:
+    """Return rows, or entries, one below the other: CSR stays CSR."""
+    if issparse(above):
+        return vstack([above, below], format="csr")
+    return np.concatenate([above, below])
 
 
 def read_only(array: Array) -> Array:

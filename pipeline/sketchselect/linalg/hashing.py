@@ -63,6 +63,20 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"no fingerprint for {type(value).__name__}")
 
 
+def words_of(values: Array) -> NDArray[np.uint64]:
+    """Return a 64-bit word for each number or text: of equal ones the same, in any array and numeric type."""
+    if values.dtype.kind == "U":
+        distinct, place = np.unique(values, return_inverse=True)
+        digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in distinct.tolist()]
+        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)[place.ravel()]
+    if values.dtype.kind != "f":
+        return values.astype(np.int64).view(np.uint64)
+    numbers = values.astype(np.float64)
+    whole = (np.abs(numbers) < 2.0**63) & (numbers == np.floor(numbers))
+    bits = numbers.view(np.int64)
+    return np.where(whole, np.where(whole, numbers, 0.0).astype(np.int64), bits).view(np.uint64)
+
+
 def uniforms(seed: int, items: NDArray[np.uint64]) -> Floats:
     """Return one uniform number in (0, 1) per item, with 53 random bits: ((z >> 11) + 0.5) 2^-53.
 

@@ -3,7 +3,7 @@
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.readers.base import Matrix, MatrixView, Partitions
 from sketchselect.readers.conversion.convert import convert
-from sketchselect.readers.opening import open_matrix, open_vector
+from sketchselect.readers.opening import grouped, open_matrix, open_vector
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.views import FirstRows, MatrixMetadata, in_double, transposed
@@ -17,6 +17,7 @@ __all__ = [
     "Partitions",
     "Vector",
     "convert",
+    "grouped",
     "in_double",
     "open_matrix",
     "open_vector",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput, NotFinite, SourceError
 from sketchselect.linalg.arrays import Array, as_block, canonical
 
@@ -115,6 +117,23 @@ def as_names(values: Any, n_columns: int) -> tuple[str, ...] | None:
     if len(names) != n_columns or not all(isinstance(name, str) for name in names):
         return None
     return tuple(str(name) for name in names)
+
+
+def modality_key(names: Sequence[str], key: str | None, address: str) -> tuple[str, str]:
+    """Return the modality of MuData that a key begins with, and the key of the matrix in it.
+
+    `names`: All modalities.
+    `key`: "rna" or "rna/layers/counts", also with "mod/" before it; None where there is one modality.
+    Raises `SourceError` if it names none of them.
+    """
+    there = f"its modalities are: {', '.join(names) or 'none'}"
+    if key is None and len(names) != 1:
+        raise SourceError(f"{address}: choose a modality with key=; {there}")
+    words = (names[0] if key is None else key.strip("/").removeprefix("mod/")).split("/")
+    for n in range(len(words), 0, -1):
+        if (name := "/".join(words[:n])) in names:
+            return name, "/".join(words[n:]) or "X"
+    raise SourceError(f"{address}: no modality {key!r:.80}{did_you_mean(words[0], names, f'; {there}')}")
 
 
 def require_few_dropped(address: str, n_dropped: int, n_rows: int, max_dropped: float, confirm: str) -> str:

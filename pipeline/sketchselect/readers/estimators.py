@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.arrays.frames import is_pandas
+from sketchselect.readers.arrays.frames import is_pandas, require_no_text
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.opening import open_matrix
@@ -41,6 +41,8 @@ def open_features(
     X cannot be opened.
     """
     if is_array_like(X):
+        if is_pandas(X):
+            require_no_text(X)
         values = validate_data(estimator, X, reset=reset, accept_sparse="csr", **checks)
         return open_matrix(values, nonfinite=nonfinite)
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors)
@@ -82,5 +84,5 @@ def is_array_like(X: Any) -> bool:
         return True
     if hasattr(kind, "__dask_graph__") or kind.__module__.partition(".")[0] in ("anndata", "xarray", "zarr"):
         return False
-    # Other data frames have both protocols.
-    return is_pandas(X) or (hasattr(kind, "__array__") and not hasattr(kind, "__dataframe__"))
+    # Other data frames go to `open_matrix`, also those that are arrays to NumPy.
+    return is_pandas(X) or (hasattr(kind, "__array__") and not hasattr(kind, "columns"))

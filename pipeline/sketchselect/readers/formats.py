@@ -47,7 +47,11 @@ class FileFormat:
         """Open the vector in a file, or raise `SourceError` naming what to do instead."""
         self._require_local(location)
         if self.vector is None:
-            hint = "give its name in the file alone" if self.vector_inside is not None else "use a .npy file"
+            hint = (
+                'give its name in the file alone, such as "obs/cell_type"'
+                if self.vector_inside is not None
+                else "use a .npy file"
+            )
             raise SourceError(f"{name}: {location.address}: no vectors are read from {self.name}; {hint}")
         return self.vector(location, n_rows, name)
 
@@ -104,6 +108,8 @@ FORMATS = (
     ),
     PARQUET,
     TEXT,
-    FileFormat("HDF5 files", (".h5ad", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True),
+    FileFormat(
+        "HDF5 files", (".h5ad", ".h5mu", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True
+    ),
 )
 """All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""

@@ -14,6 +14,7 @@ from sketchselect.readers.arrays.anndata_xarray import (
     anndata_names,
     backing_file,
     is_anndata,
+    is_mudata,
     is_xarray,
     unwrapped,
     xarray_matrix,
@@ -30,13 +31,20 @@ from sketchselect.readers.arrays.dask import (
 from sketchselect.readers.arrays.frames import frame_matrix
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import MissingPolicy, as_entries, as_names, require_missing_policy, require_policy
+from sketchselect.readers.checks import (
+    MissingPolicy,
+    as_entries,
+    as_names,
+    modality_key,
+    require_missing_policy,
+    require_policy,
+)
 from sketchselect.readers.files.parquet import parquet_column
 from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
-from sketchselect.readers.vector import Vector
+from sketchselect.readers.vector import GroupedTarget, Vector
 from sketchselect.readers.views import ChosenColumns, NamedColumn
-from sketchselect.readers.zarr.matrix import open_zarr_matrix
+from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix
 from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
 
@@ -64,12 +72,13 @@ def open_matrix(
     source : path, URL, array or Matrix
         A Zarr v2 or v3 array, or a CSR matrix that AnnData or `convert` wrote to a Zarr store (folder, or URL
         ``file:// memory:// s3:// gs:// az:// abfs://``); a ``.parquet`` file, or a folder or Hive partitions of them;
-        a local ``.npy``, ``.npz``, ``.h5ad``, HDF5, svmlight or Matrix Market file; a NumPy array, an array-like or a
-        sequence of rows, a data frame (pandas, polars, pyarrow, modin, Dask), a SciPy sparse matrix, an AnnData
-        object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any store (read as a
-        Dask array where that is not a local disk). A `Matrix` is returned as it is.
+        a local ``.npy``, ``.npz``, ``.h5ad``, ``.h5mu``, HDF5, svmlight or Matrix Market file; a NumPy array, an
+        array-like or a sequence of rows, a data frame (pandas, polars, pyarrow, modin, Dask), a SciPy sparse matrix, an
+        AnnData or MuData object, an xarray DataArray or Dataset, a Dask array with known chunks, a `zarr.Array` of any
+        store (read as a Dask array where that is not a local disk). A `Matrix` is returned as it is.
     key : str or None
         The array inside a Zarr group or ``.npz`` archive; of AnnData the matrix ("layers/counts"; ``X`` by default);
+        of MuData the modality, and perhaps a matrix in it ("rna", "rna/layers/counts");
         of an xarray Dataset the variable, by default the only one of two dimensions; of Parquet the columns, "a,b,c",
         or with a leading "-" those to leave out; of svmlight the number of columns, where the last may be all zero.
     storage_options : mapping or None
@@ -130,9 +139,14 @@ def open_matrix(
             matrix = known.open_matrix(location, _without(named, key), policy)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
+    if is_mudata(source):
+        name, key = modality_key(list(source.mod), key, "MuData")
+        source, inside = source.mod[name], f"mod/{name}/"
+    else:
+        inside = ""
     if is_anndata(source):
         if source.isbacked:
-            matrix = open_matrix(backing_file(source), key=key, nonfinite=nonfinite)
+            matrix = open_matrix(backing_file(source), key=f"{inside}{key or 'X'}", nonfinite=nonfinite)
             matrix.feature_names, matrix.row_names = anndata_names(source)
             return matrix
         values, columns, rows = anndata_matrix(source, key)
@@ -163,7 +177,9 @@ def open_matrix(
     if kind.__module__.partition(".")[0] == "zarr":
         folder = _zarr_location(source)
         if folder is None:
-            return DaskMatrix(zarr_as_dask(source, missing), None, policy)
+            matrix = DaskMatrix(zarr_as_dask(source, missing), None, policy)
+            matrix.feature_names = as_names(source.attrs.get(ATTRIBUTE), matrix.shape[1])
+            return matrix
         return open_zarr_matrix(folder, None, missing, policy)
     if hasattr(kind, "tocsr") and hasattr(kind, "nnz"):
         return SparseMatrix(source, None, policy)
@@ -230,6 +246,39 @@ def open_vector(
     if vector.dtype.kind not in "fiubU":
         raise SourceError(f"{name} {vector.address}: values of type {vector.dtype} are neither numbers nor text")
     return vector
+
+
+def grouped(y: Any, groups: Any, matrix_address: str | None = None) -> GroupedTarget:
+    """Return a target with the group of each row beside it: the `y` of `summarize` for ``Folds(groups=True)``.
+
+    Parameters
+    ----------
+    y, groups : anything `open_vector` takes
+        A target, and a number or text for each of its rows.
+    matrix_address : str, optional
+        As for `open_vector`.
+
+    Raises
+    ------
+    SourceError
+        If they differ in length, groups are no numbers or text, or one of them is lazy.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> patients = np.array(["eva", "ben", "eva", "ben", "kim", "eva"])
+    >>> y = sks.readers.grouped(np.arange(6.0), patients)
+    >>> folds = sks.summarize(np.eye(6), sks.Folds(sks.Moments(), 2, seed=2, groups=True), y=y)
+    >>> sorted(fold.n_rows for fold in folds)
+    [3, 3]
+    """
+    target = open_vector(y, None, matrix_address=matrix_address)
+    opened = open_vector(groups, target.n_rows, matrix_address=matrix_address, name="groups")
+    if len(opened.shape) == 2 and opened.shape[1] != 1:
+        raise SourceError(f"groups {opened.address}: {opened.shape[1]} columns; a row has one group")
+    if target.dask_rows() is not None or opened.dask_rows() is not None:
+        raise SourceError("groups: compute them and the target first; lazy ones cannot be read side by side")
+    return GroupedTarget(target, opened)
 
 
 def _vector_at(

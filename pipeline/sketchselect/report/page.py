@@ -21,7 +21,7 @@ from sketchselect.report import drawing
 from sketchselect.report.records.record import ComparedRecord, RunRecord
 from sketchselect.report.sections.curve import curve_section
 from sketchselect.report.sections.headline import headline, summary_sentence
-from sketchselect.report.sections.image import draw_images
+from sketchselect.report.sections.image import draw_centres, draw_images
 from sketchselect.report.sections.model import model_section
 from sketchselect.report.sections.n_clusters import cluster_count_section
 from sketchselect.report.sections.scatter import describe_scatter, draw_scatter
@@ -68,6 +68,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "spectrum": _spectrum(record),
         "scores": None,
         "images": None,
+        "centres": None,
         "features": feature_rows(record, ranking),
         "features_total": len(support),
         "is_order": ranking.is_order,
@@ -102,6 +103,8 @@ def _context(record: RunRecord) -> dict[str, Any]:
     if record.cluster_weights is not None:
         weights = np.asarray(record.cluster_weights, dtype=float)
         listed, remark = cluster_rows(weights, drawing.N_COLOURS)
+        if record.image_shape is not None and record.centres is not None:
+            context["centres"] = draw_centres(np.asarray(record.centres, dtype=float), weights, record.image_shape)
         context["clusters"] = {"rows": listed, "remark": remark, "unit": "weight" if record.weighted else "rows"}
     return context
 

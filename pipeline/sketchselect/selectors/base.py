@@ -6,26 +6,27 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import vstack
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.execution import Source, as_engine, summarize_source
+from sketchselect.execution import Source, summarize_source
+from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.delayed import delayed_summary
-from sketchselect.execution.options import PassOptions
-from sketchselect.linalg.sparse.csr import take_columns
+from sketchselect.execution.options import FitKeywords, PassOptions, RunKeywords
+from sketchselect.execution.run import map_blocks
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.arrays.anndata_xarray import is_anndata, is_xarray, variable_of
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.estimators import is_array_like, open_features, require_width
-from sketchselect.selectors.inputs import require_names
+from sketchselect.selectors.inputs import chosen_columns, require_names
 from sketchselect.selectors.parameters import as_count, inherit_parameters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Summary, pick
@@ -159,7 +160,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         normalize = getattr(self, "normalize", None)
         return () if normalize is None else prepare.check_steps([normalize])
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, client: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
         """Make one pass over X and select columns.
 
         Parameters
@@ -169,20 +170,20 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         y : array, path or anything `open_vector` takes, optional
             Target of each row; selectors without `needs_target` ignore it, as scikit-learn's pipelines expect.
         sample_weight : array or path of shape (n_rows,), optional
-        client : optional
-            Runs the pass, as in `sketchselect.summarize`.
+        **run : client, partition_bytes, checkpoint, progress
+            As in `sketchselect.summarize`.
         """
-        self.summary_ = self.collect(X, y, sample_weight=sample_weight, client=client)
+        self.summary_ = self.collect(X, y, sample_weight=sample_weight, **run)
         return self._finish(self.summary_.feature_names)
 
     def collect(
-        self, X: Any, y: Any = None, *, sample_weight: Any = None, client: Any = None, compute: bool = True
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, compute: bool = True, **run: Unpack[FitKeywords]
     ) -> Any:
         """Return the summary that `fit` selects from, for `fit_summary`.
 
         Parameters
         ----------
-        X, y, sample_weight, client
+        X, y, sample_weight, **run
             As in `fit`.
         compute : bool
             Whether to compute the summary now. False: a `dask.delayed.Delayed` of it, which composes with other Dask
@@ -193,7 +194,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         BadParameter
-            For `compute=False` where the selector makes several passes, or together with a client.
+            For `compute=False` where the selector makes several passes, or together with options of a pass.
 
         Examples
         --------
@@ -214,14 +215,13 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         steps = prepare.resolve(self.prepare_steps())
         source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
-            return self._delayed(source, client)
-        with as_engine(client, matrix, target, weight) as engine:
-            options = PassOptions(engine)
+            return self._delayed(source, run)
+        with fit_options(matrix, target, weight, **run) as options:
             return self.complete(self.collect_source(source, options), source, options)
 
-    def _delayed(self, source: Source, client: Any) -> Any:
-        if client is not None:
-            raise BadParameter("compute=False: the graph is not run, so leave out client")
+    def _delayed(self, source: Source, run: FitKeywords) -> Any:
+        if run:
+            raise BadParameter(f"compute=False: the graph is not run, so leave out {', '.join(run)}")
         one = self.single_pass(source)
         if one is None:
             why = "makes several passes over the source, which no single graph holds; leave out compute=False"
@@ -314,7 +314,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
-        return open_features(self, X, reset=reset, nonfinite=policy, vectors=vectors, **checks)
+        beside = (*vectors, getattr(self, "_groups", None))
+        return open_features(self, X, reset=reset, nonfinite=policy, vectors=beside, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         """Return the opened target; None for a selector that uses none."""
@@ -368,13 +369,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         mask[self.support_] = True
         return mask
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the selected columns: of the same type for objects in memory, an array (or CSR) for stores.
 
-        A store is read partition by partition, and only the selected columns stay in memory. A Dask array stays lazy;
-        of AnnData a view comes back.
+        Arrays and frames of Dask stay lazy; of AnnData a view comes back. Of a store only the selected columns stay in
+        memory, and rows dropped by its policy are left out; `run` (client, partition_bytes, progress) is for that pass.
         """
         check_is_fitted(self, "support_")
+        if is_array_like(X) or is_anndata(X) or is_xarray(X) or hasattr(X, "__dask_graph__"):
+            check_run(run)
         if is_array_like(X):
             return super().transform(X)
         if is_anndata(X) or is_xarray(X):
@@ -382,13 +385,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return (variable_of(X) if is_xarray(X) else X)[:, self.support_]
         if hasattr(X, "__dask_graph__"):
             require_width(self, X.shape[-1])
-            return X[:, self.support_]
+            return X[self.get_feature_names_out(X.columns).tolist()] if hasattr(X, "columns") else X[:, self.support_]
         matrix = self._open(X, reset=False)
-        partitions = row_partitions(matrix, DEFAULT_PARTITION_BYTES, sparse=matrix.is_sparse)
-        blocks = (matrix.read_rows(a, b) for a, b in zip(partitions.edges, partitions.edges[1:], strict=False))
-        if matrix.is_sparse:
-            return vstack([take_columns(rows, self.support_) for rows in blocks], format="csr")
-        return np.concatenate([rows[:, self.support_] for rows in blocks])
+        rows = Source(matrix, takes_sparse=True, takes_missing=matrix.nonfinite == "missing")
+        with run_options(matrix, **run) as options:
+            return map_blocks(rows, partial(chosen_columns, self.support_), "transform", options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from numbers import Real
 from typing import Any, get_type_hints
 
+from sketchselect.errors import BadParameter
 from sketchselect.linalg.validation import require_positive, with_former_names
 
 _SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
@@ -68,4 +70,6 @@ def as_count(n_select: float, n_features: int) -> int:
     """Return a number of columns, which below 1 is a share of them."""
     if isinstance(n_select, float) and 0.0 < n_select < 1.0:
         return max(int(n_select * n_features), 1)
+    if not isinstance(n_select, Real):
+        raise BadParameter(f"n_features_to_select must be a number of columns or a share of them, got {n_select!r:.40}")
     return require_positive("n_features_to_select", n_select)

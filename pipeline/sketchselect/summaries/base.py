@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import Incompatible, NoData
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, start_of_piece
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, start_of_piece, without_groups
 from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.sparse.split import stays_sparse
 from sketchselect.summaries.records import canonical_record, frozen_record, record_arrays, same_value
@@ -64,6 +64,10 @@ class Summary(ABC, Generic[R]):
     record_type: ClassVar[type]
     decays: ClassVar[bool] = False
     """Whether rows lose weight with age; then their global indices are times."""
+    later_parameters: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
+    takes_groups: ClassVar[bool] = False
+    """Whether the groups of rows, which may stand beside their targets, are for this kind."""
     of_columns: ClassVar[bool] = False
     """Whether the rows that jobs pass to this kind are the columns of the data."""
 
@@ -213,7 +217,7 @@ class Summary(ABC, Generic[R]):
             For a block that is not a two-dimensional array of real numbers, or has NaN or infinity.
         """
         block = as_csr(X) if issparse(X) else as_block(X)
-        targets = self._targets(y, block.shape[0])
+        targets = self._targets(y if self.takes_groups else without_groups(y)[0], block.shape[0])
         weights = as_weights(sample_weight, block.shape[0])
         names = column_names(X)
         rows = None

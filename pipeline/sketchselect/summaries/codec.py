@@ -83,6 +83,7 @@ def _describe(summary: Summary[Any], writer: _Writer) -> dict[str, Any]:
         for name, value in summary.parameters().items()
         # The descriptions of members follow from the members.
         if not isinstance(value, (Summary, Mapping))
+        and not (name in summary.later_parameters and value == summary.later_parameters[name])
     }
     if parameters or "members" not in header:
         header["parameters"] = parameters

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.certificate import strongest
+from sketchselect.cluster.certificates.certificate import closer_one, strongest
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
@@ -105,14 +105,19 @@ class RunResult:
                 f"one reassignment in all columns moved {moved['n_rows']} rows: "
                 f"objective {moved['objective_before']:.6g} before, {self.objective:.6g} after"
             )
-        lines.extend(
-            self.manifest[name]["sentence"]
-            for name in ("selection_bound", "certificate_selected_columns")
-            if self.manifest.get(name) is not None
-        )
-        if self.certificates:
-            # The others are in the manifest and on the page: side by side, two factors look like a contradiction.
-            lines.append(self.certificate.sentence())
+        # The other certificates, and a promise that the best one surpasses, are in the manifest and on the page: two
+        # factors side by side look like a contradiction.
+        promise, best = self.manifest.get("selection_bound"), self.certificate
+        if (
+            promise is not None
+            and promise["excess"] is not None
+            and (best is None or best.factor >= 1.0 + promise["excess"])
+        ):
+            lines.append(promise["sentence"])
+        if (selected := self.manifest.get("certificate_selected_columns")) is not None:
+            lines.append(selected["sentence"])
+        if best is not None:
+            lines.append(best.sentence(closer_one(self.certificates)))
         if (counted := self.manifest.get("range_of_clusters")) is not None:
             lines.append(counted["sentence"])
         spent = ", ".join(f"{stage['name']} {format_seconds(stage['seconds'])}" for stage in self.manifest["stages"])
@@ -173,8 +178,7 @@ def run_config(
     require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
-            here = f"{session.matrix.address} has {session.n_columns}"
-            raise ConfigError(f"--selection: it is of {preset.scores.size} columns, {here}")
+            raise _other_columns(preset, session)
         session.has_preset = preset is not None
         summary = stages.summarize(session)
         collected = stages.collect(session, summary)
@@ -191,7 +195,7 @@ def run_config(
                 clustering.name_rows(session, clustered)
             else:
                 clustering.discard(session)
-            if not proof.needs_more(session, evaluation):
+            if not proof.tries_again(session, evaluation):
                 break
         along = timeline(session)
         counted = cluster_count(session, features)
@@ -239,4 +243,21 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
         nmi_all_columns=None if agreement is None else agreement.nmi_all_columns,
         model=results.model,
         manifest=content,
+    )
+
+
+def _other_columns(preset: Selection, session: Session) -> ConfigError:
+    """Return the error of a selection of other columns: which of the source's it does not know, and what to do."""
+    address, names = session.matrix.address, session.matrix.feature_names
+    known = set(preset.feature_names or ())
+    extra = [name for name in names or () if name not in known] if known else []
+    advice = "give the source and the prepare steps that it was made from"
+    if extra:
+        listed = ", ".join(f"{name!r:.80}" for name in extra[:5]) + (", ..." if len(extra) > 5 else "")
+        advice = (
+            f"it does not know {listed}: name such a column with --labels, leave it out (of Parquet: --key=-NAME), or "
+            "convert the source without it"
+        )
+    return ConfigError(
+        f"--selection: it is of {preset.scores.size} columns, {address} has {session.n_columns}; {advice}"
     )

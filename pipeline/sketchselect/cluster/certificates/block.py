@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -150,7 +151,8 @@ def blocks_certificate(
     lower = certain if confidence is None else bound.lower_bound(confidence)
     # A bound above an objective that was reached has failed, as it may; what holds for certain is left.
     sampled = confidence is not None and certain < lower <= objective
-    if confidence is not None and not sampled and bound.record.n_solved < bound.record.n_blocks:
+    every = bound.fraction == 1.0 or 0 < bound.record.n_blocks == bound.record.n_solved
+    if confidence is not None and not sampled and not every:
         note = _why_certain(bound, confidence, lower > objective)
     certificate = made_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
@@ -166,7 +168,11 @@ def _why_certain(bound: BlockBound, confidence: float, refuted: bool) -> str:
     n_solved, n_blocks = bound.record.n_solved, bound.record.n_blocks
     solved = f"{n_solved} of {n_blocks} blocks {'was' if n_solved == 1 else 'were'} solved"
     why = f"only {solved}, too few for more than that"
-    if refuted:
+    if n_blocks == 0:
+        why = f"there is no block of {bound.block_rows} rows of which more than {bound.n_clusters} are different"
+    elif n_solved > 0 and not math.isfinite(bound.record.log_gained):
+        why = f"{solved}, of which at least one gained nothing over the spectrum"
+    elif refuted:
         why = f"{solved}, and what they promise of all is above an objective that was reached"
     return (
         f"This bound holds for certain, and is not one of probability {confidence}: {why}; a larger fraction or "

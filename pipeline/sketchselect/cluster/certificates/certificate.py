@@ -109,30 +109,36 @@ class Certificate:
         chance = self.chance_share or 0.0
         return self.share is not None and self.share >= chance + LARGE_SHARE * (1 - chance)
 
-    def sentence(self) -> str:
+    def sentence(self, closer: Certificate | None = None) -> str:
         """Return the certificate in plain words.
+
+        `closer`: Of the same clustering, of a smaller factor, with a probability; one sentence says both.
 
         Examples
         --------
         >>> Certificate(50.0, 60.0, 1.2, "spectral", 1.0, 0.0, 3).sentence()[:68]
         'The clustering is within 20 % of the best possible one with 3 cluste'
         """
-        return " ".join(part for part in (self._statement(), self._share_sentence(), self.note) if part)
+        return " ".join(part for part in (self._statement(closer), self._share_sentence(closer), self.note) if part)
 
-    def _share_sentence(self) -> str:
+    def _share_sentence(self, closer: Certificate | None) -> str:
         if self.share is None or self.scatter is None or self.factor <= 1 + _NOTHING:
             return ""
         gain = f"of what {self.n_clusters} clusters can gain over one cluster (objective {self.scatter:.6g})"
         # Rounded down: it is a lower bound.
-        least = f"{shown_share(self.share)} {gain}"
-        if self.says_much:
+        least, likely = f"{shown_share(self.share)} {gain}", self
+        if closer is not None and closer.share is not None and closer.share > self.share:
+            least += f" for certain, and {shown_share(closer.share)} with probability {closer.confidence}"
+            likely = closer
+        if likely.says_much:
             return f"It has at least {least}."
-        if self.share >= LARGE_SHARE:
-            by_chance = f"labels drawn at random have {shown_share(self.chance_share or 0.0)}"
+        if (likely.share or 0.0) >= LARGE_SHARE:
+            by_chance = f"labels drawn at random have {shown_share(likely.chance_share or 0.0)}"
             return f"It has at least {least}, but {by_chance}: this says little about the clusters."
-        return f"But only {least} is proved: this says little about the clusters."
+        verb = "is" if likely is self else "are"
+        return f"But only {least} {verb} proved: this says little about the clusters."
 
-    def _statement(self) -> str:
+    def _statement(self, closer: Certificate | None) -> str:
         k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         if self.columns == "selected":
             k += " in the selected columns"
@@ -148,16 +154,22 @@ class Certificate:
         if self.factor <= 1 + _NOTHING:
             best = "the best possible one" if self.factor == 1 else "up to rounding the best possible one"
             return f"The clustering is {best} with {k}: its objective {what} {self._objective()}{sure}."
-        # Rounded up: a certificate may not say more than was proved.
-        if self.factor < 1.5:
-            away = f"{math.ceil(1000 * (self.factor - 1) - _NOTHING) / 10:g} %"
-        else:
-            away = f"a factor of {math.ceil(1000 * self.factor - _NOTHING) / 1000:g}"
         subject = "Judged by its selected columns alone, the clustering" if self.is_bounded else "The clustering"
+        likely = ""
+        if closer is not None:
+            with_it = f"with probability {closer.confidence}"
+            likely = f" for certain, and within {closer._away()} {with_it}"
+            sure = f" ({_shown(closer.lower_bound, ROUND_FLOOR)} {with_it})"
         return (
-            f"{subject} is within {away} of the best possible one with {k}: its objective {what} "
+            f"{subject} is within {self._away()} of the best possible one with {k}{likely}: its objective {what} "
             f"{self._objective()}, and no clustering can have one below {_shown(self.lower_bound, ROUND_FLOOR)}{sure}."
         )
+
+    def _away(self) -> str:
+        """Return the factor in words, rounded up: a certificate may not say more than was proved."""
+        if self.factor < 1.5:
+            return f"{math.ceil(1000 * (self.factor - 1) - _NOTHING) / 10:g} %"
+        return f"a factor of {math.ceil(1000 * self.factor - _NOTHING) / 1000:g}"
 
     def _why_nothing(self, what: str) -> str:
         vanished = 0 < self.objective <= self.details.get("underflow", 0.0) / _OBJECTIVE_ROUNDING
@@ -256,3 +268,17 @@ def strongest(certificates: Sequence[Certificate]) -> Certificate | None:
     """Return the certificate with the smallest factor, one that always holds before one with a confidence."""
     usable = [c for c in certificates if not math.isnan(c.factor)]
     return min(usable, key=lambda c: (not math.isfinite(c.factor), c.confidence < 1, c.factor), default=None)
+
+
+def closer_one(certificates: Sequence[Certificate]) -> Certificate | None:
+    """Return the certificate of the smallest factor among those with a confidence, if the strongest has a larger one.
+
+    Examples
+    --------
+    >>> sure, likely = (Certificate(50, 60, 1.2, "spectral", 1, 0, 3), Certificate(55, 60, 1.1, "blocks", 0.99, 0, 3))
+    >>> closer_one([sure, likely]) is likely, closer_one([likely]), closer_one([sure])
+    (True, None, None)
+    """
+    best = strongest(certificates)
+    likely = [c for c in certificates if best is not None and c.confidence < 1 and c.factor < best.factor]
+    return min(likely, key=lambda c: c.factor, default=None)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from sketchselect.cluster.certificates.affordable import affordable_blocks
 from sketchselect.cluster.certificates.block import (
     BlockOptions,
     blocks_certificate,
@@ -21,6 +22,7 @@ from sketchselect.cluster.certificates.closest import (
     sketch_rows,
     spectral_certificate,
 )
+from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
 from sketchselect.execution.options import PassOptions
@@ -166,6 +168,28 @@ def bound_from_rows(
     if "sketch" in members:
         measured = replace(measured, scatter=cast(FrequentDirections, measured.bounds["sketch"]).centered_squared_norm)
     return measured_certificate(measured, measured.bounds["blocks"], n_clusters, began, blocks.confidence)
+
+
+def affordable_certificate(
+    source: Any, objective: float, n_clusters: int, *, seed: int = 0, client: Any = None
+) -> Certificate:
+    """Return the closer one of the spectral bound and that of as many blocks of rows as a job solves by itself.
+
+    One pass. `source`: The rows, in the columns of the k-means. Others as in `certify`.
+    """
+    began = time.perf_counter()
+    with opened_rows(source, None, None, None, client, None, False) as (rows, options):
+        starts = n_starts("auto", n_clusters, rows.n_columns)
+        planned = affordable_blocks(rows, rows.n_columns, n_clusters, starts, BlockOptions(seed=seed))
+        members: dict[str, Summary[Any]] = {"sketch": FrequentDirections(size=sketch_rows(n_clusters))}
+        if planned.description is not None:
+            members["blocks"] = planned.description
+        measured = measured_bounds(rows, objective, n_clusters, members, options)
+    proofs = [
+        measured_certificate(measured, bound, n_clusters, began, planned.confidence)
+        for bound in (measured.bounds[name] for name in members)
+    ]
+    return replace(min(proofs, key=lambda proof: proof.factor), scatter=proofs[0].scatter)
 
 
 def _from_summary(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
@@ -21,23 +20,24 @@ from sketchselect.cluster.kmeans.labels import (
     label_rows,
     lazy_distances,
     lazy_labels,
-    stack,
     write_labels,
 )
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.minibatch import StreamSample
-from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_nbytes
+from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
+from sketchselect.cluster.kmeans.seeding import Seeding
 from sketchselect.errors import BadParameter
-from sketchselect.execution.client import as_engine
+from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.graph.passes import Reduction
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.options import FitKeywords, RunKeywords
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
-from sketchselect.linalg.arrays import Floats, as_weights
+from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.validation import seed_of
 from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
 from sketchselect.readers.arrays.dask import as_dask, is_dask
+from sketchselect.readers.conversion.writing import destination_of
 from sketchselect.readers.estimators import open_features
 
 
@@ -52,14 +52,18 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     ----------
     n_clusters : int, default 8
         Number of clusters. With fewer distinct rows there are fewer clusters, and a warning.
-    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
+    init : {"k-means||", "k-means++", "random"}, function or array of shape (n_clusters, n_features)
         Where to start. "k-means||": 5 rounds of oversampling by 2 k, then weighted k-means++ on the candidates, and on
         the coreset for every second start. "k-means++": greedy, on the coreset; a single start on all rows up to
-        65,536 of them (and 256 MiB), on a hashed sample of that many beyond. "random": distinct rows.
+        65,536 of them (and 256 MiB), on a hashed sample of that many beyond. "random": distinct rows. A function is
+        called as scikit-learn does, ``init(rows, n_clusters, random_state)``, once for each start, and returns centres;
+        its rows, dense, are all with a positive weight up to the bounds of "k-means++", a hashed sample by weight of
+        that many beyond.
     n_init : int or "auto", default "auto"
         Starts. They are refined and compared on a coreset, ``max(2000, 20 n_clusters)`` rows drawn by weight and
         distance from the mean, and only the best is run on all rows; given centres are one start. "auto": 10, and
-        fewer where comparing them would take more than 4e10 operations. One start is run as it is, without a coreset.
+        fewer where comparing them would take more than 4e10 operations, but at least 4 where the coreset takes at most
+        512 MiB. One start is run as it is, without a coreset.
     max_iter : int, default 300
         Most Lloyd iterations.
     tol : float, default 1e-4
@@ -102,14 +106,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     ([1.5, 11.0], 2.5)
     """
 
-    # The client says where to compute, not what: pipelines need not route it.
-    __metadata_request__fit: ClassVar[dict[str, str]] = {"client": UNUSED}
-
     def __init__(
         self,
         n_clusters: int = 8,
         *,
-        init: str | ArrayLike = "k-means||",
+        init: str | Seeding | ArrayLike = "k-means||",
         n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
@@ -127,7 +128,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
         """Cluster the rows.
 
         Parameters
@@ -138,8 +139,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             For scikit-learn's sake.
         sample_weight : array or path of shape (n_rows,), optional
             Row weights, not negative.
-        client : optional
-            Runs the passes, as in `summarize`.
+        **run : client, partition_bytes, checkpoint, progress
+            As in `summarize`. Partitions of about a 32nd of the data, of 16 to 128 MiB, by default; a checkpoint also
+            has the last iteration.
 
         Raises
         ------
@@ -147,8 +149,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             For parameters out of range, or fewer rows than clusters.
         """
         source = self._source(X, sample_weight, reset=True)
-        with as_engine(client, source.matrix, source.weight) as engine:
-            result = fit_kmeans(source, self._parameters(), PassOptions(engine))
+        with fit_options(source.matrix, source.weight, **run) as options:
+            result = fit_kmeans(source, self._parameters(), options)
         self._forget()
         rows = unwrapped(X)
         self.labels_ = as_dask(result.labels, rows) if is_dask(rows) else result.labels
@@ -183,7 +185,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         stream = getattr(self, "_stream", None)
         source = replace(self._source(X, sample_weight, reset=stream is None), takes_sparse=True)
         if not isinstance(self.init, str):
-            raise BadParameter("partial_fit finds its own centres: init must be one of the methods, not an array")
+            raise BadParameter("partial_fit finds its own centres: init must be the name of one of the methods")
         self._parameters().checked(source.n_columns)
         if stream is None:
             stream = StreamSample(self.n_clusters, derive_seed(seed_of(self.random_state), "k-means", 0))
@@ -227,69 +229,85 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             if name in self.__dict__:
                 delattr(self, name)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
         """Cluster the rows and return `labels_`, of xarray as a DataArray with the coordinates of the rows."""
-        return like_rows(X, self.fit(X, sample_weight=sample_weight).labels_)
+        return like_rows(X, self.fit(X, sample_weight=sample_weight, **run).labels_)
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Cluster the rows and return their distances to the centres; see `transform`."""
-        return self.fit(X, sample_weight=sample_weight).transform(X)
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Any:
+        """Cluster the rows (`run` is for that) and return their distances to the centres; see `transform`."""
+        return self.fit(X, sample_weight=sample_weight, **run).transform(X)
 
-    def predict(self, X: Any, *, out: str | os.PathLike[str] | None = None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **run: Unpack[RunKeywords],
+    ) -> Any:
         """Return the index of the nearest centre of each row (ties to the lowest); -1 for rows dropped.
 
         Parameters
         ----------
         X : array, path, URL or Matrix of shape (n_rows, n_features)
             The rows.
-        out : path, optional
-            Write the labels there as a Zarr array, chunk by chunk, so that they need not fit in memory.
+        out : path or URL, optional
+            Write the labels there as a Zarr array, chunk by chunk, so that they need not fit in memory. Endings of
+            other formats, such as .npy, are refused.
+        storage_options : mapping, optional
+            Arguments of the file system of a URL `out`.
+        **run : client, partition_bytes, progress
+            As in `summarize`; without effect for a Dask array, of which no pass is made.
 
         Returns
         -------
         int32 array of shape (n_rows,), Dask array or str
             A NumPy array; for a Dask array a Dask array of labels, computed when they are asked for; for xarray a
-            DataArray with the coordinates of the rows; the path where `out` is given.
+            DataArray with the coordinates of the rows; `out` where it is given.
         """
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         if out is None:
             graph = unwrapped(X)
             if is_dask(graph):
+                check_run(run)
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_))
-            return like_rows(X, self._labelled(source).labels)
-        with as_engine(None, source.matrix) as engine:
-            size = partition_nbytes(source, len(self.cluster_centers_))
-            return write_labels(source, self.cluster_centers_, out, PassOptions(engine, size))
+            return like_rows(X, self._labelled(source, run).labels)
+        place = destination_of(out, storage_options)
+        with run_options(source.matrix, **run) as options:
+            size = partition_size(source, len(self.cluster_centers_), options)
+            write_labels(source, self.cluster_centers_, place, options.but(partition_bytes=size))
+            return str(out)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the distances of the rows to every centre, shape (n_rows, n_clusters); rows dropped are left out.
 
-        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray.
+        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray; `run` as in `predict`.
         """
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         graph = unwrapped(X)
         if is_dask(graph):
+            check_run(run)
             return like_rows(X, lazy_distances(graph, self.cluster_centers_), "cluster")
-        with self._passes(source) as passes:
-            distances = passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stack, "k-means: distances"))
+        with self._passes(source, run) as passes:
+            distances = passes.reduce(Reduction(DistanceBlock(self.cluster_centers_), stacked, "k-means: distances"))
         return like_rows(X, distances, "cluster")
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the (weighted) sum of squared distances of the rows to their nearest centre."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
+        """Return minus the (weighted) sum of squared distances to the nearest centre; `run` as in `predict`."""
         check_is_fitted(self)
-        return -self._labelled(self._source(X, sample_weight, reset=False)).sums.inertia()
+        return -self._labelled(self._source(X, sample_weight, reset=False), run).sums.inertia()
 
-    def _labelled(self, source: Source) -> Labelled:
-        with self._passes(source) as passes:
+    def _labelled(self, source: Source, run: RunKeywords) -> Labelled:
+        with self._passes(source, run) as passes:
             return label_rows(passes, self.cluster_centers_)
 
     @contextmanager
-    def _passes(self, source: Source) -> Iterator[Passes]:
+    def _passes(self, source: Source, run: RunKeywords) -> Iterator[Passes]:
         with (
-            as_engine(None, source.matrix, source.weight) as engine,
-            open_passes(source, len(self.cluster_centers_), PassOptions(engine)) as passes,
+            run_options(source.matrix, source.weight, **run) as options,
+            open_passes(source, len(self.cluster_centers_), options) as passes,
         ):
             yield passes
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
-from sketchselect.errors import BadParameter
 from sketchselect.execution.graph.passes import Reduction
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_reduction
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_rows
-from sketchselect.location import is_url
+from sketchselect.location import Location
 from sketchselect.readers.conversion.writing import create_array, put_in_place
 from sketchselect.summaries import CentroidSums
 
@@ -71,14 +68,16 @@ class WriteBlock:
     """Leaf that writes labels to a Zarr array whose chunks begin where partitions begin; no two tasks share one."""
 
     labels: LabelBlock
-    path: str
+    location: Location
 
     def __call__(self, block: Block) -> int:
         """Write one block's labels and return how many. Writing again writes the same."""
         import zarr
 
+        from sketchselect.readers.zarr.store import make_store
+
         labels = self.labels(block).labels
-        array: Any = zarr.open_array(self.path, mode="r+")
+        array: Any = zarr.open_array(make_store(self.location, read_only=False), mode="r+")
         if labels.size:
             array[block.start : block.stop] = labels
         return int(labels.size)
@@ -88,27 +87,23 @@ def _add(left: int, right: int) -> int:
     return left + right
 
 
-def write_labels(source: Source, centers: Floats, out: str | os.PathLike[str], options: PassOptions) -> str:
-    """Write every row's nearest centre (-1: dropped) as a Zarr array of int32 in a local folder; return its path.
+def write_labels(source: Source, centers: Floats, out: Location, options: PassOptions) -> None:
+    """Write every row's nearest centre (-1: dropped) as a Zarr array of int32.
 
     The array appears under its name only when it is whole; what was there is replaced only if we had written it.
     """
-    path = Path(out)
-    if is_url(str(out)) or not path.absolute().parent.is_dir():
-        raise BadParameter(f"out must be a path in a folder of this machine that exists, got {str(out)!r}")
     description = CentroidSums(centers=centers)
     partitions = source_partitions(source, options.partition_bytes)
     reduction: Reduction[Any] = label_reduction(source, description)
     height = partitions.edges[1]
     regular = all(edge % height == 0 for edge in partitions.edges[:-1])
-    with put_in_place(path.absolute()) as temporary:
+    with put_in_place(out) as temporary:
         array = create_array(temporary, (source.n_rows,), (height,), np.int32)
         if regular:
-            reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), str(temporary)), merge=_add)
+            reduction = replace(reduction, leaf=WriteBlock(LabelBlock(description), temporary), merge=_add)
         reduced = reduce_blocks(source, reduction, options, partitions=partitions)
         if not regular:
             array[:] = reduced.value.labels
-    return str(path)
 
 
 def dense_distances(rows: Any, centers: Floats) -> Floats:
@@ -128,11 +123,6 @@ class DistanceBlock:
     def __call__(self, block: Block) -> Floats:
         """Return the distances of one block."""
         return dense_distances(block.values, self.centers)
-
-
-def stack(above: Array, below: Array) -> Array:
-    """Return both, one below the other: merge of `DistanceBlock`."""
-    return np.concatenate([above, below])
 
 
 def lazy_labels(X: Any, centers: Floats) -> Any:

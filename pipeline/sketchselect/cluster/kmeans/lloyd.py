@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sketchselect._text import counted
 from sketchselect.cluster.kmeans import seeding
 from sketchselect.cluster.kmeans.iterations import Iterations
 from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, open_passes
+from sketchselect.cluster.kmeans.seeding import Seeding, checked_centers
 from sketchselect.errors import BadParameter
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.source import Source
@@ -44,11 +46,12 @@ class KMeansParameters:
     ----------
     n_clusters : int
         Clusters checked.
-    init : {"k-means||", "k-means++", "random"} or array of shape (n_clusters, n_features)
+    init : {"k-means||", "k-means++", "random"}, function or array of shape (n_clusters, n_features)
         Where to start.
     n_init : int or "auto"
         Starts compared on a coreset of ``max(2000, 20 n_clusters)`` rows, of which the best is run on all rows; given
-        centres are one start. "auto": 10, and fewer where comparing them would be more than 4e10 operations.
+        centres are one start. "auto": 10, and fewer where comparing them would be more than 4e10 operations, but at
+        least 4 where the coreset takes at most 512 MiB.
     max_iter : int
         Most iterations.
     tol : float
@@ -59,7 +62,7 @@ class KMeansParameters:
     """
 
     n_clusters: int = 8
-    init: str | ArrayLike = "k-means||"
+    init: str | Seeding | ArrayLike = "k-means||"
     n_init: int | str = "auto"
     max_iter: int = 300
     tol: float = 1e-4
@@ -79,15 +82,10 @@ class KMeansParameters:
         if isinstance(init, str):
             if init not in seeding.METHODS:
                 raise BadParameter(
-                    f"init must be one of {', '.join(seeding.METHODS)} or an array of centres, got {init!r}"
+                    f"init must be one of {', '.join(seeding.METHODS)}, a function or an array of centres, got {init!r}"
                 )
-        else:
-            init = np.array(CentroidSums(centers=init).centers, dtype=np.float64)
-            if init.shape != (self.n_clusters, n_features):
-                raise BadParameter(
-                    f"init has shape {init.shape}, but n_clusters is {self.n_clusters} and the data have {n_features} "
-                    "columns"
-                )
+        elif not callable(init):
+            init = checked_centers(init, self.n_clusters, n_features)
         return replace(self, init=init, tol=tol, random_state=seed)
 
 
@@ -164,8 +162,12 @@ def fit_kmeans(
     with open_passes(source, checked.n_clusters, options) as passes:
         seed = derive_seed(checked.random_state, "k-means", 0)
         init = checked.init
-        assert isinstance(init, (str, np.ndarray))
-        starts = seeding.n_starts(checked.n_init, checked.n_clusters, source.n_columns) if isinstance(init, str) else 1
+        assert isinstance(init, (str, np.ndarray)) or callable(init)
+        is_array, folder = isinstance(init, np.ndarray), options.checkpoint
+        starts = 1 if is_array else seeding.n_starts(checked.n_init, checked.n_clusters, source.n_columns)
+        if callable(init) and folder is not None:
+            progress.note("k-means: iterations are not saved, a function has no identity to know its centres by")
+            folder = None
         settings = (
             checked.n_clusters,
             init,
@@ -174,7 +176,7 @@ def fit_kmeans(
             passes.options.partition_bytes,
             passes.options.engine.build(),
         )
-        iterations = Iterations(options.checkpoint, source, settings, progress)
+        iterations = Iterations(folder, source, settings, progress)
         survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
         scatter = survey.sums.objective / (survey.sums.n_rows * source.n_columns)
         state = iterations.resume(checked.max_iter, source.n_columns)
@@ -196,7 +198,8 @@ def fit_kmeans(
             stacklevel=2,
         )
     how = "converged" if result.converged else "stopped at max_iter"
-    progress.note(f"k-means: {result.n_clusters} clusters, {result.n_iter} iterations, {how}")
+    clusters, taken = counted(result.n_clusters, "cluster"), counted(result.n_iter, "iteration")
+    progress.note(f"k-means: {clusters}, {taken}, {how}")
     return result
 
 

@@ -111,7 +111,7 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
     """
     engine, progress = options.engine, options.progress
     source = replace(source, takes_sparse=True)
-    options = options.but(partition_bytes=partition_nbytes(source, n_clusters))
+    options = options.but(partition_bytes=partition_size(source, n_clusters, options))
     remote = engine.kind == "dask"
     local = LocalEngine() if remote else engine
     place = placement(source, n_clusters, engine)
@@ -149,6 +149,11 @@ def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
     if engine.memory_limit is None or source.matrix.in_memory:
         return False
     return nbytes <= WORKER_SHARE * engine.memory_limit * engine.n_workers
+
+
+def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:
+    """Return the partition size that was asked for, or that which suits k-means."""
+    return partition_nbytes(source, n_clusters) if options.partition_bytes is None else options.partition_bytes
 
 
 def partition_nbytes(source: Source, n_clusters: int) -> int:

@@ -1,12 +1,13 @@
-"""Starts of k-means: k-means||, k-means++, random rows or an array of centres; several are compared on a coreset.
+"""Starts of k-means: k-means||, k-means++, random rows, a function or an array; several are compared on a coreset.
 
 Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from sketchselect.linalg.kmeans.distances import spread_out
 from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
 from sketchselect.summaries import CentroidSums, RowSample
 
+Seeding = Callable[[Floats, int, np.random.RandomState], Any]
+"""The user's own method: rows, number of clusters and random state -> centres; the signature is scikit-learn's."""
+
 METHODS = ("k-means||", "k-means++", "random")
 
 ROUNDS = 5
@@ -41,6 +45,13 @@ AUTO_STARTS = 10
 """Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
 
 COMPARE_FLOPS = 4e10
+
+LEAST_STARTS = 4
+COMPARE_NBYTES = 1 << 29
+"""Of wide rows "auto" compares this many nevertheless, unless the coreset takes more bytes than these.
+
+Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is common.
+"""
 
 SAMPLE_ROWS = 1 << 16
 SAMPLE_NBYTES = 256 << 20
@@ -53,19 +64,30 @@ def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
         return n_init
     rows = coreset(CentroidSums(1).empty(n_features), n_clusters, 0).size
     flops = 2.0 * rows * n_clusters * n_features * REFINEMENTS
-    return int(np.clip(COMPARE_FLOPS // flops, 1, AUTO_STARTS))
+    least = LEAST_STARTS if 8 * rows * n_features <= COMPARE_NBYTES else 1
+    return int(np.clip(COMPARE_FLOPS // flops, least, AUTO_STARTS))
 
 
-def sample_size(init: str | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
+def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
+    """Return centres that a user gave, as float64, or raise `BadParameter`."""
+    centers = np.array(CentroidSums(centers=init).centers, dtype=np.float64)
+    if centers.shape != (n_clusters, n_features):
+        raise BadParameter(
+            f"init has shape {centers.shape}, but n_clusters is {n_clusters} and the data have {n_features} columns"
+        )
+    return centers
+
+
+def sample_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
     """Return how many rows the survey samples: a function of these alone."""
     if isinstance(init, str) and init == "random":
         return n_clusters * starts
-    if isinstance(init, str) and init == "k-means++" and starts == 1:
+    if callable(init) or (isinstance(init, str) and init == "k-means++" and starts == 1):
         return max(n_clusters, min(SAMPLE_ROWS, SAMPLE_NBYTES // (8 * n_features)))
     return 1
 
 
-def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
+def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: int, starts: int = 1) -> Survey:
     """Return size and spread of the rows, and the sample that `init` begins with; one pass.
 
     Raises `BadParameter` if there are fewer rows (with a positive weight) than clusters.
@@ -98,7 +120,7 @@ def survey(passes: Passes, init: str | Floats, n_clusters: int, seed: int, start
 
 
 def initial_centers(
-    passes: Passes, init: str | Floats, n_clusters: int, seed: int, surveyed: Survey, starts: int = 1
+    passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: int, surveyed: Survey, starts: int = 1
 ) -> Floats:
     """Return the first centres, distinct; fewer than `n_clusters` only where there are fewer distinct rows.
 
@@ -107,12 +129,17 @@ def initial_centers(
     `starts`: Starts that are made. Of several, each is refined on a coreset of the rows, and the best there is
         returned.
     """
-    if not isinstance(init, str):
+    if isinstance(init, np.ndarray):
         return init
-    sample, several = surveyed.sample, starts > 1
+    sample, several, width = surveyed.sample, starts > 1, passes.source.n_columns
     description = coreset(surveyed.sums, n_clusters, seed) if several else None
-    method_seed = derive_seed(seed, init)
-    if init == "k-means||":
+    method_seed = derive_seed(seed, "function" if callable(init) else init)
+    if callable(init):
+        rows = _sampled(passes, description)
+        states = [np.random.RandomState(derive_seed(method_seed, i) % 2**32) for i in range(starts)]
+        points = sample.points[sample.weights > 0]
+        made = [checked_centers(init(points.copy(), n_clusters, s), n_clusters, width) for s in states]
+    elif init == "k-means||":
         points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
         # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
         made = _spread_starts(points, weights, n_clusters, method_seed, starts - starts // 2)
@@ -127,7 +154,7 @@ def initial_centers(
     if rows is None:
         return fill(passes, distinct(made[0]), n_clusters)
     points, weights = points_of(rows)
-    if init != "random":
+    if init in ("k-means||", "k-means++"):
         made += _spread_starts(points, weights, n_clusters, derive_seed(method_seed, "coreset"), starts - len(made))
     return fill(passes, distinct(best_start(points, weights, made)), n_clusters)
 

@@ -174,6 +174,7 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.profile.enabled": False,
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # it has every block faulted in
     }
     with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
         marker = Path(folder) / "unguarded"
@@ -195,10 +196,9 @@ def _started(n_workers: int, threads: int, limit: int | str) -> Any:
                 if marker.exists():
                     raise BadCluster(_GUARD) from None
                 if attempt == START_ATTEMPTS:
-                    cause = error.__cause__ or error
                     raise BadCluster(
-                        f"the local cluster did not start in {START_ATTEMPTS} attempts ({type(cause).__name__}: "
-                        f'{cause}); use cluster = "threads" to run without one'
+                        f"the local cluster did not start in {START_ATTEMPTS} attempts "
+                        f'({error.__cause__ or error!r}); use cluster = "threads" to run without one'
                     ) from error
                 time.sleep(0.5 * attempt)
 

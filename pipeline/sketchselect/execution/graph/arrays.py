@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dask.core import get_dependencies
@@ -30,17 +31,13 @@ class UserTaskFailed(Exception):
 def naming_failures(graph: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a graph whose tasks raise `UserTaskFailed`; local schedulers do not say which task has failed."""
     return {
-        key: Task(key, _Named(key, task.func), *task.args, **task.kwargs) if type(task) is Task else task
+        key: Task(key, partial(_named, key, task.func), *task.args, **task.kwargs) if type(task) is Task else task
         for key, task in graph.items()
     }
 
 
-class _Named:
-    def __init__(self, key: Any, function: Any) -> None:
-        self.key, self.function = key, function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self.function(*args, **kwargs)
-        except Exception as error:
-            raise UserTaskFailed(self.key) from error
+def _named(key: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        raise UserTaskFailed(key) from error

@@ -30,18 +30,29 @@ def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     """Return ``(M, squares, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, the diagonal of M K M', and
     the increase of Delta, lam_l and what rounding may add to it.
     """
-    lam, vectors = np.linalg.eigh(gram)
-    eps, top = float(np.finfo(np.float64).eps), max(float(lam[-1]), 0.0)
+    # A file that nothing reads before the first block.
+    from sketchselect.linalg.sketch.leading import leading_eigenpairs
+
+    eps = float(np.finfo(np.float64).eps)
+    pairs = leading_eigenpairs(gram, size - 1)
+    if pairs is not None and pairs[0][1 - size] - pairs[0][-size] > pairs[2]:
+        # The gap shows that no eigenvector was missed: what is orthogonal to those there are has at most lam_l, and the
+        # residual.
+        lam, vectors, residual = pairs
+    else:
+        lam, vectors = np.linalg.eigh(gram)
+        vectors, residual = vectors[:, ::-1][:, : size - 1], 0.0
+    top = max(float(lam[-1]), 0.0)
     delta = max(float(lam[-size]), 0.0) if lam.shape[0] >= size else 0.0
     # Products and eigenvalues are known to some units of the largest one. Were that left out of Delta, many shrinks
     # would lose more than Delta bounds.
-    lost = delta + eps * lam.shape[0] * top
+    lost = delta + eps * lam.shape[0] * top + 2.0 * residual
     lam = lam[::-1][: size - 1]
     # Eigenvalues at rounding level carry no direction; they stay out of B.
     keep = lam - delta > eps * top
     squares = lam[keep] - delta
     f = np.sqrt(squares / lam[keep])
-    matrix = f[:, None] * vectors[:, ::-1][:, : size - 1][:, keep].T
+    matrix = f[:, None] * vectors[:, keep].T
     return matrix, squares, lost
 
 

@@ -18,6 +18,11 @@ def is_anndata(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obs_names")
 
 
+def is_mudata(source: Any) -> bool:
+    """Return whether this is a MuData object."""
+    return type(source).__module__.partition(".")[0] == "mudata" and hasattr(source, "mod")
+
+
 def anndata_matrix(source: Any, key: str | None) -> tuple[Any, tuple[str, ...] | None, Vector | None]:
     """Return ``X``, or the layer `key`, of an AnnData object, and the names of its columns and rows.
 

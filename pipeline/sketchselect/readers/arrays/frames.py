@@ -32,7 +32,7 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
 
     frame = narwhals.from_native(source, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
-        raise SourceError(f"lazy {_ADDRESS} of type {type(source).__module__}: compute it first, e.g. with .collect()")
+        raise SourceError(f"lazy {_ADDRESS} of type {type(source).__name__}: compute it first, e.g. with .collect()")
     return _narwhals_matrix(frame, nonfinite) if isinstance(frame, narwhals.DataFrame) else None
 
 
@@ -53,7 +53,10 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     import narwhals
 
     columns = []
-    for name in frame.columns:
+    # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
+    metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
+    names = [name for name in frame.columns if name not in metadata.get("index_columns", ())]
+    for name in names:
         column = frame[name]
         if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
             column = column.cast(narwhals.Float64)
@@ -61,10 +64,20 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
         if values.dtype.kind not in "fiub":
             raise not_numeric(name, column.dtype)
         columns.append(values)
-    out = np.empty(frame.shape, np.result_type(*columns) if columns else np.float64)
+    out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
     for j, values in enumerate(columns):
         out[:, j] = values
-    return ArrayMatrix(out, as_names(frame.columns, len(columns)), nonfinite, _ADDRESS)
+    return ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
+
+
+def require_no_text(frame: Any) -> None:
+    """Raise the error of the first column of a data frame of pandas whose objects are no numbers."""
+    for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        if getattr(dtype, "kind", "O") == "O":
+            try:
+                frame.iloc[:, place].to_numpy(dtype=float, na_value=np.nan)
+            except (TypeError, ValueError):
+                raise not_numeric(name, dtype) from None
 
 
 def not_numeric(name: Any, dtype: Any) -> SourceError:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Array
+from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.conversion.writing import aligned, create_array
 from sketchselect.readers.partitions import ENTRY_NBYTES, row_partitions
@@ -23,11 +23,12 @@ _BLOCK_ENTRIES = 4 << 20
 
 
 def write_csr(
-    folder: Path, matrix: Matrix, names: Sequence[str] | None, progress: Callable[[int, int], None] | None
+    folder: Location, matrix: Matrix, names: Sequence[str] | None, progress: Callable[[int, int], None] | None
 ) -> None:
     """Write a sparse matrix as a group of ``data``, ``indices`` and ``indptr``, a few chunks in memory at a time."""
     import zarr
-    from zarr.storage import LocalStore
+
+    from sketchselect.readers.zarr.store import make_store
 
     n_rows, n_columns = matrix.shape
     offsets = matrix.entry_offsets
@@ -40,12 +41,12 @@ def write_csr(
     }
     if names is not None:
         attributes[ATTRIBUTE] = list(names)
-    zarr.create_group(LocalStore(folder), attributes=attributes)
+    zarr.create_group(make_store(folder, read_only=False), attributes=attributes)
     index = np.dtype(np.int32 if n_columns <= np.iinfo(np.int32).max else np.int64)
     n_entries = CHUNK_ENTRIES if offsets is None else max(int(offsets[-1]), 1)
     chunk = (min(CHUNK_ENTRIES, n_entries),)
-    data = create_array(folder / "data", (n_entries,), chunk, dtype)
-    indices = create_array(folder / "indices", (n_entries,), chunk, index)
+    data = create_array(folder.join("data"), (n_entries,), chunk, dtype)
+    indices = create_array(folder.join("indices"), (n_entries,), chunk, index)
     ends = np.zeros(n_rows + 1, np.int64)
     done = 0
     for values, columns in aligned(_blocks(matrix, ends, progress), max(1, _BLOCK_ENTRIES // chunk[0]) * chunk[0]):
@@ -59,7 +60,7 @@ def write_csr(
     # Entries stored twice, and stored zeros, are gone from what is written.
     data.resize((done,))
     indices.resize((done,))
-    indptr = create_array(folder / "indptr", ends.shape, (min(CHUNK_ENTRIES, n_rows + 1),), np.int64)
+    indptr = create_array(folder.join("indptr"), ends.shape, (min(CHUNK_ENTRIES, n_rows + 1),), np.int64)
     indptr[:] = ends
 
 

@@ -14,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.errors import NotOurFolder, SketchSelectError
+from sketchselect.errors import BadParameter, NotOurFolder, SketchSelectError
 from sketchselect.linalg.arrays import Array
-from sketchselect.location import Location
+from sketchselect.location import Location, locate
+from sketchselect.readers.formats import FORMATS
 from sketchselect.readers.zarr.node import read_node
 from sketchselect.readers.zarr.scan import MARKER
 
 ZSTD_LEVEL = 1
+ROOT = "zarr.json"
+"""Document that makes a folder a store."""
 TEXT_ROWS = 1 << 16
 """Entries in a chunk of a text column."""
 
 
 def create_array(
-    path: Path | str,
+    location: Location,
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     dtype: Any,
@@ -34,18 +37,19 @@ def create_array(
 ) -> Any:
     """Return a new Zarr v3 array in a folder that does not exist yet: zstd with checksum, empty chunks written, marked.
 
-    `path`: Local folder.
+    `location`: The folder.
     `shape`, `chunks`: Of the array and of its chunks.
     `dtype`: Native byte order is used.
     `attributes`: Further attributes, beside our marker.
     """
     import zarr
     from zarr.codecs import ZstdCodec
-    from zarr.storage import LocalStore
+
+    from sketchselect.readers.zarr.store import make_store
 
     marker = {MARKER: {"empty_chunks": "written"}}
     return zarr.create_array(
-        LocalStore(path),
+        make_store(location, read_only=False),
         shape=shape,
         chunks=chunks,
         dtype=np.dtype(dtype).newbyteorder("="),
@@ -56,33 +60,35 @@ def create_array(
     )
 
 
-def create_columns(path: Path, rows: Any) -> list[Any]:
-    """Return new arrays for the text columns of a table, in ``obs`` of a group for its matrix in the layout of AnnData.
+def create_columns(location: Location, rows: Any) -> list[Any]:
+    """Return new arrays for the columns of a table beside its matrix, in ``obs`` of a group in the layout of AnnData.
 
-    `rows`: Has `texts`, the names of the columns, `has_row_names` and `n_rows`.
+    `rows`: Has `texts`, the columns by name, `measured`, which of them are numbers, `has_row_names` and `n_rows`.
     """
     import zarr
     from zarr.codecs import ZstdCodec
-    from zarr.storage import LocalStore
+
+    from sketchselect.readers.zarr.store import make_store
 
     marker = {MARKER: {"empty_chunks": "written"}}
     kind = {"encoding-type": "anndata", "encoding-version": "0.1.0"}
-    zarr.create_group(LocalStore(path), attributes=marker | kind)
+    zarr.create_group(make_store(location, read_only=False), attributes=marker | kind)
     names = list(rows.texts)
     index = {"_index": names[0]} if rows.has_row_names else {}
     frame = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "column-order": names[bool(index) :], **index}
-    zarr.create_group(LocalStore(path / "obs"), attributes=frame)
+    zarr.create_group(make_store(location.join("obs"), read_only=False), attributes=frame)
     return [
         zarr.create_array(
-            LocalStore(path / "obs" / name),
+            make_store(location.join(f"obs/{name}"), read_only=False),
             shape=(rows.n_rows,),
             chunks=(min(rows.n_rows, TEXT_ROWS),),
-            dtype=str,
+            dtype=float if place in rows.measured else str,
             compressors=ZstdCodec(level=ZSTD_LEVEL, checksum=True),
-            attributes=marker | {"encoding-type": "string-array", "encoding-version": "0.2.0"},
+            attributes=marker
+            | {"encoding-type": "array" if place in rows.measured else "string-array", "encoding-version": "0.2.0"},
             config={"write_empty_chunks": True},
         )
-        for name in names
+        for name, place in rows.texts.items()
     ]
 
 
@@ -109,56 +115,107 @@ def _joined(blocks: list[tuple[Array, ...]]) -> tuple[Array, ...]:
     return blocks[0] if len(blocks) == 1 else tuple(map(np.concatenate, zip(*blocks, strict=True)))
 
 
+def destination_of(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Return the location of a store to be written: a URL, or a path in a folder that exists.
+
+    Raises `BadParameter` if the name has the ending of another format, the folder does not exist, or the URL is one of
+    a web server.
+    """
+    location = locate(path, storage_options)
+    if (known := next((one for one in FORMATS if location.name.lower().endswith(one.endings)), None)) is not None:
+        raise BadParameter(
+            f"{location.address}: a Zarr store is written, not one of {known.name}; use a name that ends in .zarr"
+        )
+    if location.is_local and not Path(location.url).parent.is_dir():
+        raise BadParameter(f"{location.url}: the folder {Path(location.url).parent} does not exist; make it first")
+    if not location.has_listing:
+        raise BadParameter(f"{location.address}: web servers take no files; write to s3://, gs://, az:// or a folder")
+    return location
+
+
 @contextlib.contextmanager
-def put_in_place(destination: Path) -> Iterator[Path]:
+def put_in_place(destination: Location) -> Iterator[Location]:
     """Yield a temporary folder beside `destination` that takes its name when the block ends without an error.
 
     What was there before is replaced only if it is a store of ours. After an error, or Ctrl-C, the temporary folder is
-    removed; after a crash it stays under its temporary name, and the next successful call removes it.
+    removed; after a crash it stays under its temporary name, and on a local disk the next successful call removes it.
+    Object stores rename nothing: there every file is copied within the store, the document that makes the folder a
+    store last, so that readers see no half of one.
     Raises `NotOurFolder` if something else is there; `SketchSelectError` if the disk refuses (full, read-only), naming
     the destination.
     """
-    require_ours(destination)
-    temporary = (
-        destination.parent / f".{destination.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial"
+    temporary = destination.sibling(
+        f".{destination.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial"
     )
+    require_ours(destination)
+    put, remove = (_swap, _remove) if destination.is_local else (_copy, _remove_remote)
     try:
         yield temporary
         require_ours(destination)
-        _swap(temporary, destination)
+        put(temporary, destination)
     except OSError as error:
+        if not destination.is_local:
+            raise destination.failure(error, "written") from error
         raise SketchSelectError(
-            f"{destination}: cannot be written ({error.strerror or type(error).__name__}); nothing was left there"
+            f"{destination.url}: cannot be written ({error.strerror or type(error).__name__}); nothing was left there"
         ) from error
     finally:
-        _remove(temporary)
-    _remove_leftovers(destination)
+        remove(temporary)
+    if destination.is_local:
+        _remove_leftovers(Path(destination.url))
 
 
-def _remove(temporary: Path) -> None:
+def _remove(temporary: Location) -> None:
     """Remove a folder that other threads may still be writing their last chunks to."""
     for _ in range(100):
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not temporary.exists():
+        shutil.rmtree(temporary.url, ignore_errors=True)
+        if not os.path.exists(temporary.url):
             return
         time.sleep(0.02)
 
 
-def require_ours(destination: Path) -> None:
-    """Raise `NotOurFolder` unless the path is free or holds a store with our marker."""
-    if not os.path.lexists(destination):
-        return
+def _remove_remote(temporary: Location) -> None:
+    fs, path = temporary.filesystem()
+    with contextlib.suppress(OSError):
+        fs.invalidate_cache()
+        fs.rm(path, recursive=True)
+
+
+def _copy(temporary: Location, destination: Location) -> None:
+    fs, path = destination.filesystem()
+    _, source = temporary.filesystem()
+    # Without its document what was there is no store any more, and has none of the new chunks.
+    for name in (ROOT, None):
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm(path if name is None else f"{path}/{name}", recursive=name is None)
+    keys = [key for key, _, _ in temporary.files() if key != ROOT]
+    fs.copy([f"{source}/{key}" for key in keys], [f"{path}/{key}" for key in keys])
+    fs.copy(f"{source}/{ROOT}", f"{path}/{ROOT}")
+    fs.invalidate_cache()
+
+
+def require_ours(destination: Location) -> None:
+    """Raise `NotOurFolder` unless the place is free or holds a store with our marker."""
     node = None
-    if destination.is_dir() and not destination.is_symlink():
-        with contextlib.suppress(SketchSelectError):
-            node = read_node(Location(str(destination)))
+    if destination.is_local:
+        if not os.path.lexists(destination.url):
+            return
+        if os.path.isdir(destination.url) and not os.path.islink(destination.url):
+            with contextlib.suppress(SketchSelectError):
+                node = read_node(destination)
+    else:
+        node = read_node(destination)
+        if node is None and destination.version() is None:
+            return
     if node is None or MARKER not in node.attributes:
         raise NotOurFolder(
-            f"{destination}: exists and was not written by sketchselect, so it is not overwritten; choose another name"
+            f"{destination.address}: exists and was not written by sketchselect, so it is not overwritten; choose "
+            "another name"
         )
 
 
-def _swap(temporary: Path, destination: Path) -> None:
+def _swap(temporary_folder: Location, place: Location) -> None:
+    temporary, destination = Path(temporary_folder.url), Path(place.url)
     if not destination.exists():
         os.rename(temporary, destination)
         return

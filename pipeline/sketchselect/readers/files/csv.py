@@ -7,13 +7,13 @@ import csv
 import gzip
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from sketchselect.errors import EmptyInput, SourceError
+from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
 
@@ -31,6 +31,7 @@ class CsvRows:
 
     `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
         whichever is most frequent in the first line.
+    `left_out`: Names of columns that are kept apart as text columns are; beside the first one, numbers stay numbers.
 
     Attributes
     ----------
@@ -41,11 +42,13 @@ class CsvRows:
     names : tuple of str or None
         Their names: the first line, if it is not all numbers or missing.
     texts : dict of str to int
-        Name -> place of each column of text.
+        Name -> place of each column of text, or left out.
+    measured : list of int
+        Places of those among them that are numbers.
     like_numbers : list of str
         Columns of text whose first entry looks like a number in another notation: a decimal comma, a unit.
     has_row_names : bool
-        Whether the first column is text: names of the rows.
+        Whether the first column is text, or left out: names of the rows.
     n_missing : int
         Missing fields of number columns that were read so far.
     """
@@ -53,7 +56,7 @@ class CsvRows:
     dtype = np.dtype(np.float64)
     chunk_rows = 1
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, left_out: Collection[str] = ()) -> None:
         if not location.is_local:
             raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
         location.existing_version()
@@ -72,6 +75,11 @@ class CsvRows:
             raise EmptyInput(f"{self.address}: no rows under the line of column names")
         self._look_like_numbers: set[int] = set()
         text = self._text_columns()
+        if unknown := sorted(set(left_out) - set(self._header or ())):
+            raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}; the first line has the names")
+        apart = {j for j, name in enumerate(self._header or ()) if name in left_out}
+        self.measured = sorted(apart - {0, *text})
+        text = sorted(apart.union(text))
         self._numbers = [j for j in range(self._width) if j not in text]
         if not self._numbers:
             raise SourceError(f"{self.address}: no column holds numbers; encode the columns as numbers first")
@@ -150,14 +158,21 @@ class CsvRows:
             raise self._fault(lines, first_line)
         values = np.empty((len(rows), self.n_columns))
         for place, j in enumerate(self._numbers):
-            missing = [_is_missing(fields[j]) for fields in rows]
-            if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
-                raise self._fault(lines, first_line)
-            values[:, place] = [
-                np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)
-            ]
-            self.n_missing += sum(missing)
-        return values, *(np.array([fields[j].strip() for fields in rows], object) for j in self.texts.values())
+            values[:, place] = self._entries(rows, j, lines, first_line)
+            self.n_missing += int(np.isnan(values[:, place]).sum())
+        return values, *(
+            self._entries(rows, j, lines, first_line)
+            if j in self.measured
+            else np.array([fields[j].strip() for fields in rows], object)
+            for j in self.texts.values()
+        )
+
+    def _entries(self, rows: list[list[str]], j: int, lines: list[str], first_line: int) -> Array:
+        """Return a column of numbers, NaN where a field is missing."""
+        missing = [_is_missing(fields[j]) for fields in rows]
+        if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
+            raise self._fault(lines, first_line)
+        return np.array([np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)])
 
     def _fault(self, lines: list[str], first_line: int) -> SourceError:
         """Return the error for the first line that is wrong, without its content."""

@@ -154,6 +154,11 @@ def read_footers(location: Location) -> Footers:
         except SourceError:
             raise
         except Exception as error:
+            if "range requests" in str(error):
+                raise SourceError(
+                    f"{place.address}: the web server sends no parts of files (no Range requests), so row groups "
+                    "cannot be read one by one; download the file"
+                ) from error
             raise SourceError(
                 f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
             ) from error
@@ -203,6 +208,8 @@ def _inside(location: Location) -> list[str] | None:
     if location.is_local:
         if not Path(location.url).is_dir():
             return None
+    elif not location.has_listing:
+        return None
     else:
         system, path = location.filesystem()
         if not system.isdir(path):

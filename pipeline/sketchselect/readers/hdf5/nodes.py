@@ -7,13 +7,16 @@ from typing import Any
 from sketchselect._text import did_you_mean
 from sketchselect.errors import SourceError
 from sketchselect.location import Location
-from sketchselect.readers.checks import as_names
+from sketchselect.readers.checks import as_names, modality_key
 from sketchselect.readers.columns import COLUMNS, StoredVector, column_of
 from sketchselect.readers.hdf5.array import Hdf5Array
 from sketchselect.readers.vector import Vector
 
 SPARSE = ("csr_matrix", "csc_matrix")
 """Encodings of the groups of AnnData that hold a sparse matrix."""
+
+MUDATA = "MuData"
+"""Encoding of a file of several AnnData."""
 
 _LISTED = 12
 
@@ -42,7 +45,8 @@ def child(node: Any, key: str, location: Location) -> Any | None:
         if isinstance(link, h5py.ExternalLink):
             raise SourceError(f"{location.address}: {key!r:.80} is a link to another file, which is not followed")
         node = node.get(part)
-        if node is None:
+        # AnnData writes None as a dataset without a shape.
+        if node is None or (is_dataset(node) and node.shape is None):
             return None
     return node
 
@@ -50,8 +54,11 @@ def child(node: Any, key: str, location: Location) -> Any | None:
 def find_matrix(file: Any, key: str | None, location: Location) -> Any:
     """Return the dataset, or group of a sparse matrix, at `key`: by default ``X``, or the only one of two dimensions.
 
+    Of MuData a key begins with the name of a modality.
     Raises `SourceError` if there is none; the message lists what there is.
     """
+    if encoding(file) == MUDATA and (modalities := child(file, "mod", location)) is not None:
+        key = "mod/{}/{}".format(*modality_key(list(modalities), key, location.address))
     matrices = _matrices(file)
     if key is None and "X" in matrices:
         key = "X"
@@ -74,6 +81,10 @@ def names_of(
 ) -> tuple[tuple[str, ...] | None, Vector | None]:
     """Return the names of the columns and the rows of a matrix of AnnData; None where there are none."""
     parts = path.strip("/").split("/")
+    if encoding(file) == MUDATA and parts[0] == "mod":
+        # The names of a modality may have a "/" in them.
+        inner = next((i for i in range(2, len(parts)) if encoding(file["/".join(parts[:i])]) == "anndata"), 2)
+        file, parts = file["/".join(parts[:inner])], parts[inner:]
     in_place = parts == ["X"] or parts[0] == "layers"
     columns = _index(file, "raw/var" if parts[0] == "raw" else "var" if in_place else "", location, version)
     rows = _index(file, "obs" if in_place or parts[0] in ("raw", "obsm") else "", location, version)
@@ -105,7 +116,9 @@ def _index(file: Any, axis: str, location: Location, version: str) -> Vector | N
     if frame is None or is_dataset(frame):
         return None
     name = frame.attrs.get("_index", "_index")
-    return vector_at(file, f"{axis}/{name.decode() if isinstance(name, bytes) else name}", location, version)
+    return vector_at(
+        file.file, f"{frame.name.strip('/')}/{name.decode() if isinstance(name, bytes) else name}", location, version
+    )
 
 
 def _matrices(file: Any) -> list[str]:
@@ -114,7 +127,7 @@ def _matrices(file: Any) -> list[str]:
 
     def visit(path: str, node: Any) -> None:
         if is_dataset(node):
-            if len(node.shape) == 2:
+            if len(node.shape or ()) == 2:
                 paths.append(path)
         elif encoding(node) in SPARSE:
             paths.append(path)

@@ -64,18 +64,19 @@ class ZarrArray:
             return np.dtype(self.packing.dtype)
         return self.metadata.dtype if self.metadata.dtype is not None else np.dtype("U")
 
-    def open(self, known: ArrayMetadata | None = None) -> Any:
+    def open(self, known: ArrayMetadata | None = None, *, recent: bool = False) -> Any:
         """Return the `zarr.Array`, one per process.
 
-        `known`: The metadata as they are now, where they were just read.
+        `known`: The metadata as they are now, where they were just read; `recent`: whether a remote chunk that is read
+        in parts is fetched once.
         Raises `SourceChanged` if the metadata are no longer those of the opened array, or rows went away; `SourceError`
         if zarr cannot open it.
         """
         options = repr(sorted(self.location.options.items()))
-        key = (self.location.url, options, self.metadata, self.missing_chunks)
-        return OPEN_ARRAYS.get(key, lambda: self._open(known))
+        key = (self.location.url, options, self.metadata, self.missing_chunks, recent)
+        return OPEN_ARRAYS.get(key, lambda: self._open(known, recent))
 
-    def _open(self, now: ArrayMetadata | None) -> Any:
+    def _open(self, now: ArrayMetadata | None, recent: bool) -> Any:
         import zarr
 
         from sketchselect.readers.zarr.store import make_store
@@ -90,14 +91,14 @@ class ZarrArray:
                 f"{self.address}: the array was rewritten after it was opened; start again when nothing writes to it"
             )
         try:
-            store: Any = self.location.url if self.location.is_local else make_store(self.location)
+            store: Any = self.location.url if self.location.is_local else make_store(self.location, recent=recent)
             array = zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
             if self.missing_chunks == "fill":
                 return array
             try:
                 return array.with_config({"read_missing_chunks": False})
             except (TypeError, ValueError):  # zarr before 3.2 has no such setting
-                store = make_store(self.location, strict=True)
+                store = make_store(self.location, strict=True, recent=recent)
                 return zarr.open_array(store, mode="r", zarr_format=self.metadata.zarr_format)
         except SourceError:
             raise
@@ -117,7 +118,9 @@ class ZarrArray:
             shape = list(self.shape)
             shape[axis] = 0
             return np.empty(shape, self.dtype.newbyteorder("="))
-        array = self.open()
+        edges, height = (start, stop % self.shape[axis]), self.metadata.chunks[axis]
+        is_part = not self.location.is_local and any(edge % height for edge in edges)
+        array = self.open(recent=is_part)
         pauses = () if self.location.is_local else _RETRY_PAUSES
         for pause in (*pauses, None):
             try:

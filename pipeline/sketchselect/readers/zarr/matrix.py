@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +13,15 @@ from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import MissingPolicy, Nonfinite, as_names, check_range, finish, require_matrix
+from sketchselect.readers.checks import (
+    MissingPolicy,
+    Nonfinite,
+    as_names,
+    check_range,
+    finish,
+    modality_key,
+    require_matrix,
+)
 from sketchselect.readers.columns import COLUMNS
 from sketchselect.readers.vector import Vector
 from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
@@ -95,7 +104,11 @@ def open_zarr_matrix(
     Of a store that AnnData wrote, ``X`` is the default; its names are those of ``var`` and ``obs``.
     """
     root = read_node(location)
-    if key is None and root is not None and root.encoding == "anndata":
+    if root is not None and root.encoding == "MuData":
+        above = root.child("mod")
+        order = above.attributes.get("mod-order") if above is not None else None
+        key = "mod/{}/{}".format(*modality_key(order if isinstance(order, list) else (), key, location.address))
+    elif key is None and root is not None and root.encoding == "anndata":
         key = "X"
     node = find_node(root, location, key, SPARSE)
     if node.kind == "group":
@@ -171,7 +184,7 @@ def _coordinate(node: Node) -> Node | None:
     if len(dimensions) != 2 or not isinstance(dimensions[1], str) or parent is None:
         return None
     try:
-        return read_node(parent.join(dimensions[1]))
+        return read_node(parent.join(dimensions[1]), os.path.realpath(parent.url) if parent.is_local else "")
     except SourceError:
         return None
 

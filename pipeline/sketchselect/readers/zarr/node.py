@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,7 @@ class Node:
     location: Location  # The folder that holds the document
     kind: Literal["array", "group"]
     document: dict[str, Any]  # ``zarr.json``, or ``.zarray`` or ``.zgroup`` with ``.zattrs`` under "attributes"
+    top: str = ""  # Real path of the local store that it was read from; no link below leads out of it
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -36,26 +38,32 @@ class Node:
 
     def child(self, key: str) -> Node | None:
         """Return the node at `key` below this one, or None."""
-        return read_node(self.location.join(key))
+        return read_node(self.location.join(key), self.top)
 
 
-def read_node(location: Location) -> Node | None:
-    """Return the node at `location`, or None if there is none; one file is read (of Zarr v2 two)."""
-    content = location.read("zarr.json")
+def read_node(location: Location, top: str = "") -> Node | None:
+    """Return the node at `location`, or None if there is none; one file is read (of Zarr v2 two).
+
+    `top`: Real path of the local store that holds it; the node itself where it is empty.
+    Raises `SourceError` if a link leads out of the store.
+    """
+    if location.is_local and not top:
+        top = os.path.realpath(location.url)
+    content = location.read_inside("zarr.json", top)
     if content is not None:
         document = _load(content, f"{location.address}/zarr.json")
         kind = document.get("node_type")
         if kind not in ("array", "group"):
             raise SourceError(f"{location.address}/zarr.json: the metadata has no node type; restore it")
-        return Node(location, kind, document)
+        return Node(location, kind, document, top)
     kinds: tuple[tuple[str, Literal["array", "group"]], ...] = ((".zarray", "array"), (".zgroup", "group"))
     for name, kind in kinds:
-        content = location.read(name)
+        content = location.read_inside(name, top)
         if content is not None:
             document = _load(content, f"{location.address}/{name}")
-            attributes = location.read(".zattrs")
+            attributes = location.read_inside(".zattrs", top)
             document["attributes"] = _load(attributes, f"{location.address}/.zattrs") if attributes else {}
-            return Node(location, kind, document)
+            return Node(location, kind, document, top)
     return None
 
 

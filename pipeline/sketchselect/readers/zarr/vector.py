@@ -54,6 +54,9 @@ def _array(node: Node, missing_chunks: MissingPolicy, scanned: bool) -> StoredVe
     array.metadata.check_limits(array.address)
     if scanned:
         scan(array, node.attributes)
+    elif node.location.is_local:
+        for _ in array.files():
+            pass  # raises for links that lead out of the array
     return StoredVector(array)
 
 

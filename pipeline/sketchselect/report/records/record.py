@@ -136,6 +136,8 @@ class RunRecord:
         Cluster centres on the same two directions.
     image_shape : (height, width) or (height, width, channels) or None
         Where a row is an image: columns in C order.
+    centres : array (k, d) or None
+        Means of the clusters in all columns; drawn where a row is an image.
     certificates : sequence of Certificate
         Guarantees, in any order.
     statements : sequence of str
@@ -186,6 +188,7 @@ class RunRecord:
     point_labels: ArrayLike | None = None
     centres_2d: ArrayLike | None = None
     image_shape: Sequence[int] | None = None
+    centres: ArrayLike | None = None
     certificates: Sequence[Certificate] = ()
     statements: Sequence[str] = ()
     known_labels: Agreement | None = None
@@ -206,7 +209,9 @@ class RunRecord:
         require_shape("feature_names", self.feature_names, (d,))
         require_shape("weights", self.weights, (support.size,))
         if self.cluster_weights is not None:
-            require_shape("profiles", self.profiles, (len(np.asarray(self.cluster_weights)), support.size))
+            k = len(np.asarray(self.cluster_weights))
+            require_shape("profiles", self.profiles, (k, support.size))
+            require_shape("centres", self.centres, (k, d))
         n_points = 0 if self.points is None else len(np.asarray(self.points))
         if n_points:
             require_shape("points", self.points, (n_points, 2))

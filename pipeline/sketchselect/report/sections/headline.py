@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchselect.cluster import Certificate
-from sketchselect.cluster.certificates.certificate import LARGE_SHARE, shown_share, strongest
+from sketchselect.cluster.certificates.certificate import LARGE_SHARE, closer_one, shown_share, strongest
 from sketchselect.report.records.record import RunRecord
 from sketchselect.report.sections.model import headline_of
 from sketchselect.report.text import (
@@ -70,7 +70,11 @@ def headline(record: RunRecord) -> Headline:
     ratio = max(1.0, best.factor)
     certainty = "Proven" if best.confidence == 1 else f"With {probability(best.confidence)} confidence"
     statement = f"{certainty}: {_statement(best, ratio, k)}"
-    if best.share is not None and not best.says_much:
+    closer = closer_one(record.certificates)
+    proven = best.says_much or (closer is not None and closer.says_much)
+    if closer is not None:
+        statement += f"; {_statement(closer, closer.factor, k)} with {probability(closer.confidence)} confidence"
+    if best.share is not None and not proven:
         statement = f"Little is proven of these clusters: {shown_share(best.share)} of the possible gain"
         if best.share >= LARGE_SHARE:
             statement += f", and labels drawn at random have {shown_share(best.chance_share or 0.0)}"
@@ -85,12 +89,11 @@ def headline(record: RunRecord) -> Headline:
             f" A single cluster has {number(best.scatter)}; of what can be gained over it, at least "
             f"{shown_share(best.share)} is proven to be gained."
         )
-    closer = min((c for c in record.certificates if c.confidence < 1), key=lambda c: c.factor, default=best)
-    if closer.confidence < 1 and closer.factor < best.factor:
+    if closer is not None:
         explanation += (
             f" With {probability(closer.confidence)} confidence it is at most {factor(closer.factor)} times the best."
         )
-    return Headline(statement, explanation, best.says_much)
+    return Headline(statement, explanation, proven)
 
 
 def _statement(best: Certificate, ratio: float, n_clusters: int) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
 
-from sketchselect._text import did_you_mean
+from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve, best
+from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve
+from sketchselect.selectors.curve.search import AHEAD, FEWEST, best_of, selections_by_size, smallest_within
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
@@ -23,14 +24,8 @@ SAMPLED_ROWS_PER_CLUSTER = 20
 MOST_SAMPLED_BYTES = 1 << 29
 """The sample has 20 k rows, at least 2,000, and fewer where dense rows would take more bytes than these."""
 
-FEWEST, MOST = 4, 2048
-"""Smallest and largest number of columns that is tried where the number is open."""
-
-AHEAD = 4
-"""Multiple of a number of columns to which a nested method selects at once."""
-
-FINENESS = 8
-"""The number of columns is found to an eighth of itself."""
+MOST = 2048
+"""Largest number of columns that is tried where the number is open."""
 
 
 class AutoSelector(BaseSelector):
@@ -41,10 +36,10 @@ class AutoSelector(BaseSelector):
     method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
     order. No labels are used, and the result does not depend on chunks, workers or order.
 
-    With `n_features_to_select="auto"` sizes double from 4 until a method is within the tolerance, surely: by the upper
-    end of a 95 % interval. A method whose interval is above another's is not tried at larger sizes. Then the smallest
-    such size is searched to an eighth of itself. If there is none, all columns up to 2,048 are selected and a warning
-    says so.
+    With `n_features_to_select="auto"` the first method's sizes double from 4 until it is within the tolerance, surely:
+    by the upper end of a 95 % interval. The smallest such size is searched to an eighth of itself; there all compete,
+    and fewer columns are tried of those that are within. If no size is, all columns up to 2,048 are selected and a
+    warning says so. A method that would need more than 1e10 operations to select does not compete by default.
 
     Parameters
     ----------
@@ -67,6 +62,9 @@ class AutoSelector(BaseSelector):
 
     Notes
     -----
+    Guarantee: deterministic. That the objective in all columns is within the tolerance is an estimate with an
+    interval of 95 %, not a proof; a certificate of the run proves what is reached.
+
     Cost after the pass: for each method and size some 60 Lloyd iterations on the sample.
 
     Examples
@@ -89,7 +87,8 @@ class AutoSelector(BaseSelector):
     largest_objective: float | None = None
     """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
     least_columns: int = 1
-    """Number of columns from which those for the limit are searched."""
+    largest_columns: int | None = None
+    """Numbers of columns from which those for the limit are searched, and the only one that is tried."""
 
     def __init__(
         self,
@@ -124,6 +123,8 @@ class AutoSelector(BaseSelector):
     def _competitors(self) -> dict[str, BaseSelector]:
         """Return the methods by name, unfitted."""
         chosen: list[BaseSelector]
+        if isinstance(self.methods, str):
+            raise BadParameter(f"methods: expected a list of methods, got the text {self.methods!r:.40}")
         if self.methods is None:
             places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
             chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
@@ -200,7 +201,10 @@ class AutoSelector(BaseSelector):
         if sample.n_kept == 0:
             raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
         competitors = self._competitors()
-        selections = {name: _selections(one, summary, self.methods is None) for name, one in competitors.items()}
+        is_open = self.n_features_to_select == "auto"
+        # A size that nobody asked for is left out where a method cannot select as few.
+        lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
+        selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
         return Curve(sample, self._clusters(summary.n_features), selections, int(self.random_state))
 
     def _select(self, summary: Any, n_select: int) -> Selection:
@@ -213,12 +217,13 @@ class AutoSelector(BaseSelector):
         surely = self.largest_objective is None
         if self.largest_objective is not None:
             limit = self.largest_objective / max(curve.everything.objective, np.finfo(float).tiny)
-        if is_open:
+        if is_open and self.largest_columns is None:
             chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
         else:
-            for size in sorted({max(n_select // 4, 1), max(n_select // 2, 1), n_select}):
-                points = curve.add(tuple(curve.methods), size)
-            chosen = _best_of(points, n_select)
+            size = self.largest_columns or n_select
+            chosen = best_of(curve.add(tuple(curve.methods), size), size)
+            for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
+                curve.add((chosen.method,), fewer)
         self.curve_ = curve.result()
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (chosen.method, chosen.n_features))
         if is_open and surely and not point.is_within(limit):
@@ -230,7 +235,8 @@ class AutoSelector(BaseSelector):
         selection = with_curve(point, self.curve_)
         if surely:
             return selection
-        limits = {"largest_objective": self.largest_objective, "least_columns": self.least_columns}
+        names = ("largest_objective", "least_columns", "largest_columns")
+        limits = {name: value for name in names if (value := getattr(self, name)) is not None}
         return replace(selection, diagnostics=selection.diagnostics | limits)
 
 
@@ -245,70 +251,15 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     """Return in words what was chosen, and what it is estimated to cost."""
     low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
+    left = curve.gain_left(point)
+    gain = ""
+    if left is not None:
+        gain = f" Of what {curve.n_clusters} clusters explain of the rows' scatter, {100.0 * left:.1f} % is left."
     return (
-        f"{point.n_features} columns by {point.method}{among}: k-means on them is estimated to cost {ratio} in all "
-        f"columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of {curve.n_rows} "
-        "rows)."
+        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on them is estimated to cost {ratio} "
+        f"in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
+        f"{curve.n_rows} rows).{gain}"
     )
-
-
-def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surely: bool = True) -> CurvePoint:
-    """Return the point of fewest columns (in the range `sizes`) within a ratio; where there is none, of the most."""
-    least, most = sizes
-    size, below = max(min(FEWEST, most), least), least - 1
-    names: Sequence[str] = tuple(curve.methods)
-    while True:
-        points = curve.add(names, size)
-        within = [point for point in points if point.is_within(limit, surely=surely)]
-        if within or size == most:
-            break
-        # A method goes on while it may be the best; one that has had no selection of this size yet may be.
-        least_high = min((point.high for point in points), default=np.inf)
-        beaten = {point.method for point in points if point.low > least_high}
-        names = tuple(name for name in names if name not in beaten)
-        below, size = size, min(2 * size, most)
-    if not within:
-        return _best_of(points, size)
-    while size - below > max(1, below // FINENESS):
-        middle = (below + size) // 2
-        names = tuple(point.method for point in within)
-        closer = [p for p in curve.add(names, middle) if p.is_within(limit, surely=surely)]
-        below, size, within = (below, middle, closer) if closer else (middle, size, within)
-    # Points share an estimate of the spread between starts, so that later points move the intervals of earlier ones.
-    chosen = best([p for p in curve.result().points if p.n_features >= least and p.is_within(limit, surely=surely)])
-    if chosen is None and size < most:
-        return smallest_within(curve, limit, (size + 1, most), surely=surely)
-    return _best_of(within, size) if chosen is None else chosen
-
-
-def _best_of(points: Sequence[CurvePoint], size: int) -> CurvePoint:
-    """Return the best of the points of this size; raise `BadParameter` where no method has one."""
-    chosen = best(points)
-    if chosen is None:
-        raise BadParameter(f"methods: none of them can select {size} columns")
-    return chosen
-
-
-def _selections(method: BaseSelector, summary: Any, lenient: bool) -> Callable[[int], Selection | None]:
-    """Return the selections of a method by size; the first columns of a larger one where those are the smaller one."""
-    known: dict[int, Selection] = {}
-
-    def selection(size: int) -> Selection | None:
-        nested = method.is_nested and all(one.weights is None for one in known.values())
-        if nested and max(known, default=0) >= size:
-            largest = known[max(known)]
-            support = np.sort(largest.ranking()[:size])
-            return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
-        most = min(AHEAD * size if nested else size, summary.n_features)
-        try:
-            known[most] = method.set_params(n_features_to_select=most).fit_summary(summary).selection_
-        except BadParameter:
-            if not lenient:
-                raise
-            return None
-        return known[most] if most == size else selection(size)
-
-    return selection
 
 
 def selection_curve(
@@ -371,7 +322,10 @@ def selection_curve(
     summary: Any = source if is_summary else selector.collect(source, client=client)
     p = pick(summary, RowSample.kind).n_features
     numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
-    curve = selector._curve(Bundle.of({one.kind: one for one in summary.values()}) if is_summary else summary)
+    if sizes is not None and not len(sizes):
+        raise BadParameter("sizes: none was named; leave it out for 4, 8, 16, ...")
+    members = summary.values() if isinstance(summary, Mapping) else [summary]
+    curve = selector._curve(Bundle.of({one.kind: one for one in members}))
     for size in numbers if sizes is None else sorted({require_positive("a size", size) for size in sizes}):
         if size > p:
             raise BadParameter(f"sizes: {size} columns, but there are {p}")

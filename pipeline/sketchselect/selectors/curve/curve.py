@@ -59,8 +59,8 @@ class SelectionCurve:
         By method, then by number of columns.
     n_clusters, n_rows, n_sampled : int
         Clusters, rows of all data, and rows that were clustered.
-    objective : float
-        Estimated objective of k-means on all columns.
+    objective, scatter : float
+        Estimated objective of k-means on all columns, and of a single cluster.
     """
 
     points: tuple[CurvePoint, ...]
@@ -68,6 +68,26 @@ class SelectionCurve:
     n_rows: int
     n_sampled: int
     objective: float
+    scatter: float
+
+    def __repr__(self) -> str:
+        sizes = sorted({point.n_features for point in self.points})
+        text = f"{', '.join(self.methods)}; columns: {', '.join(map(str, sizes))}"
+        text += f"; {self.n_sampled} of {self.n_rows} rows sampled"
+        least = min((point.ratio for point in self.points), default=0.0)
+        if (lowest := best([point for point in self.points if point.ratio <= least + TIE])) is not None:
+            text += f"; lowest: {lowest.ratio:.3f} by {lowest.method} with {lowest.n_features}"
+        return f"<SelectionCurve: {text}>"
+
+    def __str__(self) -> str:
+        ratios = {(point.n_features, point.method): f"{point.ratio:.3f}" for point in self.points}
+        rows = [["columns", *self.methods]]
+        for size in sorted({size for size, _ in ratios}):
+            rows.append([str(size), *(ratios.get((size, name), "") for name in self.methods)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        title = "objective in all columns, relative to k-means on all of them"
+        lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
+        return "\n".join([title, *lines])
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -77,6 +97,16 @@ class SelectionCurve:
     def smallest(self, limit: float, *, surely: bool = True) -> CurvePoint | None:
         """Return the point of fewest columns within a ratio, of equal ones the lowest; None where there is none."""
         return best([p for p in self.points if p.is_within(limit, surely=surely)])
+
+    def gain_left(self, point: CurvePoint) -> float | None:
+        """Return (scatter - ratio objective) / (scatter - objective), at least 0; None where clusters gain nothing.
+
+        That is the share of what clusters on all columns explain of the scatter that those on the selected ones do.
+        """
+        gain = self.scatter - self.objective
+        if not gain > 0:
+            return None
+        return max(0.0, (self.scatter - point.ratio * self.objective) / gain)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns of the table: name -> values."""
@@ -138,7 +168,7 @@ class Curve:
 
     def result(self) -> SelectionCurve:
         """Return the points so far."""
-        pooled = float(np.mean([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+        pooled = float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
         points = [
             CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
             for (name, size), (selection, clusters) in self._points.items()
@@ -146,7 +176,7 @@ class Curve:
         order = {name: place for place, name in enumerate(self.methods)}
         points.sort(key=lambda point: (order[point.method], point.n_features))
         sizes = self.sample.n_rows, self.sample.n_kept
-        return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective)
+        return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective, self.coreset.scatter)
 
     def _estimate(self, clusters: SampledClusters, pooled: float) -> tuple[float, float, float]:
         """Return ratio, low and high.
@@ -154,7 +184,8 @@ class Curve:
         A clustering of the sample flatters itself, and one of the other half of it errs as much the other way: the
         estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
         draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
-        mean of that at hand, from few starts, and that of all points.
+        mean of that at hand, from few starts, and the median of all points: where columns are too few starts scatter,
+        and that says nothing of enough columns.
         """
         weights, whole = self.coreset.weights, self.everything
         if clusters is whole:

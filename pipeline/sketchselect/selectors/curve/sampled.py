@@ -28,7 +28,7 @@ RACING = 3e-4
 """Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
 
 PROJECTED = 64
-"""Dimensions of the random projection in which starts are chosen, where there are more columns."""
+"""Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SampledClusters:
 
     labels: Labels
     costs: Floats  # shape (n_sampled,): Squared distance of each row to the mean of its cluster, in all columns
-    spread: float  # Variance of the logarithm of the objective in all columns, for other starts
+    spread: float  # Variance of the logarithm of the objective in all columns, of the best of other starts
     objective: float  # Sum of the costs by weight
     # The same, to means of the half of the sample that the row is not in, clustered without it
     unseen: float
@@ -60,12 +60,18 @@ class Coreset:
             self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
         self.n_clusters, n_columns = min(n_clusters, self.rows.shape[0]), self.rows.shape[1]
         self.squares = _products(self.rows, self.rows)
+        total = self.rows.T @ self.weights
+        self.scatter = float(self.weights @ self.squares - total @ total / self.weights.sum())
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
         self.seed = seed
-        near = self.rows
+        near = self.racing = self.rows
         if n_columns > PROJECTED:
-            near = near @ gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
+            draws = gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
+            near = self.rows @ draws
+            # About the top directions, by one step of subspace iteration: clusters are there, and rows are short.
+            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * near)))[0]
+            self.racing = np.asarray(self.rows @ basis, dtype=np.float32)
         self.starts = self._drawn_starts(near, STARTS)
 
     def _drawn_starts(self, points: Any, n_starts: int) -> list[Labels]:
@@ -80,21 +86,27 @@ class Coreset:
 
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
         """
-        points, starts = _points(self.rows), self.starts
+        # On all columns starts race where rows are short.
+        points, starts = self.racing, self.starts
         if columns is not None:
             points = _points(self.sampled, columns)
             starts = [self.starts[0], *self._drawn_starts(points, STARTS - 1), *([] if warm is None else [warm])]
         refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
         best = min(range(len(starts)), key=lambda start: refined[start][0])
-        refined[best] = refine(points, self.weights, refined[best][1])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
+        centers = refined[best][1]
+        if columns is None:
+            points = _points(self.rows)
+            centers = self._means(points, [tried[best]])[0][0]
+        tried[best] = lloyd.assign(points, refine(points, self.weights, centers)[1])[0]
         means, totals = self._means(self.rows, tried)
         norms = [_products(one, one) for one in means]
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
         objectives = square - np.array([total @ norm for total, norm in zip(totals, norms, strict=True)])
         exact = objectives.min() <= square * 1e-12
-        spread = 0.0 if exact else float(np.log(objectives).var(ddof=1))
+        # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
+        spread = 0.0 if exact else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
         labels = tried[best]
         products = (self.rows @ means[best].T)[np.arange(labels.size), labels]
         costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)

@@ -109,6 +109,7 @@ class LaplacianScoreSelector(SampledGraphSelector):
 
     Notes
     -----
+    Guarantee: none; a baseline, on a sample of the rows.
     Cost after the pass: all distances of the sampled rows. Sample weights count when rows are drawn; the rows drawn
     count alike. Source: He, Cai and Niyogi 2005.
 
@@ -165,6 +166,7 @@ class MCFSSelector(SampledGraphSelector):
 
     Notes
     -----
+    Guarantee: none; a baseline, on a sample of the rows.
     Cost after the pass: all distances of the sampled rows, and for each of n_clusters n_nonzero coefficients one
     product with them. Sample weights count when rows are drawn; the rows drawn count alike.
     Source: Cai, Zhang and He 2010.

@@ -30,6 +30,9 @@ class HybridSelector(DrawnColumnSelector):
 
     Notes
     -----
+    Guarantee: k-means on the weighted columns is within `proven_factor` of the best clustering with probability
+    0.4, for one draw; `certificate_` bounds any clustering of them, always.
+
     y is ignored. One pass over the rows. If c is at least the number of columns, nothing is drawn, and the selection is
     that of Algorithm 5. Cost, beside the pass: at most 8 r steps of 2 c k^2 flops, some eight runs a draw.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 6 and Theorem 5, with the missing square of (11).

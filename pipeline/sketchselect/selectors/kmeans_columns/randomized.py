@@ -102,6 +102,9 @@ class RandomizedSelector(DrawnColumnSelector):
 
     Notes
     -----
+    Guarantee: the bound on ``sigma_k^2`` with probability 0.9, for one draw; `certificate_` bounds any clustering
+    of the weighted columns, always.
+
     y is ignored. Cost, beside the pass: n k^2 and R log n.
     Source: Boutsidis and Magdon-Ismail 2012, Algorithm 3 and Lemma 9; Boutsidis, Mahoney and Drineas 2009.
 

@@ -72,6 +72,8 @@ class LeverageSelector(BaseSelector):
 
     Notes
     -----
+    Guarantee: lower <= score <= upper; a sample is unbiased.
+    Cost after the pass: a factorisation of the sketch (by rows) or of AA' (by columns), and a product a column.
     Source: Alaoui and Mahoney 2015 (scores); Cohen, Musco and Musco 2017 (the ridge, with which a sample of O(k log k)
     columns keeps every k-means objective within 1 + eps); the baseline "LevS" of Wang, Shen and Li 2018.
 

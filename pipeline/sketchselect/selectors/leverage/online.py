@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, Unpack, cast
 
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, EmptyInput, WillNotFit
 from sketchselect.execution import Engine, Source, summarize_source
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.options import FitKeywords, PassOptions
 from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.linalg.columns.leverage_bounds import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
@@ -81,6 +81,8 @@ class OnlineLeverageSelector(BaseSelector):
 
     Notes
     -----
+    Guarantee: the error of the sample is measured (`eps_`); with the paper's rate it is at most `eps`,
+    with probability ``1 - 2 / (n + 1)^2``.
     Source: Wang, Shen and Li, ICML 2018, Algorithm 1; with a ridge as in Cohen, Musco and Pachocki 2016, without which
     the printed form selects nothing (the pseudo-inverse gives columns outside the span the score 0).
 
@@ -157,12 +159,12 @@ class OnlineLeverageSelector(BaseSelector):
             sample = _measured(sample, self._sketch)
         return sample.with_context(prepare=(), feature_names=source.matrix.feature_names)
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any = None, **run: Unpack[FitKeywords]) -> Self:  # type: ignore[override]
         """Read X by columns and select; see `BaseSelector.fit`. Warns if every column is selected.
 
         Rows have no weights: a score is that of a whole column.
         """
-        super().fit(X, y, client=client)
+        super().fit(X, y, **run)
         self._judge_all_columns()
         return self
 

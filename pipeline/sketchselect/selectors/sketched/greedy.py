@@ -24,8 +24,8 @@ class GreedySelector(DirectionsSelector):
     the most. A column that nothing else resembles, or that is mostly noise, comes late. A multiple of a column chosen
     before (``1 - r^2 <= 1e-13`` or what storing both in float32 makes of it, and the means; 2.4e-4 for moments of
     float32 rows) is chosen only when no other column is left. The best, or near it, on images, texts and counts, with
-    the same defaults (`tests/benchmarks/selection_comparison.py`). Deterministic: ties go to the larger column, then to
-    the lowest index.
+    the same defaults (`tests/benchmarks/papers/selection_comparison.py`). Deterministic: ties go to the larger column,
+    then to the lowest index.
 
     Parameters
     ----------
@@ -38,6 +38,9 @@ class GreedySelector(DirectionsSelector):
 
     Notes
     -----
+    Guarantee: deterministic; no column is a multiple (to rounding) of one chosen before while another is left. No
+    bound on a clustering: ask `certify`.
+
     `scores_` are ranks: n_features_to_select for the first column chosen down to 1 for the last; the others below 1/2,
     by their norms. The selection of fewer columns is the beginning of that of more.
 

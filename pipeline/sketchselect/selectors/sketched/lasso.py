@@ -53,6 +53,9 @@ class SketchedLassoSelector(SketchedSelector):
 
     Notes
     -----
+    Guarantee: deterministic; ``s_i^2 <= sigma_i^2 <= s_i^2 + Delta`` for the spectrum behind the scores. No bound
+    on a clustering: ask `certify`.
+    Cost after the pass: one singular value decomposition of the sketch, and k sparse regressions on it.
     Source: Huang, Yoo and Kasiviswanathan, CIKM 2015, section 3.3.
 
     Examples

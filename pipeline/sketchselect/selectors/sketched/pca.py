@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Self, cast
+from functools import partial
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
-from sketchselect.execution import PassOptions, Source, as_engine, source_partitions, summarize_source
+from sketchselect.execution import Block, Source, summarize_source
+from sketchselect.execution.client import check_run, fit_options, run_options
+from sketchselect.execution.options import FitKeywords, RunKeywords
+from sketchselect.execution.run import map_blocks
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.sketch.spectrum import subspace_angle
 from sketchselect.linalg.validation import require_positive
@@ -49,6 +52,8 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Orthonormal rows, by descending variance; the largest entry of each is positive.
     explained_variance_, explained_variance_ratio_ : arrays of shape (k,)
         The lower ends of the intervals, and their shares of the variance of all columns, which is exact.
+    singular_values_ : array of shape (k,)
+        Singular values s_i of the sketch about the mean.
     explained_variance_bounds_ : array of shape (k, 2)
         The intervals.
     subspace_angle_ : float or None
@@ -76,9 +81,6 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     ([[1.0, 0.0, 0.0]], [[6.0, 6.0]])
     """
 
-    # The client says where to compute, not what: pipelines need not route it.
-    __metadata_request__fit: ClassVar[dict[str, str]] = {"client": UNUSED}
-
     def __init__(self, n_components: int | None = None, *, sketch_size: int | None = None) -> None:
         self.n_components = n_components
         self.sketch_size = sketch_size
@@ -92,7 +94,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]) -> Self:
         """Sketch the rows in one pass and take the components of the sketch.
 
         Parameters
@@ -103,8 +105,8 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             For scikit-learn's sake.
         sample_weight : array or path of shape (n_rows,), optional
             Row weights, not negative; a weight of 2 is a row twice.
-        client : optional
-            Runs the pass, as in `summarize`.
+        **run : client, partition_bytes, checkpoint, progress
+            As in `summarize`.
 
         Raises
         ------
@@ -113,12 +115,12 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         EmptyInput
             For rows of a total weight of at most 1.
         """
-        return self._finish(self._sketch(X, sample_weight, client, reset=True))
+        return self._finish(self._sketch(X, sample_weight, run, reset=True))
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of rows, of any size, with the guarantees of one pass over all rows; arguments as in `fit`."""
         before: Summary[Any] | None = getattr(self, "summary_", None)
-        batch = self._sketch(X, sample_weight, None, reset=before is None)
+        batch = self._sketch(X, sample_weight, {}, reset=before is None)
         return self._finish(batch if before is None else before.merge(batch))
 
     def fit_summary(self, summary: Any) -> Self:
@@ -135,23 +137,30 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self.feature_names_in_ = np.array(sketch.feature_names, dtype=object)
         return self._finish(sketch)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the rows about `mean_` in the directions of the components, shape (n_rows, k).
 
-        A store is read partition by partition. Of a Dask array a Dask array is returned, of an xarray DataArray a
-        DataArray; rows dropped by a source's policy are left out.
+        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray; rows dropped by a source's policy
+        are left out.
+
+        Parameters
+        ----------
+        X : array, path, URL or Matrix of shape (n_rows, n_features)
+            The rows.
+        **run : client, partition_bytes, progress
+            As in `summarize`; without effect for a Dask array, of which no pass is made.
         """
         check_is_fitted(self)
         source = replace(self._source(X, None, reset=False), takes_sparse=True)
-        rows = unwrapped(X)
+        rows, fitted = unwrapped(X), (self.components_, self.mean_)
         if is_dask(rows):
+            check_run(run)
             whole = rows.rechunk({1: -1})
             width = (whole.chunks[0], (self.n_components_,))
-            scores = whole.map_blocks(self._scores, chunks=width, dtype=np.float64, meta=np.empty((0, 0)))
+            scores = whole.map_blocks(_scores, *fitted, chunks=width, dtype=np.float64, meta=np.empty((0, 0)))
         else:
-            partitions = source_partitions(source)
-            blocks = (source.block(*partitions[index]).values for index in range(len(partitions)))
-            scores = np.concatenate([self._scores(block) for block in blocks])
+            with run_options(source.matrix, **run) as options:
+                scores = map_blocks(source, partial(_block_scores, *fitted), "principal components", options)
         return like_rows(X, scores, "component")
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -159,17 +168,12 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_is_fitted(self)
         return cast(Floats, check_array(X, dtype=np.float64, ensure_min_features=0) @ self.components_ + self.mean_)
 
-    def _scores(self, rows: Any) -> Floats:
-        if hasattr(rows, "tocsr"):
-            return cast(Floats, rows @ self.components_.T - self.mean_ @ self.components_.T)
-        return cast(Floats, (rows - self.mean_) @ self.components_.T)
-
-    def _sketch(self, X: Any, sample_weight: Any, client: Any, *, reset: bool) -> Summary[Any]:
+    def _sketch(self, X: Any, sample_weight: Any, run: FitKeywords, *, reset: bool) -> Summary[Any]:
         source = self._source(X, sample_weight, reset=reset)
         k = self._most_components(source.n_columns)
         size = max(min(source.n_columns, max(8 * k, 64)), k + 1, 2) if self.sketch_size is None else self.sketch_size
-        with as_engine(client, source.matrix, source.weight) as engine:
-            summary = summarize_source(source, FrequentDirections(size), PassOptions(engine)).value
+        with fit_options(source.matrix, source.weight, **run) as options:
+            summary = summarize_source(source, FrequentDirections(size), options).value
         # Rows of a data frame, or of a batch without names, come without those of `fit`.
         names = getattr(self, "feature_names_in_", None)
         return summary.with_context(prepare=(), feature_names=None if names is None else tuple(map(str, names)))
@@ -207,9 +211,20 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.components_ = vectors * np.where(largest < 0, -1.0, 1.0)
         self.n_components_ = k
         self.mean_ = summary.mean
+        self.singular_values_ = np.sqrt(squares)
         self.explained_variance_ = squares / freedom
         self.explained_variance_bounds_ = np.column_stack([squares, squares + summary.shrinkage]) / freedom
         total = summary.centered_squared_norm
         self.explained_variance_ratio_ = squares / total if total > 0 else np.zeros(k)
         self.subspace_angle_ = subspace_angle(directions.squares, k, summary.shrinkage, summary.n_features)
         return self
+
+
+def _block_scores(components: Floats, mean: Floats, block: Block) -> Floats:
+    return _scores(block.values, components, mean)
+
+
+def _scores(rows: Any, components: Floats, mean: Floats) -> Floats:
+    if hasattr(rows, "tocsr"):
+        return cast(Floats, rows @ components.T - mean @ components.T)
+    return cast(Floats, (rows - mean) @ components.T)

@@ -27,6 +27,9 @@ class PivotedQRSelector(DirectionsSelector):
 
     Notes
     -----
+    Guarantee: deterministic; no column is a multiple (to rounding) of one chosen before while another is left. No
+    bound on a clustering: ask `certify`.
+
     `scores_` are ranks: n_features_to_select for the first column chosen down to 1 for the last; the others below 1/2,
     by their norms.
 

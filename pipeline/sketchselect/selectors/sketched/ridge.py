@@ -73,6 +73,9 @@ class SketchedRidgeSelector(SketchedSelector):
 
     Notes
     -----
+    Guarantee: deterministic; ``s_i^2 <= sigma_i^2 <= s_i^2 + Delta`` for the spectrum behind the scores. No bound
+    on a clustering: ask `certify`.
+    Cost after the pass: one singular value decomposition of the sketch.
     Source: Huang, Yoo and Kasiviswanathan, CIKM 2015, Algorithm 2.
 
     Examples

@@ -33,6 +33,7 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     Notes
     -----
+    Guarantee: least squares on the selected columns, exact to rounding.
     Cost after the pass: a product of the active block a step, some p^2 N / 5 in all.
     Source: Barbu, She, Ding and Gramajo 2017, Algorithm 1; Sun, Guo and Barbu 2019, Algorithm 2, with the step size
     ``1.9 / lambda_max`` of the active block; longer outside its first eigenvector if one factor dominates the columns,

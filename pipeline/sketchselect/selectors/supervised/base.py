@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.execution.options import FitKeywords
 from sketchselect.linalg.validation import require_seed
 from sketchselect.readers import Matrix, Vector
+from sketchselect.readers.opening import grouped
+from sketchselect.readers.vector import GroupedTarget
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import model_choice
 from sketchselect.selectors.supervised import target as supervised_target
 from sketchselect.selectors.supervised.fit import (
+    MOST_FOLDS_NBYTES,
     ConstantColumns,
     ConstantTarget,
     FewerColumns,
     Interpolation,
     ModelFitter,
+    NoFolds,
 )
 from sketchselect.selectors.supervised.moments import coefficient_error, design_of, warn_of
 from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
@@ -77,7 +85,9 @@ class SupervisedSelector(ModelFitter):
         self._check_forgetting()
 
     def inspect_target(self, y: Vector) -> None:
-        """Learn the classes, or check that the target is numeric."""
+        """Learn the classes, or check that the target is numeric; and whether rows have groups."""
+        self._has_groups = isinstance(y, GroupedTarget)
+        y = getattr(y, "target", y)
         if self.task == "classification":
             self._seen_classes = supervised_target.classes_of(y)
             supervised_target.require_several(self._seen_classes)
@@ -90,32 +100,68 @@ class SupervisedSelector(ModelFitter):
         elif self.task != "classification":
             raise BadParameter('classes are for task="classification"; leave the argument out')
         else:
+            self._has_groups = isinstance(target, GroupedTarget)
             self._seen_classes = supervised_target.checked_classes(classes)
             supervised_target.require_several(self._seen_classes)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
-        return super()._open_target(supervised_target.one_column(y, self.task), matrix)
+        target = super()._open_target(supervised_target.one_column(y, self.task), matrix)
+        groups = getattr(self, "_groups", None)
+        return target if groups is None or target is None else grouped(target, groups, matrix.address)
+
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]
+    ) -> Self:
+        """Make one pass over X and fit.
+
+        Parameters
+        ----------
+        X, y, sample_weight, **run
+            As in `BaseSelector.fit`.
+        groups : array, path or anything `open_vector` takes, optional
+            Group of each row, a number or text, for the folds of cross-validation: all rows of a group are in the same
+            one (`Folds`).
+        """
+        with self._grouped(groups):
+            return super().fit(X, y, sample_weight=sample_weight, **run)
+
+    @contextmanager
+    def _grouped(self, groups: Any) -> Iterator[None]:
+        self._groups = groups
+        try:
+            yield
+        finally:
+            del self._groups
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target: in folds for cross-validation, decayed with `half_life`."""
         self.check_parameters()
         classes = getattr(self, "_seen_classes", None) if self.task == "classification" else None
+        groups = getattr(self, "_has_groups", False)
+        if groups and self.n_folds is None:
+            raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")
         if self.half_life is not None:
             return DecayedMoments(half_life=self.half_life, classes=classes)
         moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
-        return moments if self.n_folds is None else Folds(moments, self.n_folds, seed=self.random_state)
+        if self.n_folds is None:
+            return moments
+        folds = Folds(moments, self.n_folds, self.random_state, groups)
+        by_default = self.cv is None and not groups
+        return moments if by_default and folds.projected_nbytes(n_features, 1) > MOST_FOLDS_NBYTES else folds
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Any:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Add a batch of rows to the stream and fit again, from all its rows, decayed, or those in the window.
 
         Parameters
         ----------
-        X, y, sample_weight
-            As in `fit`.
+        X, y, groups, sample_weight
+            As in `fit`; all batches have groups, or none.
         classes : sequence, optional
             Every class that a batch may hold; needed in the first call unless its batch has them all.
         """
-        with warnings.catch_warnings():
+        with self._grouped(groups), warnings.catch_warnings():
             # A stream may begin with rows of one value, or with few.
             for early in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
                 warnings.simplefilter("ignore", early)
@@ -152,6 +198,8 @@ class SupervisedSelector(ModelFitter):
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
         with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
+        if self.n_folds is not None and isinstance(summary, Moments):
+            self._warn_if_wide(Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1))
         design = design_of(summary, self.task, self.degree, with_folds=with_folds)
         fitted = self._fit_design(design, n_select or None)
         self.path_ = fitted.path
@@ -170,6 +218,15 @@ class SupervisedSelector(ModelFitter):
             return fitted.selection
         warn_of(error)
         return replace(fitted.selection, diagnostics={**fitted.selection.diagnostics, "coefficient_error": error})
+
+    def _warn_if_wide(self, nbytes: int) -> None:
+        if nbytes > MOST_FOLDS_NBYTES:
+            warnings.warn(
+                f"moments in {self.n_folds} folds would take {format_bytes(nbytes)}: the model is chosen by "
+                f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
+                NoFolds,
+                stacklevel=5,
+            )
 
     def _finish(self, names: tuple[str, ...] | None) -> Any:
         super()._finish(names)

@@ -23,6 +23,8 @@ class MCPPath(PenalizedPath):
 
     Notes
     -----
+    Guarantee: every model satisfies the conditions of a local optimum, within ``path_.gaps``.
+    Cost after the pass: sweeps over the p x p covariance, each model starting from the one before.
     Source: Zhang 2010; from moments: Sun, Guo and Barbu 2019, Algorithm 3 with the proximal step corrected.
 
     Examples
@@ -67,6 +69,8 @@ class SCADPath(PenalizedPath):
 
     Notes
     -----
+    Guarantee: every model satisfies the conditions of a local optimum, within ``path_.gaps``.
+    Cost after the pass: sweeps over the p x p covariance, each model starting from the one before.
     Source: Fan and Li 2001.
 
     Examples

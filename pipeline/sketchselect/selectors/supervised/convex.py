@@ -26,6 +26,7 @@ class LassoPath(PenalizedPath):
 
     Notes
     -----
+    Guarantee: the optimum, within the duality gap that ``path_.gaps`` states for each model.
     Cost after the pass: a path of a hundred models takes little more than a few products with the p x p covariance.
     Source: Tibshirani 1996; from moments: Sun, Guo and Barbu 2019, Proposition 1; homotopy: Efron et al. 2004.
 
@@ -65,6 +66,8 @@ class ElasticNetPath(PenalizedPath):
 
     Notes
     -----
+    Guarantee: the optimum, within the duality gap that ``path_.gaps`` states for each model.
+    Cost after the pass: as of `LassoPath`, a path over the p x p covariance.
     Source: Zou and Hastie 2005 (the naive elastic net, without its rescaling, as in scikit-learn).
 
     Examples

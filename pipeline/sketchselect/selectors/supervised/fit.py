@@ -22,6 +22,9 @@ from sketchselect.solvers import Problem, least_squares
 DEFAULT_FOLDS = 5
 """Folds by which a model is chosen unless something else is asked for."""
 
+MOST_FOLDS_NBYTES = 2 << 30
+"""Bytes of moments in folds up to which the default makes them: five folds of some 7,300 columns."""
+
 _NO_RESIDUAL = 1e-12
 """Share of the target's squares below which a residual of pairwise moments is none."""
 
@@ -36,6 +39,10 @@ class ConstantColumns(UserWarning):
 
 class FewerColumns(UserWarning):
     """Warning that fewer columns vary than were asked for."""
+
+
+class NoFolds(UserWarning):
+    """Warning that folds by default would take too much memory, so that an information criterion chooses the model."""
 
 
 class Interpolation(UserWarning):
@@ -76,8 +83,9 @@ class ModelFitter(LinearPredictor):
         all.
     criterion : "aic", "bic" or "ebic", optional
         Choose it by an information criterion, without folds. This is also what the default does where there are no
-        folds: with `half_life` or `window`, or from a summary without them (with BIC for `LassoPath` and
-        `ElasticNetPath`, whose degrees of freedom are exact, with EBIC for others).
+        folds: with `half_life` or `window`, from a summary without them, and (with a warning) where their moments would
+        take more than 2 GiB, as five folds of 7,400 columns do. It takes BIC for `LassoPath` and `ElasticNetPath`,
+        whose degrees of freedom are exact, and EBIC for others.
     cv : int, optional
         Number of folds. The folds are hashed rows, their moments come from the same one pass, and each
         takes the memory of one set; prepare steps that were fitted, and the centring of `degree` 2, have seen all rows.

@@ -90,6 +90,10 @@ def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: obj
     if criterion is not None and criterion not in CRITERIA:
         raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
     if cv is not None:
+        if hasattr(cv, "split"):
+            raise BadParameter(
+                f"cv is a number of folds, not a {type(cv).__name__}; fit(X, y, groups=...) keeps groups of rows whole"
+            )
         require_positive("cv", cv, 2)
     if cv_rule not in ("min", "1se"):
         raise BadParameter(f'cv_rule must be "min" or "1se", got {cv_rule!r}')

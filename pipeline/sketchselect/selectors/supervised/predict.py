@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
-from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.arrays import Array, Floats, require_finite
-from sketchselect.linalg.sparse.csr import densify, is_csr
-from sketchselect.readers import DEFAULT_PARTITION_BYTES, open_vector, row_partitions
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
+from sketchselect.execution import Block, Source
+from sketchselect.execution.client import check_run, run_options
+from sketchselect.execution.options import RunKeywords
+from sketchselect.execution.run import map_blocks
+from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.arrays.dask import is_dask
 from sketchselect.selectors.streams.forgetting import ForgettingSelector
 from sketchselect.selectors.supervised.moments import Expansion
 
@@ -37,64 +42,79 @@ class LinearPredictor(ForgettingSelector):
     _term_names: tuple[str, ...] | None
     _expansion: Expansion | None
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the predicted target, or label, of each row: shape (n_rows,), or (n_rows, n_targets).
+
+        Of a Dask array a Dask array is returned, of an xarray DataArray a DataArray.
 
         Parameters
         ----------
         X : anything `open_matrix` takes
-            Read partition by partition; its rows go through the steps of the fit.
+            Its rows go through the steps of the fit.
+        **run : client, partition_bytes, progress
+            As in `sketchselect.summarize`.
+
+        Raises
+        ------
+        NotFinite
+            For NaN or infinity in X, also where the policy of X drops such rows: each row has a prediction.
         """
-        values = self._linear(X)
+        values = self._linear(X, run)
         if self.task != "classification":
-            return values[:, 0] if np.ndim(self.intercept_) == 0 else values
-        if values.shape[1] == 1:
-            return np.asarray(self.classes_[(values[:, 0] > 0).astype(np.intp)])
-        return np.asarray(self.classes_[values.argmax(axis=1)])
+            one = np.ndim(self.intercept_) == 0
+            return like_rows(X, values[:, 0]) if one else like_rows(X, values, "target")
+        if is_dask(values):
+            classes = self.classes_
+            labels = values.map_blocks(_labels, classes, dtype=classes.dtype, drop_axis=1, meta=classes[:0])
+        else:
+            labels = _labels(values, self.classes_)
+        return like_rows(X, labels)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the log odds of the second class, shape (n_rows,), or log posteriors, shape (n_rows, n_classes).
 
         Log posteriors are up to a constant for each row. Both assume normal classes of equal spread (linear
-        discriminant analysis); as a ranking they assume nothing.
+        discriminant analysis); as a ranking they assume nothing. `run` as in `predict`.
         """
-        values = self._linear(X)
-        return values[:, 0] if values.shape[1] == 1 else values
+        values = self._linear(X, run)
+        return like_rows(X, values[:, 0]) if values.shape[1] == 1 else like_rows(X, values, "class")
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 (regression; the mean over targets) or the accuracy (classification) of the predictions."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
+        """Return R^2 (regression; the mean over targets) or the accuracy (classification); `run` as in `predict`."""
         from sklearn.metrics import accuracy_score, r2_score
 
         matrix = self._open(X, reset=False, vectors=(y,))
         n_rows = matrix.shape[0]
         target = open_vector(y, n_rows, matrix_address=matrix.address, name="target").read(0, n_rows)
-        predicted = self.predict(matrix)
+        predicted = self.predict(matrix, **run)
         measure = accuracy_score if self.task == "classification" else r2_score
         return float(measure(target, predicted, sample_weight=sample_weight))
 
-    def _linear(self, X: Any) -> Floats:
-        """Return ``x'coef + intercept``, shape (n_rows, n_outputs)."""
+    def _linear(self, X: Any, run: RunKeywords) -> Any:
+        """Return ``x'coef + intercept``, shape (n_rows, n_outputs); lazy as X is."""
         terms = self._check_fitted()
         coef = np.atleast_2d(self.coef_)[:, terms].T
-        partitions = [self._columns(rows) @ coef for rows in self._bands(X)]
-        out: Floats = np.concatenate(partitions) + self.intercept_
+        function = partial(_linear_block, terms, self._expansion, coef)
+        out = self._mapped(X, function, coef.shape[1], "predict", run)
+        out += self.intercept_
         return out
 
     def _check_fitted(self) -> NDArray[np.int64]:
         check_is_fitted(self, "coef_")
         return self._terms
 
-    def _bands(self, X: Any) -> Any:
-        """Yield the prepared rows, partition by partition."""
+    def _mapped(self, X: Any, function: Callable[[Block], Any], width: int, stage: str, run: RunKeywords) -> Any:
+        """Return the columns, `width` of them, that a function makes of the prepared rows; of a Dask array lazily."""
         matrix = self._open(X, reset=False)
-        steps = self._steps()
-        edges = row_partitions(matrix, DEFAULT_PARTITION_BYTES).edges
-        for a, b in pairwise(edges):
-            rows = matrix.read_rows(a, b)
-            rows = densify(rows) if is_csr(rows) else rows
-            require_finite(rows, a)
-            yield prepare.apply_steps(steps, rows, position=a, address=matrix.address)
+        graph = unwrapped(X)
+        if is_dask(graph):
+            check_run(run)
+            rows = graph.rechunk({1: -1})
+            made = partial(_lazy_piece, self._steps(), function)
+            return rows.map_blocks(made, chunks=(rows.chunks[0], (width,)), dtype=np.float64, meta=np.empty((0, 0)))
+        with run_options(matrix, **run) as options:
+            return map_blocks(Source(matrix, prepare=self._steps()), function, stage, options)
 
     def set_prepare(self, steps: Sequence[Any]) -> Self:
         """Set the fitted steps of the rows of the fit, for the rows of predictions.
@@ -135,20 +155,16 @@ class LinearPredictor(ForgettingSelector):
             )
         return steps
 
-    def _columns(self, rows: Array) -> Any:
-        """Return the selected columns of the design, for these rows."""
-        if self._expansion is not None:
-            return self._expansion.of_rows(rows, self._terms)
-        return rows[:, self._terms]
-
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, **run: Unpack[RunKeywords]) -> Any:
         """Return the selected columns; with degree=2 the selected polynomial terms, of standardised columns.
 
-        Columns are returned as by `BaseSelector.transform`, terms as an array.
+        Columns are returned as by `BaseSelector.transform`, terms as predictions are.
         """
-        if self._check_fitted() is not None and self._expansion is None:
-            return super().transform(X)
-        return np.concatenate([self._columns(rows) for rows in self._bands(X)])
+        terms = self._check_fitted()
+        if self._expansion is None:
+            return super().transform(X, **run)
+        function = partial(_term_values, terms, self._expansion)
+        return like_rows(X, self._mapped(X, function, terms.size, "transform", run), "term")
 
     def inverse_transform(self, X: Any) -> Any:
         """Return rows with the selected columns, and zeros in the others; not possible for polynomial terms."""
@@ -168,3 +184,25 @@ class LinearPredictor(ForgettingSelector):
         if self._expansion is None or self._term_names is None:
             return np.asarray(super().get_feature_names_out(input_features))
         return np.array(self._term_names, dtype=object)[terms]
+
+
+def _term_values(terms: NDArray[np.int64], expansion: Expansion | None, block: Block) -> Floats:
+    """Return the selected columns of the design, for the rows of a block."""
+    if block.n_dropped:
+        raise NotFinite(f"{block.n_dropped} of rows {block.start} to {block.stop - 1} have NaN or infinity")
+    return block.values[:, terms] if expansion is None else expansion.of_rows(block.values, terms)
+
+
+def _linear_block(terms: NDArray[np.int64], expansion: Expansion | None, coef: Floats, block: Block) -> Floats:
+    return _term_values(terms, expansion, block) @ coef
+
+
+def _lazy_piece(steps: tuple[prepare.Step, ...], function: Callable[[Block], Any], rows: Any) -> Any:
+    """Return what a function makes of a chunk of rows of a Dask array."""
+    return function(Source(open_matrix(rows), prepare=steps).block(0, rows.shape[0]))
+
+
+def _labels(values: Floats, classes: Array) -> Array:
+    """Return the label of each row: of two classes by the sign, else that of the largest value."""
+    chosen = (values[:, 0] > 0).astype(np.intp) if values.shape[1] == 1 else values.argmax(axis=1)
+    return np.asarray(classes[chosen])

@@ -31,6 +31,7 @@ class ThresholdedOLS(SizedSelector):
 
     Notes
     -----
+    Guarantee: least squares on the selected columns, exact to rounding.
     Cost after the pass: one Cholesky factorisation, p^3 / 3.
     Source: Sun, Guo and Barbu 2019, Algorithm 1 and Proposition 2, on standardised columns.
 

@@ -36,6 +36,7 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
     """
 
     kind = "bundle"
+    takes_groups = True
 
     def __init__(self, *members: Summary[Any] | Mapping[str, Summary[Any]], **named: Summary[Any]) -> None:
         by_name: dict[str, Summary[Any]] = {}

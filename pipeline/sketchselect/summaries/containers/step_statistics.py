@@ -47,6 +47,36 @@ class StepStatistics(Bundle):
         record = MembersRecord(max(member.n_rows for member in unnamed.values()), first.n_features, unnamed)
         return cls(unnamed)._with(record, Context())
 
+    @classmethod
+    def as_statistics(cls, statistics: Summary[Any], names: tuple[str, ...] | None) -> StepStatistics:
+        """Return statistics of steps of these columns, with the same names where both have any; else `Incompatible`."""
+        if not isinstance(statistics, StepStatistics):
+            raise Incompatible(
+                f"expected the statistics of prepare steps (prepare.sks), got a {statistics.kind} summary"
+            )
+        theirs = statistics.feature_names
+        if theirs is None or names is None or theirs == names:
+            return statistics
+        if len(theirs) != len(names):
+            raise Incompatible(f"the statistics given are of {len(theirs)} columns, the source has {len(names)}")
+        j = next(i for i, (a, b) in enumerate(zip(theirs, names, strict=True)) if a != b)
+        raise Incompatible(
+            f"the statistics given are of a column {j} named {theirs[j]!r}, here it is named {names[j]!r}"
+        )
+
+    def of_step(self, name: str, kind: str, labels: tuple[str, ...]) -> Summary[Any]:
+        """Return the member of a step, of this kind and of rows with these labels; else `Incompatible`."""
+        if name not in self:
+            members = ", ".join(map(repr, self))
+            raise Incompatible(f"the statistics given have none for prepare step {name!r}; they are of {members}")
+        summary = self[name]
+        if summary.kind != kind or summary.prepare != labels:
+            raise Incompatible(
+                f"the statistics given for prepare step {name!r} are of rows prepared by {list(summary.prepare)}, the "
+                f"steps before it here are {list(labels)}"
+            )
+        return summary
+
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
         """Return these statistics with this label; the members keep theirs, which differ."""
         return self._with(self._record, Context(tuple(prepare), feature_names))

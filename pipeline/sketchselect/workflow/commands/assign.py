@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sketchselect.readers.views import ChosenColumns
 from sketchselect.workflow.commands.options import require_replaceable
 from sketchselect.workflow.commands.outcome import Outcome
 from sketchselect.workflow.output.assignment import AssignBlock, Assigned, read_assignment
-from sketchselect.workflow.output.tables import csv_text, disarmed
+from sketchselect.workflow.output.tables import csv_text, disarmed, row_texts
 from sketchselect.workflow.stages.session import engine_for
 
 
@@ -33,6 +34,7 @@ def assign(
     row_names: str | None = None,
     max_dropped: float = 0.2,
     cluster: str = "threads",
+    storage_options: Mapping[str, Any] | None = None,
     progress: Any = False,
 ) -> Outcome:
     """Write the cluster and the prediction of every row of a source as CSV, and say in words what was written.
@@ -43,11 +45,15 @@ def assign(
     `key`, `row_names`: As ``[input]`` of a job.
     `max_dropped`: Share of the rows that may be left out for values that are not finite, where the run did so.
     `cluster`: As ``[execution] cluster``.
+    `storage_options`: As ``[input] storage_options``.
     Raises `Incompatible` if the columns are not those of the run.
     """
     require_replaceable(output, ".csv", b"row,")
     rules = read_assignment(target)
-    matrix = open_matrix(source, key=key, nonfinite=rules["nonfinite"], vectors=(*rules["no_features"], row_names))
+    vectors = (*rules["no_features"], row_names)
+    matrix = open_matrix(
+        source, key=key, storage_options=storage_options, nonfinite=rules["nonfinite"], vectors=vectors
+    )
     matrix, notes = _columns_of_run(matrix, rules)
     model, centers, weights = rules["model"], rules["centers"], rules["weights"]
     leaf = AssignBlock(
@@ -70,7 +76,13 @@ def assign(
         notes += [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]
     names = matrix.row_names
     if row_names is not None:
-        names = open_vector(row_names, matrix.shape[0], matrix_address=matrix.address, name="row_names")
+        names = open_vector(
+            row_names,
+            matrix.shape[0],
+            matrix_address=matrix.address,
+            storage_options=storage_options,
+            name="row_names",
+        )
     write_atomically(output, _table(reduced.value, model, names, matrix.shape[0]).encode())
     what = [f"{len(centers)} clusters"] if centers is not None else []
     what += [f"the model's {', '.join(_columns_of(model))}"] if model is not None else []
@@ -109,7 +121,7 @@ def _columns_of(model: dict[str, Any]) -> list[str]:
 
 
 def _table(assigned: Assigned, model: dict[str, Any] | None, names: Any, n_rows: int) -> str:
-    rows = range(n_rows) if names is None else [disarmed(str(name)) for name in names.read(0, n_rows).tolist()]
+    rows = range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]
     columns: dict[str, Any] = {"row": rows}
     if assigned.labels is not None:
         columns["cluster"] = assigned.labels.tolist()

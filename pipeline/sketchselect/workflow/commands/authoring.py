@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.location import location_of
 from sketchselect.readers import Matrix, open_matrix, row_partitions
-from sketchselect.selectors import METHODS, GreedySelector, HighlyVariableGenes
+from sketchselect.selectors import METHODS, AutoSelector, HighlyVariableGenes
 from sketchselect.selectors.base import BaseSelector
 
 JOB = """\
@@ -31,11 +33,11 @@ url = {url}
 {prepare}
 [select]
 method = {method}              # sketchselect methods lists all
-n_features = {n_features}                  # of {n_columns}
+n_features = {n_features}                  # of {n_columns}{fewest}
 
 [cluster]                        # leave the section out to select only
 n_clusters = 8                   # or: range = [2, 12]
-certificate = "spectral"         # "blocks" is closer and takes longer
+certificate = "auto"             # "blocks" is closer and may take long, "spectral" takes nothing
 
 [execution]
 cluster = "local"                # "threads", or the address of a Dask scheduler
@@ -48,12 +50,14 @@ _SAMPLE_ROWS = 1000
 
 
 def method_facts() -> dict[str, dict[str, Any]]:
-    """Return what each method does, its class, what it needs, and whether it weights the columns."""
+    """Return what each method does, its class, what it needs and guarantees, its cost, and whether it has weights."""
     return {
         name: {
             "does": re.sub("`+", "", (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")),
             "class": cls.__name__,
             "needs": _needs(cls),
+            "guarantee": _note(cls, "Guarantee"),
+            "cost": _note(cls, "Cost[^:]*"),
             "has_weights": cls.has_weights,
         }
         for name, cls in sorted(METHODS.items())
@@ -83,6 +87,12 @@ def describe_method(name: str) -> str:
     return f"{name} ({cls.__name__})\n{needs}\n{text.strip()}"
 
 
+def _note(cls: type[BaseSelector], label: str) -> str | None:
+    """Return what follows a label in the documentation of a method, or None."""
+    match = re.search(rf"\b{label}: (.+?)(?:\s(?:Cost[^:]*|Source):|\n\n|\Z)", inspect.getdoc(cls) or "", re.DOTALL)
+    return None if match is None else " ".join(match[1].replace("`", "").split())
+
+
 def _needs(cls: type[BaseSelector]) -> str:
     needs = [word for word, is_needed in (("a target", cls.needs_target), ("counts", cls.needs_counts)) if is_needed]
     return " and ".join(needs)
@@ -95,14 +105,16 @@ def job_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobConfig.model_json_schema()}
 
 
-def write_first_job(source: str, job: Path, key: str | None = None) -> str:
+def write_first_job(
+    source: str, job: Path, key: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> str:
     """Look at a source, write a job file for it with comments, and return what was seen.
 
     Raises `BadParameter` if the file exists, and what `open_matrix` raises.
     """
+    matrix = open_matrix(source, key=key, nonfinite="missing", storage_options=storage_options)
     if job.exists():
         raise BadParameter(f"{job}: exists already; choose another name with -o")
-    matrix = open_matrix(source, key=key, nonfinite="missing")
     start, stop = row_partitions(matrix, sparse=matrix.is_sparse)[0]
     block = matrix.read_rows(start, min(stop, start + _SAMPLE_ROWS))
     values = block.data if is_csr(block) else block
@@ -114,7 +126,10 @@ def write_first_job(source: str, job: Path, key: str | None = None) -> str:
         f'# the first {block.shape[0]} rows have {n_missing} values that are missing or infinite\nnonfinite = "missing"'
     )
     steps = '["impute"]' if n_missing else '["library-size", "log1p"]' if sparse_counts else "[]"
-    url = location_of(source).url
+    place = location_of(os.path.expanduser(source))
+    # A relative path stays one, so that job and data can be moved together; a job's paths are relative to its file.
+    relative = place.is_local and not os.path.isabs(os.path.expanduser(source))
+    url = os.path.relpath(place.url, job.absolute().parent) if relative else place.url
     n_columns = matrix.shape[1]
     text = JOB.format(
         description=description,
@@ -123,9 +138,10 @@ def write_first_job(source: str, job: Path, key: str | None = None) -> str:
         key=f"key = {json.dumps(key)}\n" if key else "",
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=f"steps = {steps}".ljust(33) + '# such as "standardise" for columns of different units\n',
-        method=json.dumps((HighlyVariableGenes if sparse_counts else GreedySelector).method),
-        n_features=max(1, min(50, n_columns // 2)),
+        method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
+        n_features=max(1, min(50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
+        fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
     )
     job.write_text(text, encoding="utf-8")

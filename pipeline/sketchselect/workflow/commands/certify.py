@@ -15,7 +15,7 @@ from sketchselect.cluster.certificates.block import BlockOptions
 from sketchselect.cluster.certificates.certify import bound_from_rows
 from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged
 from sketchselect.execution import make_progress
-from sketchselect.job.load import load_job
+from sketchselect.job.load import CLUSTERS, load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix
 from sketchselect.readers.checks import require_few_dropped
@@ -82,8 +82,9 @@ def certify_target(
     if (path / MARKER).is_file():
         options_of_runs: dict[str, Any] = {"--n-clusters": clusters, "--labels": labels, "--objective": objective}
         options_of_runs |= {"--weight": weight, "--prepare": prepare or None}
+        storage = inputs.pop("storage_options", None)
         _refuse("a run's folder has its own", options_of_runs | {f"--{name}": value for name, value in inputs.items()})
-        return _of_folder(path, bound, runs_on, progress)
+        return _of_folder(path, bound, runs_on, storage, progress)
     if clusters is None:
         raise ConfigError("--n-clusters: missing; say how many clusters the clustering has")
     if path.suffix == ".sks":
@@ -135,13 +136,19 @@ def _of_summary(
     return certify(summary, objective, clusters, **bound)
 
 
-def _of_folder(path: Path, bound: Mapping[str, Any], runs_on: Mapping[str, Any], progress: Any) -> Certificate:
+def _of_folder(
+    path: Path,
+    bound: Mapping[str, Any],
+    runs_on: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    progress: Any,
+) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
     content = read_manifest(path, complete)
     for name, promised in content.get("digests", {}).items():
         if name in ("summary.sks", "selection.json") and file_digest(path / name) != promised:
             raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
-    config = job_of(path, content, runs_on)
+    config = job_of(path, content, runs_on, storage_options)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
     with open_session(config, progress=progress) as session:
@@ -212,17 +219,28 @@ def complete(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def job_of(path: Path, content: Mapping[str, Any], runs_on: Mapping[str, Any]) -> JobConfig:
-    """Return the job of a finished run, to be run on something else where that is asked for."""
+def job_of(
+    path: Path,
+    content: Mapping[str, Any],
+    runs_on: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None = None,
+) -> JobConfig:
+    """Return the job of a finished run, to be run on something else where that is asked for.
+
+    Where nothing is, a run that used a scheduler is opened on threads: whoever answers at an address can run code in
+    its client, and the folder may be from anybody.
+
+    `storage_options`: Of its source; a run's folder has only their names.
+    """
     job = {name: dict(section) for name, section in content["job"].items() if section is not None}
-    if job["input"].pop("storage_options", None):
+    if (names := job["input"].pop("storage_options", None)) and not storage_options:
         raise ConfigError(
-            f"{path}: the run's storage options were not saved, so its source cannot be opened from here; certify "
-            f"the source itself, with --labels {path / 'labels.zarr'}"
+            f"{path}: the run's storage options were not saved: give {', '.join(names)} again, with --storage-option"
         )
+    job["input"]["storage_options"] = dict(storage_options or {})
     job["select"].update(job["select"].pop("parameters", {}))
-    if runs_on:
+    if runs_on or job["execution"]["cluster"] not in CLUSTERS:
         unchanged = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
-        job["execution"] = {**unchanged, **runs_on}
+        job["execution"] = {**unchanged, **(runs_on or {"cluster": "threads"})}
     job["output"]["dir"] = str(path)
     return load_job(job)

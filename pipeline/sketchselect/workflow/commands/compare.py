@@ -13,15 +13,21 @@ import numpy as np
 
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
-from sketchselect.job.parameters import make_selector
+from sketchselect.job.parameters import make_selector, method_parameters
 from sketchselect.workflow.output.tables import csv_text, read_selection
 
 if TYPE_CHECKING:
+    from sketchselect.job.schema import SelectSettings
     from sketchselect.selectors import Selection
     from sketchselect.summaries import Summary
 
 FOLDS = 5
 """Parts of the rows of which each is left out once, for the stability of the columns."""
+
+SHARED = ("summarize", "block certificate")
+"""Stages that all methods of one job share: whichever comes first would pay for the others."""
+
+CAPTION = "seconds: of a run, all; of a method of one job, without what all methods share (summary, block certificate)."
 
 
 @dataclass(frozen=True)
@@ -32,42 +38,56 @@ class Compared:
     method: str
     n_features: int
     objective: float | None  # Exact, in all prepared columns
-    factor: float | None  # Of the best certificate
+    factor: float | None  # The smallest of all certificates
+    confidence: float | None  # Probability with which that one holds; 1 for certain
     nmi: float | None  # Agreement with known labels
     ari: float | None
     stability: float | None  # Mean share of the columns that stay when a fold of the rows is left out
     seconds: float
+    unused: str | None  # Settings of the job's [select] that this method does not have
     support: tuple[int, ...]
 
     @classmethod
     def of(
-        cls, name: str, content: dict[str, Any], selection: Selection, seconds: float, stability: float | None = None
+        cls,
+        name: str,
+        content: dict[str, Any],
+        selection: Selection,
+        seconds: float,
+        stability: float | None = None,
+        unused: Sequence[str] = (),
     ) -> Compared:
         """Return what the manifest of a run says."""
-        factors = [float(one["factor"]) for one in content.get("certificates", ()) if one["factor"] is not None]
+        proved = [one for one in content.get("certificates", ()) if one["factor"] is not None]
+        factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved), default=(None, None))
         agreement = content.get("agreement") or {}
         return cls(
             name,
             selection.method,
             len(selection.support),
             content.get("objective"),
-            min(factors, default=None),
+            factor,
+            confidence,
             agreement.get("nmi"),
             agreement.get("ari"),
             stability,
             seconds,
+            ", ".join(unused) or None,
             tuple(map(int, selection.support)),
         )
 
 
-def compare_runs(targets: Sequence[str], progress: Any = False) -> list[Compared]:
-    """Return the finished runs of output folders and job files; the job of a file is run, or resumed, first."""
+def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress: Any = False) -> list[Compared]:
+    """Return the finished runs of output folders and job files; the job of a file is run, or resumed, first.
+
+    `overrides`: Settings ``section.key=value`` of the jobs.
+    """
     from sketchselect.workflow.job import run
 
     compared = []
     for target in targets:
         path = Path(target)
-        folder = path if path.is_dir() else run(path, progress=progress).folder
+        folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
         if not (folder / "manifest.json").is_file():
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = json.loads((folder / "manifest.json").read_text())
@@ -82,7 +102,8 @@ def compare_methods(
 ) -> list[Compared]:
     """Return a job's runs with each of some methods, in a folder ``compare`` beside its own.
 
-    All methods select from the summary of one pass, and without a fold of the rows from that of another one.
+    All methods select from the summary of one pass, and without a fold of the rows from that of another one; each with
+    the job's tolerance, and those of its parameters that the method has and that do not change the summary.
     """
     from sketchselect.execution import summarize_source
     from sketchselect.selectors import AutoSelector
@@ -94,8 +115,14 @@ def compare_methods(
     config = load_job(job, overrides)
     if config.cluster is None:
         raise ConfigError("compare: methods are compared by their clusterings, so the job needs [cluster]")
-    size, sizing = config.select.n_features or "auto", {"n_clusters": config.cluster.n_clusters}
-    together = check_select({"method": AutoSelector.method, "n_features": size, "methods": list(methods)})
+    size, sizing = config.select.n_features or "auto", dict[str, Any](n_clusters=config.cluster.n_clusters)
+    chosen = config.select
+    if chosen.tolerance is not None:
+        sizing["tolerance"] = chosen.tolerance
+    # What the summary is made of: how rows are prepared, and how many are sampled.
+    of_all = {k: v for k, v in chosen.parameters.items() if k in ("normalize", "sample_rows", "random_state")}
+    settings = {"method": AutoSelector.method, "n_features": size, **of_all, "methods": list(methods)}
+    together = check_select(settings)
     output = config.output.model_copy(update={"dir": str(Path(config.output.dir) / "compare"), "report": False})
     config = config.model_copy(update={"select": together, "output": output})
     with open_session(config, progress=progress) as session:
@@ -105,19 +132,44 @@ def compare_methods(
         folds: Any = summarize_source(source, Folds(described, FOLDS), options, stage="folds").value
     compared = []
     for method in methods:
+        parameters, unused = _of_method(method, chosen, size, sizing, session.n_columns)
         began = time.perf_counter()
-        selection = _selected(method, size, summary, sizing)
+        selection = _selected(method, size, summary, parameters, sizing)
         seconds = time.perf_counter() - began
-        without = [_selected(method, len(selection.support), folds.complement(i), sizing).support for i in range(FOLDS)]
+        without = [
+            _selected(method, len(selection.support), folds.complement(i), parameters, sizing).support
+            for i in range(FOLDS)
+        ]
         stay = [np.isin(selection.support, other).mean() for other in without]
         result = run_config(config, preset=selection, progress=progress)
-        seconds += sum(one["seconds"] for one in result.manifest["stages"] if not one["reused"])
-        compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay))))
+        seconds += sum(one["seconds"] for one in _charged(result.manifest["stages"]))
+        compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
     return compared
 
 
-def _selected(method: str, size: Any, summary: Summary[Any], sizing: dict[str, Any]) -> Selection:
-    selector = make_selector(method, size, {}, **sizing)
+def _charged(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for one in stages if not one["reused"] and one["name"] not in SHARED]
+
+
+def _of_method(
+    method: str, chosen: SelectSettings, size: Any, sizing: dict[str, Any], n_columns: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the parameters of a job that a method takes, and the names of the settings that it does not."""
+
+    def needed(parameters: dict[str, Any]) -> Any:
+        return make_selector(method, size, parameters, **sizing).summary_description(n_columns)
+
+    has = method_parameters(method)
+    # The summary is made once for all methods, each with its defaults.
+    taken = {k: v for k, v in chosen.parameters.items() if k in has and needed({k: v}) == needed({})}
+    unused = [name for name in chosen.parameters if name not in taken]
+    return taken, unused + ["tolerance_proved"] * (chosen.tolerance_proved is not None)
+
+
+def _selected(
+    method: str, size: Any, summary: Summary[Any], parameters: dict[str, Any], sizing: dict[str, Any]
+) -> Selection:
+    selector = make_selector(method, size, parameters, **sizing)
     if "n_clusters" in selector.get_params() and selector.get_params()["n_clusters"] is None:
         selector.set_params(**sizing)
     return selector.fit_summary(summary).selection_
@@ -156,7 +208,8 @@ def to_text(compared: Sequence[Compared]) -> str:
     """Return the table for a terminal, a line for each property."""
     columns = list(zip(*shown(compared), strict=True))
     widths = [max(len(row[i]) for row in columns) for i in range(len(compared) + 1)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns)
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
+    return "\n".join([*lines, CAPTION])
 
 
 def to_html(compared: Sequence[Compared]) -> str:
@@ -172,11 +225,11 @@ def to_html(compared: Sequence[Compared]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Comparison</title><style>{style}</style>\n'
         f"<h1>Comparison of {len(rows)} selections</h1>\n<table>\n{line(head, 'th')}"
-        f"{''.join(line(row, 'td') for row in rows)}</table>\n</html>\n"
+        f"{''.join(line(row, 'td') for row in rows)}</table>\n<p>{CAPTION}</p>\n</html>\n"
     )
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -35,7 +35,7 @@ tolerance_proved = 0.10          # the clustering is proved to be within 10 % of
 n_clusters = 10
 n_init = 3
 random_state = 0
-certificate = "blocks"           # what proves it
+certificate = "auto"             # what proves it
 compare_all_columns = true       # also cluster on all 64 pixels, to compare
 
 [execution]

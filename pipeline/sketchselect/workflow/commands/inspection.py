@@ -10,9 +10,10 @@ from sketchselect.location import location_of
 from sketchselect.workflow.output.folder import MARKER, read_manifest
 
 
-def inspect_target(target: str, key: str | None = None) -> str:
+def inspect_target(target: str, options: Mapping[str, Any] | None = None) -> str:
     """Describe a summary file, an output folder, or anything that can be opened as a matrix.
 
+    `options`: Arguments of `open_matrix`; with a key the target is a matrix.
     Raises `SourceError` or `DamagedFile` if it is none of these.
     """
     path = Path(target)
@@ -20,29 +21,29 @@ def inspect_target(target: str, key: str | None = None) -> str:
         from sketchselect.summaries import load
 
         lines = [f"{target}: summary file", *_summary_lines(load(target), "")]
-    elif (path / MARKER).is_file() and key is None:
+    elif (path / MARKER).is_file() and not (options or {}).get("key"):
         text = "output folder of a run that has not finished; run the job again to resume it"
         if (path / "manifest.json").exists():
             text = read_manifest(path, lambda content: "\n".join(_run_lines(content)))
         lines = [f"{path}: {text}"]
     else:
-        lines = list(_matrix_lines(location_of(target).url, key))
+        lines = list(_matrix_lines(location_of(target).url, options or {}))
     return "\n".join(lines)
 
 
-def inspect_data(target: str, key: str | None = None) -> dict[str, Any]:
+def inspect_data(target: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what `inspect_target` describes, as plain data."""
     path = Path(target)
     if target.endswith(".sks"):
         from sketchselect.summaries import load
 
         return {"file": target, **_summary_data(load(target))}
-    if (path / MARKER).is_file() and key is None:
+    if (path / MARKER).is_file() and not (options or {}).get("key"):
         finished = (path / "manifest.json").exists()
         return {"folder": target, "finished": finished, **(read_manifest(path, dict) if finished else {})}
     from sketchselect.readers import open_matrix
 
-    matrix = open_matrix(location_of(target).url, key=key)
+    matrix = open_matrix(location_of(target).url, **(options or {}))
     names = None if matrix.feature_names is None else list(matrix.feature_names)
     data = {"address": matrix.address, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "feature_names": names}
     return {**data, "sparse": matrix.is_sparse, "notes": list(matrix.notes)}
@@ -121,11 +122,11 @@ def _run_lines(content: dict[str, Any]) -> Iterator[str]:
     yield f"  files: {', '.join(content['files'])}"
 
 
-def _matrix_lines(target: str, key: str | None) -> Iterator[str]:
+def _matrix_lines(target: str, options: Mapping[str, Any]) -> Iterator[str]:
     from sketchselect._byte_sizes import format_bytes
     from sketchselect.readers import open_matrix, row_partitions
 
-    matrix = open_matrix(target, key=key)
+    matrix = open_matrix(target, **options)
     nbytes = matrix.shape[0] * matrix.shape[1] * matrix.dtype.itemsize
     yield f"{matrix.address}: {matrix.shape[0]} rows x {matrix.shape[1]} columns, {matrix.dtype}"
     if matrix.entry_offsets is not None:

@@ -48,7 +48,9 @@ def cluster_on_selection(
     return run_config(config, selected, fresh=fresh, progress=True)
 
 
-def convert_file(source: str, destination: Path, chunks: str | None, key: str | None) -> Outcome:
+def convert_file(
+    source: str, destination: str, chunks: str | None, key: str | None, storage: Mapping[str, Any] | None = None
+) -> Outcome:
     """Convert a file to a Zarr store."""
     from sketchselect.readers import convert, open_matrix
 
@@ -58,8 +60,8 @@ def convert_file(source: str, destination: Path, chunks: str | None, key: str | 
         if match is None:
             raise ConfigError(f"--chunks {chunks}: expected ROWSxCOLUMNS, for example 1000x784")
         chunk = int(match[1]), int(match[2])
-    path = convert(source, destination, chunks=chunk, key=key, progress=_convert_progress())
-    matrix = open_matrix(str(path))
+    path = convert(source, destination, chunks=chunk, key=key, storage_options=storage, progress=_convert_progress())
+    matrix = open_matrix(path, storage_options=storage if isinstance(path, str) else None)
     shape = matrix.shape
     data = {"store": str(path), "shape": list(shape), "dtype": str(matrix.dtype)}
     return Outcome(f"{path}: {shape[0]} x {shape[1]} {matrix.dtype}", data)

@@ -136,13 +136,19 @@ def summarize_to_file(
     nonfinite = "missing" if missing else inputs.nonfinite
     vector = None
     named = chosen.target if chosen.batches is None else chosen.batches
+    storage = inputs.storage_options or None
     matrix = open_matrix(
-        inputs.url, key=inputs.key, missing_chunks=inputs.missing_chunks, nonfinite=nonfinite, vectors=(named,)
+        inputs.url,
+        key=inputs.key,
+        storage_options=storage,
+        missing_chunks=inputs.missing_chunks,
+        nonfinite=nonfinite,
+        vectors=(named,),
     )
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
         name = "target" if chosen.batches is None else "batches"
-        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, name=name)
+        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, storage_options=storage, name=name)
         if vector.dtype.kind == "U" and not (chosen.classes or chosen.batches):
             raise ConfigError(f"--target {chosen.target}: holds text; add --classes to take it for class labels")
     progress = make_progress(True)
@@ -267,7 +273,7 @@ def select_from_file(
     n_columns = columns_in(summary)
     if isinstance(n_features, int) and n_features > (most := n_choices(chosen.parameters, n_columns)):
         what = "columns" if most == n_columns else "columns, squares and products"
-        raise ConfigError(f"--features: {n_features} asked for, the summary has {most} {what}")
+        raise ConfigError(f"--n-features: {n_features} asked for, the summary has {most} {what}")
     _check_folds(file, summary, chosen.parameters.get("cv"))
     try:
         selector.fit_summary(summary)

@@ -11,22 +11,28 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
+import numpy as np
+
+from sketchselect.cluster import Certificate, certify, dropped_columns_certificate
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
 from sketchselect.execution.run import node_index, run_pass
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.linalg.hashing import digest
+from sketchselect.readers import open_matrix
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow.commands.certify import complete, job_of
 from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.digests import tree_digest
 from sketchselect.workflow.output.folder import read_manifest
-from sketchselect.workflow.stages import columns, preparing, proof
+from sketchselect.workflow.output.manifest import is_digested
+from sketchselect.workflow.stages import clustering, columns, preparing, proof
+from sketchselect.workflow.stages.features import differing_rows
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.stages.opening import open_session
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.stages.session import Session, differing_builds
 
 ROUNDING = 1e-9
 """Objectives of the same labels, summed in another order, differ by less."""
@@ -46,26 +52,36 @@ class Check:
 
 
 def verify_run(
-    path: Path, *, share: float = 1.0, execution: Mapping[str, Any] | None = None, progress: Any = False
+    path: Path,
+    *,
+    share: float = 1.0,
+    execution: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Any = False,
 ) -> list[Check]:
     """Return what of a finished run still holds. Nothing in its folder is changed.
 
     Its files have the digests of the manifest; its source is what it was; rows that are read again give the bits of the
-    summary; the summary gives the selection; the labels have the objective. With a `share` below 1 only this share of
-    the parts in checkpoints is read again, chosen by hash, and the labels are not summed.
+    summary and of the features; the summary gives the selection; the labels have the objective, and of the features the
+    centres and the inertia; summary and objective give the spectral certificate. What is not looked at is said. With a
+    `share` below 1 only this share of the parts in checkpoints, and of the features, is read again, chosen by hash, and
+    the labels are not summed.
 
     Raises `SketchSelectError` where the run did not finish, its source cannot be opened, or a cluster is lost.
     """
     if not 0 < share <= 1:
         raise BadParameter(f"--share: must be above 0 and at most 1, got {share}")
     content = read_manifest(path, complete)
-    checks = [_files(path, content)]
-    with open_session(job_of(path, content, execution or {}), progress=progress) as session:
+    checks = list[Check]()
+    with _checking(checks, "files") as add:
+        add(*_files(path, content))
+    checks += [Check(name, None, "a page that is drawn again") for name in content["files"] if name == "report.html"]
+    job = job_of(path, content, execution or {}, storage_options)
+    with open_session(job, read_only=True, progress=progress) as session:
         checks.append(_source(session, content))
         unchanged = checks[-1].holds is not False
-        build = next((stage["build"] for stage in content["stages"] if "build" in stage), None)
-        same_build = build == list(session.engine.build())
-        checks.append(_build(build, list(session.engine.build())))
+        checks.append(_build(content["stages"], list(session.engine.build())))
+        same_build = checks[-1].holds is True
         with _checking(checks, "preparation") as add:
             _use_statistics(session)
             same = list(session.prepare) == content["prepare"]
@@ -81,12 +97,26 @@ def verify_run(
                 add(*_read_again(session, source, description, summary, share))
         with _checking(checks, "selection") as add:
             _selection(session, content, same_build, add)
+        if "features.zarr" in content["files"]:
+            with _checking(checks, "features.zarr") as add:
+                if not (unchanged and same_build):
+                    add(None, "other rows or libraries give other bits")
+                else:
+                    add(*_features(session, share))
         if "objective" in content:
             with _checking(checks, "objective") as add:
                 if not unchanged or share < 1:
                     add(None, "it takes all rows (--share 1), as they were")
                 else:
                     add(*_objective(session, content))
+            with _checking(checks, "centers.zarr") as add:
+                if share < 1 or "features.zarr" not in content["files"] or "reassigned" in content:
+                    add(None, "it takes all features (--share 1), and labels that no reassignment changed")
+                else:
+                    add(*_centers(session, content))
+            for stated in content.get("certificates", ()):
+                with _checking(checks, f"certificate ({stated['method']})") as add:
+                    add(*_certificate(session, content, stated) if same_build else (None, "of other libraries"))
     return checks
 
 
@@ -99,18 +129,22 @@ def _checking(checks: list[Check], name: str) -> Iterator[Callable[[bool | None,
         if error.exit_code != SketchSelectError.exit_code:  # the cluster was lost, or the user stopped it
             raise
         checks.append(Check(name, False, str(error)))
+    except (OSError, ValueError, KeyError, TypeError) as error:  # a file that is lost, or is not what its name says
+        checks.append(Check(name, False, f"cannot be read ({type(error).__name__}: {error})"))
 
 
-def _files(path: Path, content: Mapping[str, Any]) -> Check:
+def _files(path: Path, content: Mapping[str, Any]) -> tuple[bool | None, str]:
     digests = content.get("digests")
     if digests is None:
-        return Check("files", None, "the manifest has no digests; it is of an earlier version")
+        return None, "the manifest has no digests; it is of an earlier version"
+    unstated = [name for name in content["files"] if is_digested(name) and name not in digests]
     missing = [name for name in content["files"] if not (path / name).exists()]
-    changed = [name for name in digests if name not in missing and file_digest(path / name) != digests[name]]
-    if missing or changed:
-        words = [f"{', '.join(names)} {what}" for names, what in ((missing, "missing"), (changed, "changed")) if names]
-        return Check("files", False, "; ".join(words))
-    return Check("files", True, f"{len(content['files'])} are there, {len(digests)} have the digests of the manifest")
+    changed = [name for name in digests if name not in missing and tree_digest(path / name) != digests[name]]
+    stores = all(name.endswith(".zarr") for name in unstated)  # earlier versions had no digests of stores
+    named = ((missing, "missing"), (changed, "changed"), (unstated, "without a digest in the manifest"))
+    if words := [f"{', '.join(names)} {what}" for names, what in named if names]:
+        return None if stores and not (missing or changed) else False, "; ".join(words)
+    return True, f"{len(content['files'])} are there, {len(digests)} have the digests of the manifest"
 
 
 def _source(session: Session, content: Mapping[str, Any]) -> Check:
@@ -121,11 +155,12 @@ def _source(session: Session, content: Mapping[str, Any]) -> Check:
     return Check("source", same, f"{address} {'is as the run read it' if same else 'was rewritten since'}")
 
 
-def _build(build: list[str] | None, here: list[str]) -> Check:
-    if build is None:
+def _build(stages: list[dict[str, Any]], here: list[str]) -> Check:
+    if not any("build" in stage for stage in stages):
         return Check("libraries", None, "the manifest does not say which made the bits; it is of an earlier version")
-    other = sorted({*build} ^ {*here})
-    if other:
+    if mixed := differing_builds(stages):
+        return Check("libraries", None, f"several made the bits, so none are compared ({'; '.join(mixed)})")
+    if other := differing_builds([*stages, {"build": here}]):
         return Check("libraries", None, f"others made the bits, so none are compared ({'; '.join(other)})")
     return Check("libraries", True, "versions, BLAS and processor are those that made the bits")
 
@@ -206,6 +241,18 @@ def _selection(
     return None
 
 
+def _features(session: Session, share: float) -> tuple[bool, str]:
+    """Return whether the features that are there have the bits of the source's rows: all of them, or some chunks."""
+    folder = session.folder.path
+    support = tables.read_selection(folder / "selection.json").support
+    source, options = columns.written_rows(session), session.pass_options.but(checkpoint=None)
+    n_rows, differing = differing_rows(source, support, folder / "features.zarr", share, options)
+    text = f"of {n_rows:,} of {source.n_rows:,} rows compared with the source"
+    places = ", ".join(f"{start} to {stop - 1}" for start, stop in differing[:5])
+    more = f" and {len(differing) - 5} more places" if len(differing) > 5 else ""
+    return not differing, f"{text}, rows {places}{more} are others" if differing else f"{text} every bit is the same"
+
+
 def _objective(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
     description = CentroidSums(content["clustering"]["n_clusters"])
     source = session.labelled_rows("labels.zarr")
@@ -213,3 +260,35 @@ def _objective(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]
     objective, stated = float(cast(CentroidSums, sums.value).objective), content["objective"]
     same = math.isclose(objective, stated, rel_tol=ROUNDING)
     return same, f"of {source.n_rows:,} labels {objective:.12g}, in the manifest {stated:.12g}"
+
+
+def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
+    """Return whether features and labels give the centres and the inertia."""
+    folder, stated = session.folder.path, content["clustering"]
+    features = Source(open_matrix(str(folder / "features.zarr"), nonfinite=session.config.input.nonfinite))
+    sums = clustering.sums_in_selected(session, features, "labels.zarr", stated["n_clusters"])
+    means, there = sums.cluster_means, open_matrix(str(folder / "centers.zarr"))
+    if there.shape != means.shape:
+        return False, f"of shape {there.shape}, and there are means of shape {means.shape}"
+    largest = float(np.abs(means - there.read_rows(0, len(means))).max())
+    inertia, was = float(sums.objective), stated["inertia_selected_columns"]
+    same = largest <= ROUNDING * float(np.abs(means).max()) and math.isclose(inertia, was, rel_tol=ROUNDING)
+    return same, f"means of the labels differ by {largest:.3g}; inertia {inertia:.12g}, in the manifest {was:.12g}"
+
+
+def _certificate(session: Session, content: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[bool | None, str]:
+    """Return whether summary and objective give a certificate again; None for one that took a pass over the rows."""
+    folder, k = session.folder.path, content["job"]["cluster"]["n_clusters"]
+    summary = codec.load(folder / "summary.sks")
+    support = tables.read_selection(folder / "selection.json").support
+    inertia = content["clustering"]["inertia_selected_columns"]
+    cheap: list[Certificate] = [
+        certify(summary, content["objective"], k, method="spectral"),
+        dropped_columns_certificate(summary, inertia, support, k),
+    ]
+    again = next((one for one in cheap if one.method == stated["method"]), None)
+    if again is None or again.objective == 0:
+        return None, "it takes a pass over the rows (`sketchselect certify` makes one)"
+    pairs = [(getattr(again, name), stated[name]) for name in ("objective", "lower_bound", "factor")]
+    same = all(math.isclose(a, math.inf if b is None else b, rel_tol=ROUNDING) for a, b in pairs)
+    return same, f"the summary gives factor {again.factor:.9g}, stated is {stated['factor']}"

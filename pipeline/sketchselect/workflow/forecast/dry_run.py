@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import subprocess
 import sys
 import time
@@ -16,15 +15,14 @@ from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.engine import Engine, Ran
 from sketchselect.execution.graph.passes import Inputs, Pass
 from sketchselect.execution.graph.tasks import Part, read_block
+from sketchselect.execution.graph.tree import MergeTree
 from sketchselect.execution.projection import PROCESS_NBYTES
 from sketchselect.execution.source import Block
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.workflow.forecast.report import ForecastPass
+from sketchselect.workflow.forecast.simulation import ClusterCosts, PassCosts, SimulatedPass, simulate_pass
 
 T = TypeVar("T")
-
-TASK_SECONDS = 0.002
-"""Time of a Dask scheduler and client for a task, one after the other; measured values are around 1 to 2 ms."""
 
 LEAST_ROWS = 256
 """Rows of the first partition that every pass is tried on."""
@@ -56,6 +54,11 @@ class DryRun(Engine):
     memory_limit: int | None = None
     spent: float = 0.0
     last_rows: int = 0  # Rows of the last pass that were run
+    # Processors that slots and scheduler share, where all are on this machine
+    cores: int | None = None
+    # Of the last pass
+    last_tree: MergeTree = field(default_factory=lambda: MergeTree(1))
+    last_state_nbytes: int = 0
 
     def __post_init__(self) -> None:
         self.n_slots = self.n_workers * self.slots_per_process
@@ -74,7 +77,13 @@ class DryRun(Engine):
         tried = _Tried(self, work)
         value = tried.value()
         state, n_tasks = _nbytes(value), len(work.graph(tree.root, Inputs(source), {}))
-        leaf, seconds = self._seconds(tried, len(partitions), below, n_tasks)
+        chain = len(partitions) / tree.n_leaves
+        self.last_tree, self.last_state_nbytes = tree, state
+        read = None if tried.read is None else chain * tried.read
+        leaf = None if tried.leaf is None or read is None else read + chain * tried.leaf
+        simulated = None
+        if leaf is not None and read is not None:
+            simulated = self.simulated(read, leaf - read, tried.merge or 0.0)
         # A merge of m children has the states of m - 1 of them brought to the first.
         moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
         waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
@@ -96,7 +105,8 @@ class DryRun(Engine):
                 rise_bytes=None if tried.peak is None else self.slots_per_process * tried.peak,
                 waiting_bytes=waiting * state // self.n_workers,
                 leaf_seconds=leaf,
-                seconds=seconds,
+                seconds=None if simulated is None else simulated.seconds,
+                bottleneck=None if simulated is None else simulated.bottleneck,
                 amplification=partitions.read_amplification,
                 cached=is_cached,
             )
@@ -109,18 +119,13 @@ class DryRun(Engine):
     def _is_remote(self) -> bool:
         return self.kind == "dask" and self.where == "workers"
 
-    def _seconds(
-        self, tried: _Tried, n_partitions: int, below: list[int], n_tasks: int
-    ) -> tuple[float | None, float | None]:
-        """Return the seconds of a leaf, and of the pass on all workers; None where nothing was timed."""
-        if tried.leaf is None or tried.read is None:
-            return None, None
-        n_leaves, n_merges = below.count(0), len(below) - below.count(0)
-        leaf = n_partitions / n_leaves * (tried.leaf + tried.read)
-        merge = (tried.merge or 0.0) * sum(n - 1 for n in below if n) / max(n_merges, 1)
-        # Leaves in waves of as many as there are slots; the tree's last levels have fewer merges than slots.
-        seconds = math.ceil(n_leaves / self.n_slots) * leaf + merge * max(n_merges / self.n_slots, min(n_merges, 1))
-        return leaf, max(seconds, TASK_SECONDS * n_tasks) if self._is_remote else seconds
+    def simulated(self, read: float, compute: float, merge: float = 0.0) -> SimulatedPass:
+        """Return the last pass on the cluster that is planned for, from the seconds of a leaf and of a merge of two."""
+        tree, remote = self.last_tree, self._is_remote
+        sent = self.last_state_nbytes if remote and self.n_workers > 1 else 0
+        costs = PassCosts(tree.n_leaves, read, compute, merge, sent, fan_in=tree.fan_in)
+        task = {} if remote else {"task": 0.0}
+        return simulate_pass(costs, ClusterCosts(self.n_slots, cores=self.cores, **task))
 
 
 class _Tried:

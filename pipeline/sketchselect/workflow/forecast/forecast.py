@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sketchselect._memory import resident_nbytes
 from sketchselect._progress import Progress
 from sketchselect.cluster import reassign_source
-from sketchselect.cluster.certificates.block import BlockOptions, block_partition_bytes
+from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.engine import available_cores
@@ -26,7 +26,7 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.selectors.streams.scan import scan_pass
-from sketchselect.summaries import CentroidSums, Summary
+from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.forecast.dry_run import DryRun, idle_worker_nbytes
 from sketchselect.workflow.forecast.kmeans import Iterated, forecast_kmeans, forecast_range
@@ -35,6 +35,7 @@ from sketchselect.workflow.forecast.warnings import warnings_of
 from sketchselect.workflow.output.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages import preparing
+from sketchselect.workflow.stages.certificates import solved_blocks
 from sketchselect.workflow.stages.features import feature_pass
 from sketchselect.workflow.stages.opening import check_session, require_weights
 from sketchselect.workflow.stages.session import Session
@@ -72,6 +73,7 @@ def forecast_job(
     overrides: Sequence[str] = (),
     n_workers: int | None = None,
     calibrate: bool = True,
+    price: float | None = None,
 ) -> JobForecast:
     """Return what a run of this job, from its beginning, will read, compute, hold and send.
 
@@ -86,6 +88,8 @@ def forecast_job(
     `calibrate`: Whether to time about one partition of every pass on one thread, for at most about
         `CALIBRATION_SECONDS`, and to measure memory; without, there are no estimates of either.
 
+    `price`: Of a worker for an hour, in any currency; with it the plan has a cost.
+
     Raises `ConfigError` or `SourceError` or `NotFinite` as `run` does, for the same mistakes; those that a run finds
     behind the first rows are not found here.
     """
@@ -95,7 +99,7 @@ def forecast_job(
     with tempfile.TemporaryDirectory(prefix="sketchselect-plan-") as folder, warnings.catch_warnings():
         # What a few rows are warned of says nothing of all of them.
         warnings.simplefilter("ignore")
-        walk = _Walk(config, Path(folder), n_workers, calibrate)
+        walk = _Walk(config, Path(folder), n_workers, calibrate, price)
         walk.all_stages()
         return walk.report(time.perf_counter() - began)
 
@@ -103,8 +107,10 @@ def forecast_job(
 class _Walk:
     """The stages of a job, one after the other, on the engine of a dry run."""
 
-    def __init__(self, config: JobConfig, folder: Path, n_workers: int | None, calibrate: bool) -> None:
-        self.config, self.calibrate = config, calibrate
+    def __init__(
+        self, config: JobConfig, folder: Path, n_workers: int | None, calibrate: bool, price: float | None
+    ) -> None:
+        self.config, self.calibrate, self.price = config, calibrate, price
         execution = config.execution
         self.asked = n_workers or execution.n_workers
         count = 1 if execution.cluster == "serial" else self.asked or available_cores()
@@ -117,6 +123,8 @@ class _Walk:
             count if threads else 1,
             CALIBRATION_SECONDS if calibrate else 0.0,
             max(256, 4 * clusters),
+            # Of a job's own processes or threads; what was asked for may be meant for a larger machine.
+            cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
         )
         # Where nothing of an earlier run is found, and nothing of this one is left.
         quiet = execution.model_copy(update={"checkpoint": False})
@@ -251,24 +259,37 @@ class _Walk:
         if settings.reassign:
             with self.stage("reassign"):
                 reassign_source(labelled, cast(CentroidSums, sums), session.pass_options)
-        certificate = settings.certificate_settings
-        if certificate is not None and certificate.method == "blocks":
-            described = BlockOptions(**certificate.blocks, seed=settings.random_state).description(k)
-            for source, name in (
-                (everything, "block certificate"),
-                (features, "block certificate of the selected columns"),
-            ):
-                self.engine.most_rows = rows if source is features else None
-                options = session.pass_options.but(partition_bytes=block_partition_bytes(described, source))
-                with self.stage(name):
-                    summarize_source(source, described, options, stage=name)
-            self.engine.most_rows = None
+        self._certificate(features, support.size, rows)
         if settings.compare_all_columns:
             some = replace(everything, columns=tuple(range(support.size)))
             for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
                 self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, source, name))
             with self.stage("k-means on random columns"):
                 summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
+
+    def _certificate(self, features: Source, n_selected: int, rows: int) -> None:
+        session, engine = self.session, self.engine
+        planned = solved_blocks(self.config, session.rows, n_selected)
+        if planned.is_automatic:
+            self.notes.append(planned.sentence())
+        if planned.description is None:
+            return
+        # Of a sample too, the block that is tried is solved.
+        described = planned.description
+        if planned.is_automatic:
+            described = BlockBound(described.n_clusters, described.block_rows, seed=described.seed)
+        passes: list[tuple[Source, str, int | None]] = [(session.rows, "block certificate", None)]
+        if not planned.is_automatic:
+            passes.append((features, "block certificate of the selected columns", rows))
+        for source, name, most in passes:
+            engine.most_rows = most
+            options = session.pass_options.but(partition_bytes=block_partition_bytes(described, source))
+            with self.stage(name):
+                summarize_source(source, described, options, stage=name)
+        engine.most_rows = None
+        last, share = engine.passes[-1], planned.n_solved / max(planned.n_blocks, 1)
+        if planned.is_automatic and last.leaf_seconds is not None and last.seconds is not None:
+            engine.passes[-1] = replace(last, leaf_seconds=share * last.leaf_seconds, seconds=share * last.seconds)
 
     def report(self, seconds: float) -> JobForecast:
         """Return the plan."""
@@ -284,6 +305,7 @@ class _Walk:
             asked=self.asked is not None,
             memory_limit=execution.memory_limit,
             output=self.config.output.dir,
+            price=self.price,
         )
         plan = JobForecast(
             source=self.session.matrix.describe(),

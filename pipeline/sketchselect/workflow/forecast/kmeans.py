@@ -93,9 +93,11 @@ def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOpt
     (_, once), (result, all_of_them) = (
         timed(partial(fit_kmeans, tried, one, serial)) for one in (replace(parameters, max_iter=1), parameters)
     )
-    scale = rows.n_rows / (block.stop - block.start) / engine.n_slots
-    seconds = scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1)
-    engine.passes[-1] = replace(engine.passes[-1], repeats=result.n_iter, seconds=seconds)
+    scale = rows.n_rows / (block.stop - block.start) / engine.last_tree.n_leaves
+    pass_ = engine.simulated(0.0, scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1))
+    engine.passes[-1] = replace(
+        engine.passes[-1], repeats=result.n_iter, seconds=pass_.seconds, bottleneck=pass_.bottleneck
+    )
 
 
 def forecast_range(iterated: Iterated, features: Source) -> None:

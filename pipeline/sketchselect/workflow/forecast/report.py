@@ -8,6 +8,7 @@ from typing import Any
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.execution.projection import PROCESS_NBYTES
+from sketchselect.workflow.forecast.simulation import START_SECONDS
 
 USABLE = 0.8
 """Share of its memory limit above which a Dask worker starts no further task."""
@@ -31,11 +32,17 @@ class ClusterSpec:
     asked: bool  # Whether somebody said how many
     memory_limit: int | None  # Bytes per worker that the job names
     output: str  # Its output folder
+    price: float | None = None  # Of a worker for an hour
 
     @property
     def n_slots(self) -> int:
         """Tasks at a time."""
         return self.n_workers * self.slots
+
+    @property
+    def noun(self) -> str:
+        """What runs a task at a time, in words."""
+        return {"threads": "threads", "serial": "process"}.get(self.kind, "workers")
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class ForecastPass:
     # leaf_seconds, seconds: Of one leaf on one thread, and of the pass on all workers
     leaf_seconds: float | None
     seconds: float | None
+    bottleneck: str | None  # What most of the seconds are; see `simulation.SimulatedPass`
     amplification: float  # Bytes decoded per byte used
     cached: bool  # Whether the rows are in memory when it begins
 
@@ -96,6 +104,25 @@ class JobForecast:
             return None
         times = [one.repeats_most if most else one.repeats for one in self.passes]
         return sum(n * t for n, t in zip(numbers, times, strict=True))
+
+    @property
+    def seconds(self) -> float | None:
+        """Time of the job where it is planned for, from the start of its workers; None where nothing was measured."""
+        passes = self.total("seconds")
+        starts = self.place.kind == "dask" and self.place.cluster == "local"
+        return None if passes is None else passes + (self.select_seconds or 0.0) + START_SECONDS * starts
+
+    @property
+    def bottleneck(self) -> str | None:
+        """What most of the time of the longest pass is; None where nothing was measured."""
+        longest = max(self.passes, key=lambda one: one.repeats * (one.seconds or 0.0), default=None)
+        return None if longest is None or longest.bottleneck is None else f"{longest.bottleneck} ({longest.name})"
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all workers for that time; None without a price."""
+        price = self.place.price
+        return None if price is None or self.seconds is None else price * self.place.n_workers * self.seconds / 3600
 
     @property
     def projected_nbytes(self) -> int:
@@ -133,16 +160,25 @@ class JobForecast:
 
         ``format``; ``source`` and ``method`` as in ``manifest.json``; ``workers`` {kind, n, threads_each, given};
         ``passes``, a list of {stage, name, where, repeats, repeats_most, rows, partitions, tasks, bytes_read,
-        network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds}, all of one time;
-        ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations, and
-        ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
+        network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds, bottleneck}, all of one
+        time; ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations,
+        and ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
         idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes}; ``output_bytes`` before
-        compression; ``calibration`` {seconds, select_seconds}
-        or null; ``notes``; ``warnings``. Bytes and seconds; null where nothing was measured.
+        compression; ``calibration`` {seconds, select_seconds} or null; ``estimate`` {seconds, bottleneck,
+        price_per_hour, cost} of the whole job where it is planned for; ``notes``; ``warnings``. Bytes and seconds;
+        null where nothing was measured.
         """
         names = (
             *("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks", "bytes_read"),
-            *("network_bytes", "state_bytes", "partition_bytes", "projected_bytes", "leaf_seconds", "seconds"),
+            *(
+                "network_bytes",
+                "state_bytes",
+                "partition_bytes",
+                "projected_bytes",
+                "leaf_seconds",
+                "seconds",
+                "bottleneck",
+            ),
         )
         summed = ("tasks", "bytes_read", "network_bytes", "seconds")
 
@@ -179,6 +215,12 @@ class JobForecast:
             }
             if calibrated
             else None,
+            "estimate": {
+                "seconds": _rounded(self.seconds),
+                "bottleneck": self.bottleneck,
+                "price_per_hour": self.place.price,
+                "cost": _rounded(self.cost),
+            },
             "notes": list(self.notes),
             "warnings": list(self.warnings),
         }
@@ -203,10 +245,9 @@ class JobForecast:
     def text(self) -> str:
         """Return the plan for people."""
         rows, columns = self.source["shape"]
-        what = {"threads": "threads", "serial": "process"}.get(self.place.kind, "workers")
         lines = [
             f"{self.source['address']}: {rows} rows x {columns} columns, method {self.method}; "
-            f"{self.place.n_slots} {what}",
+            f"{self.place.n_slots} {self.place.noun}",
             "",
             f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",
         ]
@@ -233,12 +274,14 @@ class JobForecast:
         ]
         seconds, longest = self.total("seconds"), self.total("seconds", True)
         if seconds is not None:
-            typical_time, longest_time = format_seconds(seconds), format_seconds(longest)
+            longest += (self.seconds or seconds) - seconds
+            typical_time, longest_time = format_seconds(self.seconds or seconds), format_seconds(longest)
             upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
-            chosen = "" if self.select_seconds is None else f" and {format_seconds(self.select_seconds)} for selecting"
+            cost = "" if self.cost is None else f"; price: {self.cost:.2f}"
             lines.append(
-                f"time: about {typical_time}{upto}{chosen}; from a partition or so of every pass, on one thread "
-                f"of this machine ({format_seconds(self.calibration_seconds or 0.0)} for this plan)"
+                f"time: about {typical_time} on {self.place.n_slots} {self.place.noun}{upto}; bottleneck: "
+                f"{self.bottleneck}{cost}; from a partition or so of every pass, timed on this machine in "
+                f"{format_seconds(self.calibration_seconds or 0.0)}"
             )
         expected = self.expected_nbytes
         usual = "" if expected is None else f", about {format_bytes(expected)} expected"

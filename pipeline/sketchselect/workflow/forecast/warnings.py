@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import counted
 from sketchselect.workflow.forecast.report import ForecastPass, JobForecast
 
 PARTITIONS_PER_SLOT = 4
@@ -27,9 +28,9 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     if few and slots > 1:
         least = min(few, key=lambda one: one.partitions)
         yield (
-            f"{least.name}: {least.partitions} partitions for {slots} tasks at a time; more than "
-            f"{max(1, least.partitions // PARTITIONS_PER_SLOT)} workers help little. Lower execution.partition_bytes "
-            "(not below the chunks of the store), or take fewer workers"
+            f"{least.name}: {counted(least.partitions, 'partition')} for {slots} tasks at a time; more than "
+            f"{counted(max(1, least.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
+            "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
         )
     yield from _of_passes(plan, on_workers)
     limit = plan.place.memory_limit

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sketchselect.workflow.output.manifest import JobResults
+from sketchselect.workflow.output.tables import row_texts
 from sketchselect.workflow.stages.session import Session
 
 FILE = "annotations.h5ad"
@@ -59,7 +60,7 @@ def write_annotations(session: Session, results: JobResults) -> None:
     names = selection.feature_names or map(str, range(selection.scores.size))
     rows = session.vector("row_names") or session.matrix.row_names
     n_rows = session.matrix.shape[0]
-    cells = map(str, range(n_rows) if rows is None else rows.read(0, n_rows).tolist())
+    cells = map(str, range(n_rows)) if rows is None else row_texts(rows, 0, n_rows)
     obs, var = pd.DataFrame(index=list(cells)), pd.DataFrame(columns, index=list(names))
     if clustering is not None and session.config.cluster is not None:
         evaluation, settings = results.evaluation, session.config.cluster

@@ -47,9 +47,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "n_columns": session.matrix.shape[1],
         "feature_names": session.matrix.feature_names,
         "no_features": [
-            name
-            for name in (inputs.target, inputs.labels, inputs.row_names)
-            if name is not None and not os.path.isabs(name) and not is_url(name)
+            name for name in inputs.beside if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
         "nonfinite": inputs.nonfinite,
         "prepare": [
@@ -86,8 +84,10 @@ def read_assignment(target: Path) -> dict[str, Any]:
         ) from None
     except SketchSelectError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path}: not what a run leaves for new rows ({type(error).__name__})") from None
+    except (ValueError, KeyError, TypeError):
+        raise DamagedFile(
+            f"{path}: not what a run leaves for new rows; give the output folder of a run, or its assign.json"
+        ) from None
     return content
 
 

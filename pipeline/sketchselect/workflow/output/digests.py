@@ -13,14 +13,13 @@ def file_digest(path: Path) -> str:
 
 
 def tree_digest(path: Path) -> str | None:
-    """Return the digest of a file, or of names, sizes and times in a folder (chunks have checksums); None if absent."""
+    """Return the digest of a file, or of the names and contents in a folder; None if absent.
+
+    Contents and not times: a disk that loses a bit leaves size and time as they were.
+    """
     if path.is_file():
         return file_digest(path)
     if not path.is_dir():
         return None
-    entries = [
-        f"{file.relative_to(path).as_posix()} {stat.st_size} {stat.st_mtime_ns}"
-        for file in path.rglob("*")
-        if file.is_file() and (stat := file.stat())
-    ]
+    entries = [f"{file.relative_to(path).as_posix()} {file_digest(file)}" for file in path.rglob("*") if file.is_file()]
     return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()

@@ -65,10 +65,12 @@ class OutputFolder:
     """A folder that carries our marker and, while open, our lock.
 
     Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
+
+    `is_read_only`: Whether it is only looked at: without a lock, and on a disk that may not be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
+        self.path, self.is_read_only = path, is_read_only
         self.checkpoints = path / "checkpoints"
         self._staging = self.checkpoints / "staging"
         self._log = self.checkpoints / "stages.json"
@@ -302,6 +304,8 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     try:
         return use(unsealed(path / "manifest.json"))
     except FileNotFoundError:
+        if not path.is_dir():
+            raise SourceError(f"{path}: no such folder; give the output folder of a run") from None
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
     except DamagedFile:
         raise

@@ -12,7 +12,7 @@ from sketchselect.linalg.threads import blas_builds
 from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
-from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.digests import tree_digest
 from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, sealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import Clustering, described
@@ -102,10 +102,14 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     return content
 
 
+def is_digested(name: str) -> bool:
+    """Return whether the manifest has a digest of a published file or store: all but pages, logs and itself."""
+    return name != "manifest.json" and not name.endswith((".html", ".log"))
+
+
 def write_manifest(folder: OutputFolder, content: dict[str, Any]) -> None:
     """Add the files of the folder, and digests of those that no later command makes again, and publish it all."""
     there = [name for name in PUBLISHED if (folder.path / name).exists()]
     content["files"] = ["manifest.json", *(name for name in there if name != "manifest.json")]
-    digested = [name for name in there if name != "manifest.json" and not name.endswith((".zarr", ".html", ".log"))]
-    content["digests"] = {name: file_digest(folder.path / name) for name in digested}
+    content["digests"] = {name: tree_digest(folder.path / name) for name in there if is_digested(name)}
     folder.write("manifest.json", sealed(plain_value(content), indent=1))

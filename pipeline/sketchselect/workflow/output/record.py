@@ -66,6 +66,7 @@ def run_record(session: Session, results: JobResults, content: dict[str, Any], s
         point_labels=labels,
         centres_2d=None if evaluation is None or view is None else view.project(evaluation.means),
         image_shape=session.config.output.image_shape,
+        centres=None if evaluation is None else evaluation.means,
         certificates=() if evaluation is None else evaluation.certificates,
         statements=[]
         if evaluation is None

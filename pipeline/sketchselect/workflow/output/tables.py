@@ -17,7 +17,8 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.selectors import Selection, rank
 from sketchselect.workflow.output.folder import OutputFolder
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
+_FORMULA = re.compile(r'((?:^|[;\t])["\s\x00-\x1f\x7f]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
 _ROWS_PER_CHUNK = 1 << 20
 _NAMES_AT_ONCE = 1 << 16
 
@@ -82,9 +83,15 @@ def write_labels_csv(folder: OutputFolder, row_names: Any, labels: Array) -> Non
         rows.writerow(["row", "cluster"])
         for start in range(0, labels.size, _NAMES_AT_ONCE):
             part = labels[start : start + _NAMES_AT_ONCE].tolist()
-            names = np.asarray(row_names.read(start, start + len(part))).tolist()
-            rows.writerows((disarmed(str(name)), cluster) for name, cluster in zip(names, part, strict=True))
+            names = row_texts(row_names, start, start + len(part))
+            rows.writerows((disarmed(name), cluster) for name, cluster in zip(names, part, strict=True))
     folder.publish("labels.csv")
+
+
+def row_texts(row_names: Any, start: int, stop: int) -> list[str]:
+    """Return the names of rows `start` to `stop`; a whole number in a column of floats has no decimal point."""
+    names = np.asarray(row_names.read(start, stop)).tolist()
+    return [str(int(name) if isinstance(name, float) and name.is_integer() else name) for name in names]
 
 
 def disarmed(name: str) -> str:
@@ -92,11 +99,10 @@ def disarmed(name: str) -> str:
 
     Examples
     --------
-    >>> disarmed("=1+1"), disarmed("age")
-    ("'=1+1", 'age')
+    >>> disarmed("=1+1"), disarmed("age;=1+1"), disarmed("age-1")
+    ("'=1+1", "age;'=1+1", 'age-1')
     """
-    shown = f"'{name}" if name.startswith(_FORMULA) else name
-    return re.sub(r"[\x00-\x1f\x7f]", " ", shown)
+    return re.sub(r"[\x00-\x1f\x7f]", " ", _FORMULA.sub(r"\1'", name))
 
 
 def write_zarr(folder: OutputFolder, name: str, values: Array, dimensions: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,15 @@ def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
     return Crossed(table, n_unknown, n_dropped)
 
 
-def evaluate_target(target: str, labels: str | None = None) -> Crossed:
+def evaluate_target(
+    target: str, labels: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> Crossed:
     """Return how clusters agree with known labels.
 
     `target`: The output folder of a run, or anybody's clusters: what `open_vector` opens.
     `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
         folder also the name of an array in the store that the run read, and by default the labels of its job.
+    `storage_options`: Arguments of the file system of those that are URLs.
 
     Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
     the same rows.
@@ -132,8 +136,9 @@ def evaluate_target(target: str, labels: str | None = None) -> Crossed:
             raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to evaluate")
     if labels is None:
         raise ConfigError("--labels: missing; say where the known labels are")
-    clustering = open_vector(target, None, name="clusters")
-    crossed = cross(open_vector(labels, None, matrix_address=beside, name="labels"), clustering)
+    clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
+    known = open_vector(labels, None, matrix_address=beside, storage_options=storage_options, name="labels")
+    crossed = cross(known, clustering)
     if not crossed.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")
     return crossed

@@ -19,12 +19,15 @@ from sketchselect.cluster import (
     dropped_columns_certificate,
     reassign_source,
 )
+from sketchselect.cluster.certificates.affordable import Affordable, affordable_blocks
 from sketchselect.cluster.certificates.block import BlockOptions, block_pass
 from sketchselect.cluster.certificates.certificate import compared
 from sketchselect.cluster.certificates.labelled_rows import require_all_rows, rows_are_same
+from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.cluster.kmeans.weighted import WeightedColumns
+from sketchselect.errors import WillNotFit
 from sketchselect.execution import Reduced, Source
-from sketchselect.job.schema import CertificateSettings
+from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
 from sketchselect.selectors import Selection
@@ -69,20 +72,22 @@ def prove(
     certificates = [certify(summary, objective, k, method="spectral")]
     scatter = certificates[0].scatter
     selected = None
-    source = session.rows
-    if options.method == "blocks":
-        bound = from_blocks(session, source, options, k, objective, settings.random_state, "block certificate", sums)
-        certificates.append(replace(bound, scatter=scatter))
+    planned = solved_blocks(session.config, session.rows, len(selection.support))
+    if (closer := _of_rows(session, planned, objective, sums)) is not None:
+        certificates.append(replace(closer, scatter=scatter))
+    # With all columns selected, it would be another draw of what the certificate above says.
+    whole = published is clustering and clustering.weighted_inertia is None
+    if options.method == "blocks" and not (whole and len(selection.support) == session.n_columns):
         spectrum = cast(FrequentDirections | Moments, pick(summary, "frequent-directions", "moments"))
         norms = spectrum.centered_column_squared_norms[selection.support]
-        selected = _of_selected(session, features, selection, clustering, options, norms)
+        selected = _of_selected(session, features, selection, clustering, planned, norms)
     certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     method_certificate = getattr(session.selector, "certificate_", None)
     if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
         bound, began = method_certificate.bound(published.weighted_inertia), time.perf_counter()
         certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
     if any(one.objective == 0 for one in certificates):
-        same = _rows_are_same(session, source, published)
+        same = _rows_are_same(session, session.rows, published)
         certificates = [compared(one, same) for one in certificates]
     promise = certify_selection(summary, selection.support, k)
     for one in certificates:
@@ -93,13 +98,44 @@ def prove(
     return Certificates(tuple(certificates), selected, promise)
 
 
+def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Affordable:
+    """Return which blocks of the prepared rows the certificate of a job solves."""
+    settings = config.cluster
+    assert settings is not None
+    options, k = settings.certificate_settings, settings.n_clusters
+    if options is None or options.method == "spectral":
+        return Affordable()
+    blocks = BlockOptions(**options.blocks, seed=settings.random_state)
+    if options.method == "blocks":
+        return Affordable(blocks.description(k), options.confidence)
+    every = config.select.tolerance_proved is not None
+    return affordable_blocks(source, n_selected, k, n_starts(settings.n_init, k, n_selected), blocks, every=every)
+
+
+def _of_rows(session: Session, planned: Affordable, objective: float, sums: CentroidSums) -> Certificate | None:
+    """Return what blocks of the rows prove in all columns; None where none are solved."""
+    if planned.is_automatic and planned.n_solved < planned.n_blocks:
+        session.note(planned.sentence())
+    if planned.description is None:
+        return None
+    try:
+        bound = from_blocks(session, session.rows, planned, objective, "block certificate", sums)
+    except WillNotFit as error:
+        if not planned.is_automatic:
+            raise
+        # Nobody asked for it: what ran in this memory without it still does.
+        session.note(f"certificate: from the spectrum alone; {error}")
+        return None
+    return (
+        replace(bound, details={**bound.details, "cost_share": planned.cost_share}) if planned.is_automatic else bound
+    )
+
+
 def from_blocks(
     session: Session,
     source: Source,
-    options: CertificateSettings,
-    n_clusters: int,
+    planned: Affordable,
     objective: float,
-    seed: int,
     stage: str,
     sums: CentroidSums | None = None,
 ) -> Certificate:
@@ -109,19 +145,17 @@ def from_blocks(
     these rows is refused.
     """
     began = time.perf_counter()
-    reduced = bound_of_blocks(session, source, options, n_clusters, seed, stage)
+    assert planned.description is not None
+    reduced = bound_of_blocks(session, source, planned.description, stage)
     if sums is not None:
         require_all_rows(sums, reduced.value.n_rows)
-    return blocks_certificate(reduced.value, objective, options.confidence, began, reduced.stats)
+    return blocks_certificate(reduced.value, objective, planned.confidence, began, reduced.stats)
 
 
-def bound_of_blocks(
-    session: Session, source: Source, options: CertificateSettings, n_clusters: int, seed: int, stage: str
-) -> Reduced[BlockBound]:
+def bound_of_blocks(session: Session, source: Source, description: BlockBound, stage: str) -> Reduced[BlockBound]:
     """Return the bound of a pass over rows in blocks; that of all columns is made once in a run."""
     if source.columns is None and source.matrix is session.matrix and session.block_bound is not None:
         return session.block_bound
-    description = BlockOptions(**options.blocks, seed=seed).description(n_clusters)
     with session.stage(stage) as entry:
         reduced = cast(Reduced[BlockBound], block_pass(source, description, session.pass_options, stage))
         session.account(entry, reduced.stats)
@@ -136,19 +170,16 @@ def _of_selected(
     features: Source,
     selection: Selection,
     clustering: Clustering,
-    options: CertificateSettings,
+    planned: Affordable,
     squared_norms: Floats,
 ) -> Certificate:
     """Return how far k-means can be from the best clustering of the columns it worked on, of these squared norms."""
-    settings = session.config.cluster
-    assert settings is not None
     source, objective = features, clustering.inertia
     if clustering.weighted_inertia is not None:
         assert selection.weights is not None
         source, objective = Source(WeightedColumns(features.matrix, selection.weights)), clustering.weighted_inertia
         squared_norms = squared_norms * selection.weights**2
-    stage, seed = "block certificate of the selected columns", settings.random_state
-    certificate = from_blocks(session, source, options, settings.n_clusters, objective, seed, stage)
+    certificate = from_blocks(session, source, planned, objective, "block certificate of the selected columns")
     if certificate.objective == 0:
         certificate = compared(certificate, _rows_are_same(session, source, clustering))
     return replace(certificate, columns="selected", scatter=float(squared_norms.sum()))

@@ -245,9 +245,8 @@ def write_selected(
     with session.stage("write features") as entry:
         if not session.reusable("write features", fingerprint, entry):
             path = folder.staging("features.zarr")
-            source = replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
             view = view_of(summary)
-            reduced = write_features(source, selection.support, path, view, seed, session.pass_options)
+            reduced = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
             session.account(entry, reduced.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
@@ -256,6 +255,11 @@ def write_selected(
         view_sample = entry.pop("view")
     dropped = session.config.input.nonfinite
     return Source(open_matrix(str(folder.path / "features.zarr"), nonfinite=dropped)), view_sample
+
+
+def written_rows(session: Session) -> Source:
+    """Return the prepared rows as the features have them: missing values are written as such."""
+    return replace(session.rows, takes_missing=session.config.input.nonfinite == "missing")
 
 
 def view_of(summary: Summary[Any]) -> View | None:

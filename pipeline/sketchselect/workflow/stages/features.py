@@ -1,7 +1,8 @@
-"""The pass that writes the prepared, selected columns, and takes a sample of all columns for the 2-D view."""
+"""The pass that writes the prepared, selected columns, with a sample for the 2-D view; and one that compares them."""
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.bottom_k import smallest_keys
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.sparse.csr import densify, is_csr, row_pieces, take_columns, take_rows
-from sketchselect.readers import row_partitions
+from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import even_partitions
 
 SAMPLE_ROWS = 2000
@@ -65,18 +67,37 @@ class WriteColumns:
         import zarr
 
         array: Any = zarr.open_array(self.path, mode="r+")
-        chosen = _columns(block.values, self.columns).astype(array.dtype)
-        if block.surviving is not None:
-            whole = np.full((block.stop - block.start, len(self.columns)), np.nan, dtype=array.dtype)
-            whole[block.surviving - block.start] = chosen
-            chosen = whole
         if block.stop > block.start:
-            array[block.start : block.stop] = chosen
+            array[block.start : block.stop] = _features(block, self.columns, array.dtype)
         if self.view is None:
             return Sampled(np.empty(0, np.int64), np.empty((0, 2)))
         rows = np.arange(block.start, block.stop) if block.surviving is None else np.asarray(block.surviving)
         here = np.flatnonzero(np.isin(rows, self.sample))
         return Sampled(rows[here].astype(np.int64), self.view.project(block.values[here]))
+
+
+@dataclass(frozen=True)
+class CompareColumns:
+    """Leaf of the pass that compares the source with what was written of it."""
+
+    written: Matrix
+    columns: tuple[int, ...]  # Chosen columns
+
+    def __call__(self, block: Block) -> tuple[tuple[int, int], ...]:
+        """Return the block's range of rows if any bit differs, else none."""
+        here = _features(block, self.columns, self.written.dtype)
+        there = self.written.read_rows(block.start, block.stop)
+        return () if here.tobytes() == there.tobytes() else ((block.start, block.stop),)
+
+
+def _features(block: Block, columns: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the chosen columns of all rows of a block, those that were dropped as NaN."""
+    chosen = _columns(block.values, columns).astype(dtype)
+    if block.surviving is None:
+        return chosen
+    whole = np.full((block.stop - block.start, len(columns)), np.nan, dtype=dtype)
+    whole[block.surviving - block.start] = chosen
+    return whole
 
 
 def _columns(rows: Any, columns: tuple[int, ...]) -> Array:
@@ -154,6 +175,34 @@ def feature_pass(
         working_nbytes=3 * 8 * height * len(support),
     )
     return array, reduce_blocks(source, reduction, options, partitions=partitions)
+
+
+def differing_rows(
+    source: Source, support: NDArray[np.int64], path: Path, share: float, options: PassOptions
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many rows of the features at `path` were compared with the source, and where some bit differs.
+
+    Below a `share` of 1 these are that share of the chunks (at least one), chosen by a hash of the file's metadata.
+    """
+    written = open_matrix(str(path), nonfinite="missing")
+    source, edges = replace(source, takes_sparse=True), (*range(0, source.n_rows, written.chunk_rows), source.n_rows)
+    reduction = Reduction(
+        CompareColumns(written, tuple(map(int, support))),
+        operator.add,
+        "verify",
+        state_nbytes=64 * len(edges),
+        working_nbytes=3 * 8 * written.chunk_rows * len(support),
+    )
+    if share == 1:
+        whole = reduce_blocks(source, reduction, options, partitions=Partitions(edges))
+        return source.n_rows, list(whole.value)
+    draws = uniforms(derive_seed(len(edges), written.address), np.arange(len(edges) - 1, dtype=np.uint64))
+    chosen = np.flatnonzero(draws < share) if draws.min() < share else [int(draws.argmin())]
+    n_rows, differing = 0, list[tuple[int, int]]()
+    for start, stop in ((edges[i], edges[i + 1]) for i in chosen):
+        differing += reduce_blocks(source, reduction, options, partitions=Partitions((start, stop))).value
+        n_rows += stop - start
+    return n_rows, differing
 
 
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:

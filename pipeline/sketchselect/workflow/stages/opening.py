@@ -7,6 +7,7 @@ import errno
 import importlib.util
 import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,12 @@ def library_logs(path: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_session(
-    config: JobConfig, client: Any = None, *, fresh: bool = False, progress: Any = False
+    config: JobConfig, client: Any = None, *, fresh: bool = False, read_only: bool = False, progress: Any = False
 ) -> Iterator[Session]:
     """Open source, folder and diary of a job, checked against each other, and close everything at the end.
 
     A `client`, whatever `sketchselect.summarize` takes, replaces the job's ``[execution] cluster``; `fresh` discards
-    the results of earlier runs in the output folder.
+    the results of earlier runs in the output folder; with `read_only` nothing is written to it, not even a lock.
     Raises `ConfigError` or `SourceError` or `NotOurFolder` or `RunInProgress` before anything is started.
     """
     from sketchselect.execution import make_progress
@@ -55,7 +56,11 @@ def open_session(
     # The source is looked at first: a job that cannot run leaves no folder behind.
     session = Session(config, OutputFolder(Path(config.output.dir)), make_progress(progress), client)
     check_session(session)
-    with open_folder(config.output.dir, fresh=fresh) as session.folder, library_logs(session.folder.path / "run.log"):
+    looked_at = contextlib.nullcontext(OutputFolder(Path(os.path.abspath(config.output.dir)), is_read_only=True))
+    with (
+        looked_at if read_only else open_folder(config.output.dir, fresh=fresh) as session.folder,
+        library_logs(None if read_only else session.folder.path / "run.log"),
+    ):
         for text in session.matrix.notes:
             session.note(text)
         try:
@@ -82,7 +87,7 @@ def check_session(session: Session) -> None:
     if config.prepare.fitted is not None:
         preparing.use_earlier(session)
     check_against_source(session)
-    for name in ("target", "labels", "row_names"):
+    for name in ("target", "cv_groups", "labels", "row_names"):
         session.vector(name)
     session.partition()
     check_method(session.selector, session.source, config.execution.partition_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
-from sketchselect.readers import Matrix, Vector, open_matrix, open_vector
+from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
 
@@ -96,7 +96,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
-            vectors=(inputs.target, inputs.labels, inputs.row_names, self.config.select.parameters.get("partition")),
+            vectors=(*inputs.beside, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -107,7 +107,13 @@ class Session:
     @cached_property
     def selector(self) -> BaseSelector:
         """The unfitted estimator of the job's method, which has seen which classes its target holds."""
-        return estimator(self.config, self.vector("target"))
+        return estimator(self.config, self.target)
+
+    @cached_property
+    def target(self) -> Vector | None:
+        """The opened ``[input] target``, with the groups of the rows beside it where there are any."""
+        target, groups = self.vector("target"), self.vector("cv_groups")
+        return target if target is None or groups is None else grouped(target, groups)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -144,7 +150,7 @@ class Session:
         """The prepared rows, all columns, and the target of a method that learns from one."""
         from sketchselect.execution import Source
 
-        target = self.vector("target") if self.selector.uses_target else None
+        target = self.target if self.selector.uses_target else None
         return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
 
     @property
@@ -170,7 +176,7 @@ class Session:
         return replace(self.rows, target=labels)
 
     def vector(self, name: str) -> Vector | None:
-        """Return ``[input] target``, ``labels`` or ``row_names``, opened once."""
+        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
         return self._opened(name, getattr(self.config.input, name))
 
     def partition(self) -> Vector | None:
@@ -213,7 +219,7 @@ class Session:
             if not reached.is_file() or reached.read_text() != cluster:
                 raise
             raise ClusterLost(f"{error}. An earlier run here reached it; the same command resumes") from error
-        if engine.kind == "dask" and self.client is None and not self.starts_cluster:
+        if engine.kind == "dask" and self.client is None and not (self.starts_cluster or self.folder.is_read_only):
             reached.parent.mkdir(exist_ok=True)
             reached.write_text(cluster)
         return engine
@@ -291,8 +297,7 @@ class Session:
     @cached_property
     def target_fingerprint(self) -> str | None:
         """Fingerprint of the target's content when it was first needed, None where there is none."""
-        target = self.vector("target")
-        return None if target is None else target.identity()
+        return None if self.target is None else self.target.identity()
 
     def reusable(self, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
         """Fill the entry from an earlier run's finished stage if it was made from the same."""
@@ -303,6 +308,7 @@ class Session:
                 self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changed)}")
             if stage not in ("prepare", "summarize"):
                 self.folder.invalidate_results()
+            entry["build"] = list(self.engine.build())
             return False
         entry.update(result, reused=True)
         self.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
@@ -316,6 +322,11 @@ class Session:
         yield entry
         entry["seconds"] = round(time.perf_counter() - began, 3)
         self.stages.append(entry)
+        if differing := differing_builds(self.stages):
+            self.note(
+                f"stages of this result were computed by different libraries or processors ({'; '.join(differing)}): "
+                "its bits are not those of one run; --fresh computes all of it again"
+            )
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
         """Add a pass's account to its stage's entry: what several passes read and did is summed."""
@@ -329,6 +340,12 @@ class Session:
         self.note_dropped(stats.rows_dropped)
         if stats.worker_deaths:
             self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+
+
+def differing_builds(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in what the builds of some stages differ: versions, BLAS, processors; empty where all had the same."""
+    builds = [{*stage["build"]} for stage in stages if "build" in stage]
+    return sorted(set.union(*builds) - set.intersection(*builds)) if builds else []
 
 
 def names_digest(names: Sequence[str] | None) -> str | None:

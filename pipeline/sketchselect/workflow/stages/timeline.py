@@ -47,7 +47,7 @@ def timeline(session: Session) -> TimelineRecord | None:
     from sketchselect.selectors.streams.timeline import timeline_of, window_of
 
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
-    selector = estimator(session.config, session.vector("target"))
+    selector = estimator(session.config, session.target)
     window = window_of(selector, settings.window)
     fingerprint = session.source_fingerprint(
         method=selector.method,

@@ -1,0 +1,70 @@
+"""Checks of scikit-learn that an estimator must fail, each with the reason; run as a program it writes their page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sklearn.base import BaseEstimator
+
+from sketchselect import KMeans, cluster, selectors
+from sketchselect.selectors import METHODS
+
+PAGE = Path(__file__).resolve().parents[1] / "notebooks" / "reference" / "estimator_checks.md"
+WEIGHTS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+SPLITS = (
+    "the check puts splits of rows in place of `cv`; folds of moments are hashed rows, so that `cv` is their number"
+)
+SAMPLE = "the rows of a sample count alike in its graph: a weight says how likely a row is drawn, not how often"
+HALVES = "halves are drawn by a hash of rows' indices: a row of weight 2 is in one half, two equal rows may be in both"
+DRAWS = (
+    "draws are hashed by row index, so leaving rows out or repeating them starts elsewhere than weights 0 and 2 "
+    "(scikit-learn's own `KMeans` fails it too)"
+)
+COLUMNS = "`partial_fit` takes the next columns, so another number of them is no error"
+
+EXCEPTIONS: dict[type, dict[str, str]] = {
+    **{METHODS[name]: dict.fromkeys(WEIGHTS, SAMPLE) for name in ("mcfs", "laplacian-score")},
+    **{
+        METHODS[name]: dict.fromkeys(WEIGHTS, SPLITS)
+        for name in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad")
+    },
+    selectors.StabilitySelector: dict.fromkeys(WEIGHTS, HALVES),
+    selectors.OnlineLeverageSelector: {"check_n_features_in_after_fitting": COLUMNS},
+    KMeans: dict.fromkeys(WEIGHTS, DRAWS),
+}
+
+
+def exceptions(estimator: BaseEstimator) -> dict[str, str]:
+    """Return the checks that an estimator must fail, and why."""
+    return EXCEPTIONS.get(type(estimator), {})
+
+
+def public_estimators() -> set[type]:
+    """Return the classes of all estimators that users can import and make."""
+    names = [getattr(module, name) for module in (selectors, cluster) for name in module.__all__]
+    classes = {one for one in names if isinstance(one, type) and issubclass(one, BaseEstimator)}
+    return {cls for cls in classes if not getattr(cls, "__abstractmethods__", None)} | set(METHODS.values())
+
+
+def page() -> str:
+    """Return the page of all estimators and their exceptions."""
+    lines = [
+        "# scikit-learn's checks",
+        "",
+        "Every estimator runs scikit-learn's own suite (`parametrize_with_checks`), models with a target for numbers",
+        "and for classes. These checks are left out, because what they ask for is not what the method promises:",
+        "",
+        "| estimator | check | why not |",
+        "|---|---|---|",
+    ]
+    for cls in sorted(public_estimators(), key=lambda one: one.__name__):
+        reasons: dict[str, list[str]] = {}
+        for check, reason in EXCEPTIONS.get(cls, {}).items():
+            reasons.setdefault(reason, []).append(f"`{check}`")
+        lines += [f"| `{cls.__name__}` | {', '.join(checks)} | {reason} |" for reason, checks in reasons.items()]
+        lines += [] if reasons else [f"| `{cls.__name__}` | none | |"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,93 @@
+"""The leading eigenpairs of small symmetric matrices: held to all eigenpairs, and refused rather than wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sketchselect.linalg.sketch.leading import leading_eigenpairs
+from sketchselect.linalg.sketch.shrink import shrink, shrink_factors
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def gram_of(values, seed=0):
+    q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(values), len(values))))
+    gram = (q * values) @ q.T
+    return (gram + gram.T) / 2
+
+
+M = 120
+SPECTRA = {
+    "even": np.linspace(1, 2, M),
+    "close": 1 + 1e-9 * np.arange(M),
+    "steep": 0.7 ** np.arange(M),
+    "graded": np.logspace(0, -12, M),
+    "one huge": np.r_[1e12, np.linspace(1, 2, M - 1)],
+    "low rank": np.r_[np.linspace(1, 2, 70), np.zeros(M - 70)],
+    "tiny": 1e-290 * np.linspace(1, 2, M),
+    "large": 1e299 * np.linspace(1, 2, M),
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_vectors_are_orthonormal_and_their_residual_is_bounded(name):
+    gram = gram_of(SPECTRA[name])
+    pairs = leading_eigenpairs(gram, 50)
+    if pairs is None:
+        # Which spectra are refused may depend on the build of LAPACK; these two must not be.
+        assert name not in {"even", "one huge"}
+        return
+    lam, vectors, residual = pairs
+    top = lam[-1]
+    assert np.allclose(vectors.T @ vectors, np.eye(50), rtol=0, atol=1e-12)
+    assert np.abs(lam - np.linalg.eigvalsh(gram)).max() <= 20 * M * EPS * top
+    difference = (gram / top) @ vectors - vectors * (lam[::-1][:50] / top)
+    assert np.linalg.norm(difference) <= residual / top + 2 * M * EPS
+
+
+def test_only_the_lower_triangle_is_read():
+    gram = gram_of(SPECTRA["even"])
+    lower = np.tril(gram) + np.triu(np.full((M, M), np.nan), 1)
+    lam, vectors, _ = leading_eigenpairs(lower, 40)
+    assert np.allclose(gram @ vectors, vectors * lam[::-1][:40])
+
+
+@pytest.mark.parametrize(
+    "gram",
+    [np.eye(M), np.zeros((M, M)), np.full((M, M), np.inf), np.full((M, M), np.nan)],
+    ids=["equal", "zero", "infinite", "not a number"],
+)
+def test_what_cannot_be_separated_is_refused(gram):
+    assert leading_eigenpairs(gram, 50) is None
+
+
+@pytest.mark.parametrize("name", [*SPECTRA, "equal", "rank one", "arrow", "diagonal"])
+def test_a_shrink_loses_at_most_what_it_says(name):
+    """In extended precision, on the rows themselves: neither side rests on the eigenpairs."""
+    size = 40
+    values = {"equal": np.ones(M), "rank one": np.r_[1.0, np.zeros(M - 1)], "arrow": np.ones(M), "diagonal": np.ones(M)}
+    values = values[name] if name in values else SPECTRA[name] / SPECTRA[name].max()
+    q, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((M, M)))
+    r, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((M, M)))
+    rows = (q * np.sqrt(values)) @ r.T
+    if name in {"arrow", "diagonal"}:
+        rows = rows if name == "arrow" else np.eye(M)
+        rows[1:, 1:] = np.diag(np.linspace(1, 2, M - 1))
+    sketch, lost = shrink(rows, size)
+    long = rows.astype(np.longdouble)
+    gap = (long.T @ long - sketch.astype(np.longdouble).T @ sketch).astype(float)
+    lam, slack = np.linalg.eigvalsh(gap), 2 * M * EPS * np.linalg.norm(rows, 2) ** 2
+    assert lam[0] >= -slack
+    assert lam[-1] <= lost + slack
+    assert size * lost <= (rows**2).sum() - (sketch**2).sum() + size * 4 * slack
+
+
+def test_factors_are_those_of_all_eigenpairs(monkeypatch):
+    gram = gram_of(SPECTRA["even"])
+    ours = shrink_factors(gram, 50)
+    monkeypatch.setattr("sketchselect.linalg.sketch.leading.leading_eigenpairs", lambda *_: None)
+    all_pairs = shrink_factors(gram, 50)
+    assert np.allclose(ours[0].T @ ours[0], all_pairs[0].T @ all_pairs[0], rtol=0, atol=1e-11)
+    assert np.allclose(ours[1], all_pairs[1], rtol=1e-12)
+    assert ours[2] == pytest.approx(all_pairs[2], rel=1e-12)

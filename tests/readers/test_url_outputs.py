@@ -1,0 +1,105 @@
+"""Stores written to URLs: converted matrices, and labels of k-means."""
+
+import json
+
+import fsspec
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+from tests.job.commands import cli
+
+import sketchselect as sks
+from sketchselect.errors import NotOurFolder, SourceError
+from sketchselect.readers import convert, open_matrix
+from sketchselect.readers.conversion.writing import create_array, put_in_place
+from sketchselect.readers.opening import locate
+
+X = np.random.default_rng(0).normal(size=(60, 5))
+
+
+@pytest.fixture
+def memory():
+    """An empty file system in memory."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield fs
+    fs.store.clear()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_matrix_is_converted_to_a_url_and_replaced_there(memory, sparse):
+    rows = scipy.sparse.csr_array(X * (X > 1)) if sparse else X
+    for values in (rows, 2 * rows[:30]):
+        assert convert(values, "memory://bucket/rows.zarr") == "memory://bucket/rows.zarr"
+        matrix = open_matrix("memory://bucket/rows.zarr")
+        read = matrix.read_rows(0, matrix.shape[0])
+        assert matrix.is_sparse == sparse
+        difference = read - values
+        assert np.abs(difference).max() == 0
+        assert [name.rpartition("/")[2] for name in memory.ls("/bucket", detail=False)] == ["rows.zarr"]
+
+
+def test_chunks_of_a_longer_store_that_was_replaced_are_gone(memory):
+    convert(X, "memory://bucket/rows.zarr", chunks=(10, 5))
+    convert(X[:20], "memory://bucket/rows.zarr", chunks=(10, 5))
+    assert sorted(memory.find("/bucket/rows.zarr")) == [
+        f"/bucket/rows.zarr/{key}" for key in ("c/0/0", "c/1/0", "zarr.json")
+    ]
+
+
+def test_what_is_not_ours_stays(memory):
+    memory.pipe("/bucket/rows.zarr/notes.txt", b"mine")
+    zarr.create_array(zarr.storage.FsspecStore.from_url("memory://bucket/theirs"), data=X)
+    for name in ("rows.zarr", "theirs"):
+        with pytest.raises(NotOurFolder, match="not overwritten"):
+            convert(X, f"memory://bucket/{name}")
+    assert memory.cat("/bucket/rows.zarr/notes.txt") == b"mine"
+    assert np.array_equal(open_matrix("memory://bucket/theirs").read_rows(0, 60), X)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_store_that_was_not_finished_is_gone_and_the_old_one_stays(memory, error):
+    convert(X, "memory://bucket/rows.zarr")
+
+    def stop(done, total):
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, SourceError)):
+        convert(2 * X, "memory://bucket/rows.zarr", progress=stop)
+    assert np.array_equal(open_matrix("memory://bucket/rows.zarr").read_rows(0, 60), X)
+    assert len(memory.ls("/bucket")) == 1
+
+
+def test_the_document_of_a_store_is_copied_last(memory, monkeypatch):
+    copied = []
+    single = type(memory).cp_file
+
+    def note(self, source, target, **options):
+        copied.append(target.rpartition("rows.zarr/")[2])
+        return single(self, source, target, **options)
+
+    monkeypatch.setattr(type(memory), "cp_file", note)
+    with put_in_place(locate("memory://bucket/rows.zarr")) as place:
+        create_array(place, (4,), (1,), np.int32)[...] = 1
+    assert sorted(copied) == ["c/0", "c/1", "c/2", "c/3", "zarr.json"]
+    assert copied[-1] == "zarr.json"
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_labels_are_written_to_a_url(memory, regular):
+    values = np.vstack([X, X + 20])
+    rows = scipy.sparse.csr_array(values) if not regular else values
+    model = sks.KMeans(2, random_state=0).fit(rows)
+    assert model.predict(rows, out="memory://bucket/labels") == "memory://bucket/labels"
+    labels = zarr.open_array(zarr.storage.FsspecStore.from_url("memory://bucket/labels"), mode="r")
+    assert np.array_equal(labels[:], model.labels_)
+    assert set(model.labels_[:60]) != set(model.labels_[60:])
+
+
+def test_the_command_converts_to_a_url(memory, tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    done = cli("convert", tmp_path / "rows.npy", "memory://bucket/rows.zarr", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["store"] == "memory://bucket/rows.zarr"
+    assert np.array_equal(open_matrix("memory://bucket/rows.zarr").read_rows(0, 60), X)
