@@ -14,6 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# One kernel of OpenBLAS for the tests and for the programs that they start: each process of the command line takes the
+# fastest by itself, and two kernels differ by bits.
+from sketchselect._blas_kernel import use_kernel  # noqa: E402
+
+use_kernel("auto")
+
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from tests.data_sets import FOLDER, MISSING  # noqa: E402

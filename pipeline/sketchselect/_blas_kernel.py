@@ -51,9 +51,10 @@ def use_kernel(kernel: str) -> str | None:
     """Set the kernel for processes that import NumPy from now on; return what to tell the user, if anything.
 
     `kernel` is "auto" (the fastest, measured where that is not remembered), "default" (that of OpenBLAS), or a name. A
-    variable that the user has set stays.
+    variable that the user has set stays, and so does the kernel of a process that has imported NumPy: the workers that
+    it starts have to use the same one.
     """
-    if VARIABLE in os.environ or kernel == "default":
+    if VARIABLE in os.environ or kernel == "default" or _has_kernel():
         return None
     if kernel != "auto":
         timed = _timed(kernel)
@@ -77,8 +78,12 @@ def use_kernel(kernel: str) -> str | None:
 def recall_kernel(known: dict[str, Any] | None = None) -> None:
     """Set the kernel that is remembered as the fastest, if there is one and the user has set none."""
     fastest = (known or remembered() or {}).get("kernel")
-    if fastest and VARIABLE not in os.environ:
+    if fastest and VARIABLE not in os.environ and not _has_kernel():
         os.environ[VARIABLE] = fastest
+
+
+def _has_kernel() -> bool:
+    return "numpy" in sys.modules
 
 
 def remembered() -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ def processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str | Non
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(_blas_kernel.VARIABLE, "")
     monkeypatch.delenv(_blas_kernel.VARIABLE)
+    monkeypatch.setattr(_blas_kernel, "_has_kernel", lambda: False)
     return kernels
 
 
@@ -77,6 +78,15 @@ def test_the_variable_of_the_user_stays(processor: dict[str | None, Any], monkey
     monkeypatch.setenv(_blas_kernel.VARIABLE, "Haswell")
     assert _blas_kernel.use_kernel("auto") is None
     assert os.environ[_blas_kernel.VARIABLE] == "Haswell"
+
+
+def test_a_process_that_has_imported_numpy_leaves_its_workers_the_same_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_blas_kernel.VARIABLE, raising=False)
+    monkeypatch.setattr(_blas_kernel, "remembered", lambda: {"kernel": "SkylakeX"})
+    for kernel in ("auto", "SkylakeX"):
+        assert _blas_kernel.use_kernel(kernel) is None
+    _blas_kernel.recall_kernel()
+    assert _blas_kernel.VARIABLE not in os.environ
 
 
 def test_nothing_is_measured_where_it_cannot_be_remembered(
