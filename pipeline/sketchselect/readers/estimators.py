@@ -41,7 +41,7 @@ def open_features(
     X cannot be opened.
     """
     if is_array_like(X):
-        rows, beside = X, {}
+        rows, beside = X, dict[str, Any]()
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))
             require_no_text(rows)
