@@ -27,7 +27,7 @@ __all__ = ["app", "main"]
 
 @command
 def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Output folder.")] = Path("sketchselect-demo"),
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
     cluster: Cluster = "local",
     fresh: Fresh = False,
 ) -> Outcome:

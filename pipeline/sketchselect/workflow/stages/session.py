@@ -192,7 +192,7 @@ class Session:
             self._vectors[name] = open_vector(
                 address,
                 self.matrix.shape[0],
-                matrix_address=self.matrix.address,
+                matrix=self.matrix,
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
