@@ -11,6 +11,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # whoever starts the program may have shielded it
             signal.signal(number, _leave)
+    # Workers begin as `python -c`, which would look for modules in whatever folder the user is in.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     from sketchselect.cli import main as run
 
     run()

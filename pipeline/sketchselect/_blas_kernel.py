@@ -153,7 +153,7 @@ def _timed(kernel: str | None) -> dict[str, Any] | None:
     environment |= {"OPENBLAS_NUM_THREADS": "1"} | ({VARIABLE: kernel} if kernel else {})
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=_TIMEOUT
+            [sys.executable, "-P", "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=_TIMEOUT
         )
         return dict(json.loads(done.stdout)) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):

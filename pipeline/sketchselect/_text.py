@@ -18,6 +18,17 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else otherwise
 
 
+def printable(text: str) -> str:
+    """Return a text that is one line in a terminal and cannot steer it.
+
+    Examples
+    --------
+    >>> printable("a" + chr(27) + "[31m" + chr(10) + "b")
+    'a?[31m?b'
+    """
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things.
 

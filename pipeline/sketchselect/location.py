@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,20 @@ class Location:
             if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
                 raise _not_a_file(path)
         return self.read(key)
+
+    def require_files(self, keys: Iterable[str]) -> None:
+        """Raise `SourceError` where a local file that is there leads out of this folder by now, or is a pipe."""
+        top, folders = os.path.realpath(self.url), set[str]()
+        for key in keys:
+            path = f"{self.url}/{key}"
+            folders.add(os.path.dirname(path))
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISREG(os.lstat(path).st_mode):
+                    _require_inside(path, top)
+                    if not stat.S_ISREG(mode := os.stat(path).st_mode) and not stat.S_ISDIR(mode):
+                        raise _not_a_file(path)
+        for folder in folders:
+            _require_inside(folder, top)
 
     def read(self, key: str | None = None) -> bytes | None:
         """Return the content of a file (of `key` below this location), or None if there is none."""

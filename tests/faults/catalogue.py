@@ -47,6 +47,7 @@ DAMAGE = "faults/test_damage.py::test_"
 VALUES = "faults/test_values.py::test_"
 HOSTILE = "faults/test_untrusted_input.py::test_"
 FOLDER = "job/test_folder.py::test_"
+FOREIGN = "faults/test_untrusted_folders.py::test_"
 SUPERVISED = "selectors/test_supervised_input.py::test_"
 KMEANS = "cluster/test_kmeans.py::test_"
 NTH = "faults/test_io_failures.py::test_the_nth_operation_fails"
@@ -181,6 +182,14 @@ FAULTS = (
         SAVED + "left_over_partial_files_are_ignored", "faults/test_long_runs.py::test_old_and_large_checkpoints_are_removed"),
     row("store", "a store without atomic renames", "names have the digest of the content",
         SAVED + "a_url_is_as_good_as_a_folder", DAMAGE + "nodes_of_another_run_and_of_other_rows"),
+    row("store", "links, pipes, foreign JSON in an output folder", "refused, or damage; nothing outside is read, written or removed",
+        FOREIGN + "nothing_is_written_or_removed_through_a_link", FOREIGN + "no_pipe_is_waited_for",
+        FOREIGN + "json_that_is_nested_too_deep_is_damage", FOREIGN + "a_manifest_of_other_types_is_one_line",
+        FOREIGN + "a_later_format_is_not_guessed_at", FOREIGN + "verify_looks_at_no_file_outside"),
+    row("store", "a chunk becomes a link or a pipe while a job runs", "refused where it is read",
+        FOREIGN + "a_chunk_that_leads_elsewhere_after_the_store_was_opened"),
+    row("config", "modules in the folder that a program is started in", "not imported, by no child process either",
+        FOREIGN + "modules_of_the_folder_that_a_program_is_started_in_are_not_imported", FOREIGN + "nor_by_workers"),
     row("config", "unknown and repeated keys, numbers as text, traps of YAML", "key, value, line, and what was expected",
         "job/test_config.py::test_every_mistake_is_named", "job/test_config.py::test_yaml_traps"),
     row("config", "paths and links out of the store, control characters, URL schemes", "refused",

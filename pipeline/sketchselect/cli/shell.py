@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast, get_type_hints
 import typer
 import typer.core
 
+from sketchselect._text import printable
 from sketchselect.errors import BadParameter, SketchSelectError, Terminated
 
 INTERRUPTED = "interrupted; finished work is kept: run the same command again to resume"
@@ -161,7 +162,7 @@ def _plain_warnings() -> Iterator[None]:
             return
         shown.add(text)
         if issubclass(category, UserWarning):
-            print(f"warning: {text}", file=sys.stderr, flush=True)
+            print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
         else:
             import logging
 
@@ -190,7 +191,7 @@ def _end(error: BaseException) -> NoReturn:
 
 
 def _print_error(line: str) -> None:
-    print(f"error: {line}", file=sys.stderr, flush=True)
+    print(f"error: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _one_line(error: BaseException | str) -> str:

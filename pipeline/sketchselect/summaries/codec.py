@@ -143,7 +143,7 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
     try:
         header = json.loads(bytes(body[_FIXED : _FIXED + length]))
         return _rebuild(header, body[start:], name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
         raise DamagedFile(f"{name}: malformed header ({type(error).__name__})") from error

@@ -118,6 +118,8 @@ class ZarrArray:
             shape = list(self.shape)
             shape[axis] = 0
             return np.empty(shape, self.dtype.newbyteorder("="))
+        if self.location.is_local:
+            self.location.require_files(self.metadata.key(cell) for cell in self.cells(start, stop, axis))
         edges, height = (start, stop % self.shape[axis]), self.metadata.chunks[axis]
         is_part = not self.location.is_local and any(edge % height for edge in edges)
         array = self.open(recent=is_part)

@@ -22,7 +22,7 @@ from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.selectors.sketched.variance import VarianceSelector
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.output.digests import file_digest
+from sketchselect.workflow.output.digests import tree_digest
 from sketchselect.workflow.output.folder import MARKER, read_manifest, sealed, unsealed
 from sketchselect.workflow.output.manifest import write_manifest
 from sketchselect.workflow.output.pages import publish_report, record_of
@@ -149,9 +149,7 @@ def _of_folder(
 ) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
     content = read_manifest(path, complete)
-    for name, promised in content.get("digests", {}).items():
-        if name in ("summary.sks", "selection.json") and file_digest(path / name) != promised:
-            raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
+    require_digests(path, content)
     config = job_of(path, content, runs_on, storage_options)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
@@ -217,9 +215,21 @@ def _with(
     return [*(one for one in entries if kind(one) != kind(new)), best]
 
 
+def require_digests(path: Path, content: Mapping[str, Any]) -> None:
+    """Raise `DamagedFile` where summary or selection are not those of the manifest."""
+    for name in ("summary.sks", "selection.json"):
+        promised = content.get("digests", {}).get(name)
+        if promised is not None and tree_digest(path / name) != promised:
+            raise DamagedFile(f"{path / name}: not the file that {path / 'manifest.json'} describes; run the job again")
+
+
 def complete(content: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest that has all that opening its run again takes."""
     content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
+    sections = [section for section in content["job"].values() if section is not None]
+    texts = [*content["files"], *content.get("digests", {})]
+    if not all(isinstance(one, dict) for one in (*sections, *content["stages"])) or {*map(type, texts)} > {str}:
+        raise TypeError("sections, stages and names of files")
     return content
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +13,8 @@ import numpy as np
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
 from sketchselect.job.parameters import make_selector, method_parameters
+from sketchselect.workflow.commands.certify import complete, require_digests
+from sketchselect.workflow.output.folder import read_manifest
 from sketchselect.workflow.output.tables import csv_text, read_selection
 
 if TYPE_CHECKING:
@@ -88,9 +89,10 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
-        if not (folder / "manifest.json").is_file():
+        if not (folder / "manifest.json").exists():
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
-        content = json.loads((folder / "manifest.json").read_text())
+        content = read_manifest(folder, complete)
+        require_digests(folder, content)
         compared.append(
             Compared.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"])
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sketchselect._text import printable
 from sketchselect.location import location_of
 from sketchselect.workflow.output.folder import MARKER, read_manifest
 
@@ -82,7 +83,7 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     if names is not None:
         shown = ", ".join(_clean(name) for name in names[:5])
         yield f"{indent}feature names: {shown}{', ...' if len(names) > 5 else ''}"
-    yield from (f"{indent}{_printable(line)}" for line in summary.details())
+    yield from (f"{indent}{printable(line)}" for line in summary.details())
 
 
 def columns_in(summary: Any) -> int:
@@ -151,9 +152,5 @@ def _matrix_lines(target: str, options: Mapping[str, Any]) -> Iterator[str]:
 
 def _clean(name: str) -> str:
     """Return a name that is safe to show in a terminal."""
-    shown = _printable(name)
+    shown = printable(name)
     return shown if len(shown) <= 40 else shown[:37] + "..."
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)

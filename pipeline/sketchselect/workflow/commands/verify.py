@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from sketchselect._text import printable
 from sketchselect.cluster import Certificate, certify, dropped_columns_certificate
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
@@ -26,7 +27,7 @@ from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow.commands.certify import complete, job_of
 from sketchselect.workflow.output import tables
 from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import read_manifest
+from sketchselect.workflow.output.folder import PUBLISHED, read_manifest
 from sketchselect.workflow.output.manifest import is_digested
 from sketchselect.workflow.stages import clustering, columns, preparing, proof
 from sketchselect.workflow.stages.features import differing_rows
@@ -36,6 +37,30 @@ from sketchselect.workflow.stages.session import Session, differing_builds
 
 ROUNDING = 1e-9
 """Objectives of the same labels, summed in another order, differ by less."""
+
+COMPUTED = (
+    "selection.json",
+    "scores.csv",
+    "model.json",
+    "prepare.sks",
+    "summary.sks",
+    "columns.sks",
+    "features.zarr",
+    "labels.zarr",
+    "centers.zarr",
+)
+"""Files that are computed again, or that something which is computed again is made of."""
+
+STATED = (
+    "objective_all_columns",
+    "compared",
+    "selection_bound",
+    "certificate_selected_columns",
+    "reassigned",
+    "agreement",
+    "range_of_clusters",
+)
+"""Keys of the manifest with results that are not computed again."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,8 @@ class Check:
 
     def line(self) -> str:
         """Return the outcome in one line."""
-        return f"{ {True: 'holds', False: 'DIFFERS', None: 'not checked'}[self.holds]:<12} {self.name}: {self.text}"
+        outcome = {True: "holds", False: "DIFFERS", None: "not checked"}[self.holds]
+        return printable(f"{outcome:<12} {self.name}: {self.text}")
 
 
 def verify_run(
@@ -75,7 +101,7 @@ def verify_run(
     checks = list[Check]()
     with _checking(checks, "files") as add:
         add(*_files(path, content))
-    checks += [Check(name, None, "a page that is drawn again") for name in content["files"] if name == "report.html"]
+    checks += _only_stated(content)
     job = job_of(path, content, execution or {}, storage_options)
     with open_session(job, read_only=True, progress=progress) as session:
         checks.append(_source(session, content))
@@ -129,7 +155,13 @@ def _checking(checks: list[Check], name: str) -> Iterator[Callable[[bool | None,
         if error.exit_code != SketchSelectError.exit_code:  # the cluster was lost, or the user stopped it
             raise
         checks.append(Check(name, False, str(error)))
-    except (OSError, ValueError, KeyError, TypeError) as error:  # a file that is lost, or is not what its name says
+    except (
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ) as error:  # a file that is lost, or is not what its name says
         checks.append(Check(name, False, f"cannot be read ({type(error).__name__}: {error})"))
 
 
@@ -137,6 +169,8 @@ def _files(path: Path, content: Mapping[str, Any]) -> tuple[bool | None, str]:
     digests = content.get("digests")
     if digests is None:
         return None, "the manifest has no digests; it is of an earlier version"
+    if foreign := sorted({*content["files"], *digests} - {*PUBLISHED}):
+        return False, f"{', '.join(map(repr, foreign))}: no run leaves files of such names"
     unstated = [name for name in content["files"] if is_digested(name) and name not in digests]
     missing = [name for name in content["files"] if not (path / name).exists()]
     changed = [name for name in digests if name not in missing and tree_digest(path / name) != digests[name]]
@@ -145,6 +179,16 @@ def _files(path: Path, content: Mapping[str, Any]) -> tuple[bool | None, str]:
     if words := [f"{', '.join(names)} {what}" for names, what in named if names]:
         return None if stores and not (missing or changed) else False, "; ".join(words)
     return True, f"{len(content['files'])} are there, {len(digests)} have the digests of the manifest"
+
+
+def _only_stated(content: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield what is in the folder and is not computed again."""
+    if "report.html" in content["files"]:
+        yield Check("report.html", None, "a page that is drawn again")
+    if files := [name for name in content["files"] if is_digested(name) and name not in COMPUTED]:
+        yield Check(", ".join(files), None, "compared with the manifest's digests, and not computed again")
+    if words := [name for name in STATED if name in content]:
+        yield Check("manifest.json", None, f"{', '.join(words)}: as stated, and not computed again")
 
 
 def _source(session: Session, content: Mapping[str, Any]) -> Check:
@@ -226,6 +270,8 @@ def _selection(
     proof.aim_again(session, tables.read_selection(folder / "selection.json"))
     fitted = columns.fitted(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
+    if "scores.csv" in content["files"]:
+        texts["scores.csv"] = tables.scores_csv(fitted.selection_)
     if "model.json" in content["files"]:
         model = model_of(fitted)
         texts["model.json"] = "" if model is None else model_json(model)
@@ -233,7 +279,7 @@ def _selection(
         before = (folder / name).read_text(encoding="utf-8")
         if text == before:
             add(True, f"{origin} gives {name} again, every byte the same")
-        elif same_build or name == "model.json":
+        elif same_build or name != "selection.json":
             add(False if same_build else None, f"{origin} gives another {name}")
         else:
             same = json.loads(text)["support"] == json.loads(before)["support"]

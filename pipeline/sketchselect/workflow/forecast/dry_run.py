@@ -224,7 +224,9 @@ def idle_worker_nbytes() -> int:
         "print(peak_nbytes())"
     )
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True
+        )
         return int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return PROCESS_NBYTES

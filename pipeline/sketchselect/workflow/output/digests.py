@@ -1,9 +1,19 @@
-"""Digests of the files and folders that a run leaves."""
+"""Digests of the files and folders that a run leaves, and its texts in JSON."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
+
+
+def parsed(text: str) -> Any:
+    """Return what a JSON text holds; raise `ValueError` where it is none, or deeper than anything of ours."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON nested too deep") from None
 
 
 def file_digest(path: Path) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from sketchselect.errors import DamagedFile, NotOurFolder, RunInProgress, SketchSelectError, SourceError
-from sketchselect.workflow.output.digests import tree_digest
+from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+from sketchselect.workflow.output.digests import parsed, tree_digest
 
 T = TypeVar("T")
 
@@ -27,6 +27,9 @@ STALE_SECONDS = 120.0
 """A lock of another host whose heartbeat is older than this belongs to a dead process."""
 
 DIGEST_KEY = "digest"
+
+FORMAT = 1
+"""Version of the manifest's format; a later one may mean something else by the same names."""
 
 UNUSED_DAYS = 30
 MOST_CHECKPOINT_BYTES = 10 * 2**30
@@ -59,6 +62,15 @@ PUBLISHED = (
     "run.log",
 )
 """Every name a run may leave in its folder, beside `checkpoints`, the marker and the lock."""
+
+_WRITTEN_THROUGH = (
+    MARKER,
+    LOCK,
+    LOCK + ".guard",
+    "run.log",
+    *("checkpoints" + below for below in ("", "/nodes", "/staging", "/stages.json", "/cluster")),
+)
+"""What is opened where it is, or looked through for what is old; all else is replaced as a whole."""
 
 
 class OutputFolder:
@@ -119,9 +131,11 @@ class OutputFolder:
         """
         now, total = time.time(), 0
         for file in elsewhere.glob("[0-9a-f][0-9a-f]/*.sks") if elsewhere else ():
-            if now - file.stat().st_mtime > UNUSED_DAYS * 86400:
-                file.unlink(missing_ok=True)
-        files = [(file.stat(), file) for file in (self.checkpoints / "nodes").rglob("*") if file.is_file()]
+            with contextlib.suppress(FileNotFoundError):  # another job has removed it since
+                if now - file.stat().st_mtime > UNUSED_DAYS * 86400:
+                    file.unlink()
+        ours = (file for suffix in (".sks", ".partial") for file in (self.checkpoints / "nodes").rglob("*" + suffix))
+        files = [(file.stat(), file) for file in ours if file.is_file()]
         for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
             total += status.st_size
             too_old = now - status.st_mtime > UNUSED_DAYS * 86400
@@ -179,11 +193,12 @@ def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterato
     """Make the folder, or recognise it as ours, and hold its lock.
 
     With `fresh` what earlier runs left there is discarded (only what is ours).
-    Raises `NotOurFolder` if there is something at `path` that we did not make; `RunInProgress` if a live process holds
-    the lock; a dead one's lock is taken over.
+    Raises `NotOurFolder` if there is something at `path` that we did not make, or links; `RunInProgress` if a live
+    process holds the lock; a dead one's lock is taken over.
     """
     folder = OutputFolder(Path(os.path.abspath(path)))
     claim(folder.path)
+    require_plain(folder.path)
     with locked(folder.path):
         if fresh:
             folder.discard()
@@ -211,6 +226,19 @@ def claim(path: Path) -> None:
         marker.write_text('{"made_by": "sketchselect", "what": "output folder", "version": 1}\n')
     except OSError as error:
         raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def require_plain(path: Path) -> None:
+    """Raise `NotOurFolder` where a run would write through a link, or wait for a pipe, in its folder."""
+    for name in (*_WRITTEN_THROUGH, *PUBLISHED):
+        file = path / name
+        if name in _WRITTEN_THROUGH and file.is_symlink():
+            raise NotOurFolder(
+                f"{file}: a link, and what it leads to is not written to; put a file or folder itself there, or name "
+                "a place for checkpoints by execution.checkpoint"
+            )
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise NotOurFolder(f"{file}: neither a file nor a folder; remove it, or choose another output folder")
 
 
 @contextlib.contextmanager
@@ -303,15 +331,23 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     """Return the result of `use` for the content of a run's ``manifest.json``.
 
     Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
-    its digest promises, or without a key that `use` needs.
+    its digest promises, or without a key that `use` needs; `Incompatible` if it is of a later format; `NotOurFolder`
+    for links and pipes in the folder.
     """
+    require_plain(path)
     try:
-        return use(unsealed(path / "manifest.json"))
+        content = unsealed(path / "manifest.json")
+        if content.get("format", FORMAT) > FORMAT:
+            raise Incompatible(
+                f"{path / 'manifest.json'}: of format {content['format']}, and this version reads up to {FORMAT}; "
+                "use the version of sketchselect that wrote it, or a later one"
+            )
+        return use(content)
     except FileNotFoundError:
         if not path.is_dir():
             raise SourceError(f"{path}: no such folder; give the output folder of a run") from None
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
-    except DamagedFile:
+    except (DamagedFile, Incompatible):
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
@@ -348,7 +384,7 @@ def unsealed(path: Path) -> dict[str, Any]:
 
     Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
     """
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = parsed(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     if content.pop(DIGEST_KEY, None) not in (None, _content_digest(content)):

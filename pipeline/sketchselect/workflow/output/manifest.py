@@ -13,7 +13,7 @@ from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
 from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import PUBLISHED, OutputFolder, sealed
+from sketchselect.workflow.output.folder import FORMAT, PUBLISHED, OutputFolder, sealed
 from sketchselect.workflow.output.tables import plain_value
 from sketchselect.workflow.stages.clustering import Clustering, described
 from sketchselect.workflow.stages.evaluation import Evaluation
@@ -55,7 +55,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     if session.has_preset and config.select.n_features is None:
         job["select"] = None  # the columns were given, and the section says only what is summarised
     content: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "job": job,
         "source": {**session.matrix.describe(), "identity": session.identity},

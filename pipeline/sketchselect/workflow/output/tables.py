@@ -15,6 +15,7 @@ import numpy as np
 from sketchselect.errors import DamagedFile, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.selectors import Selection, rank
+from sketchselect.workflow.output.digests import parsed
 from sketchselect.workflow.output.folder import OutputFolder
 
 # A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
@@ -34,7 +35,7 @@ def read_selection(path: Path) -> Selection:
     Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
     """
     try:
-        content = json.loads(path.read_text())
+        content = parsed(path.read_text())
         selection = Selection.from_dict(content)
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file; `sketchselect select` makes one") from None
