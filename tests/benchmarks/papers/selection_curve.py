@@ -65,6 +65,9 @@ def measure(data: DataSet, folder: Path, seeds: int) -> None:
         if method in methods:
             curve.methods[method] = lambda _, columns=columns, method=method: Chosen(method, np.array(columns))
             points.append((method, r, value / runs["all"], curve.add([method], r)))
+    for r in sorted({r for _, r, *_ in points}):
+        while curve.settle(r):
+            pass
     table = {(p.method, p.n_features): p for p in curve.result().points}
     spent = time.process_time() - began
     true = np.array([ratio for *_, ratio, _ in points])

@@ -34,7 +34,8 @@ class AutoSelector(BaseSelector):
     All methods with `competes` (or `methods`) select from one summary of the rows. On a sample of the rows k-means is
     run on the columns of each, and its objective in *all* columns is compared with that of k-means on all columns. The
     method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
-    order. No labels are used, and the result does not depend on chunks, workers or order.
+    order. Methods that differ by less than starts of k-means do are compared again, from ten starts each. No labels are
+    used, and the result does not depend on chunks, workers or order.
 
     With `n_features_to_select="auto"` the first method's sizes double from 4 until it is within the tolerance, surely:
     by the upper end of a 95 % interval. The smallest such size is searched to an eighth of itself; there all compete,
@@ -221,7 +222,7 @@ class AutoSelector(BaseSelector):
             chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
         else:
             size = self.largest_columns or n_select
-            chosen = best_of(curve.add(tuple(curve.methods), size), size)
+            chosen = best_of(curve, size)
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
                 curve.add((chosen.method,), fewer)
         self.curve_ = curve.result()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
+from sketchselect.selectors.curve.sampled import SETTLING, Coreset, SampledClusters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import RowSample
 
@@ -145,13 +145,14 @@ class Curve:
     ) -> None:
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
+        self._settled: set[tuple[str, int]] = set()
         with one_blas_thread():
             self.coreset = Coreset(sample, n_clusters, seed)
             self.everything = self.coreset.clustered()
 
     def clear(self) -> None:
         """Drop the points, and keep what does not depend on them."""
-        self._points = {}
+        self._points, self._settled = {}, set()
 
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
         """Cluster on this number of columns of each of these methods; return the points that there are."""
@@ -166,9 +167,41 @@ class Curve:
                 self._points[name, size] = selection, clusters
         return [point for point in self.result().points if point.n_features == size and point.method in methods]
 
+    def settle(self, size: int) -> bool:
+        """Cluster from more starts where methods differ by less than starts do; return whether any was to be settled.
+
+        Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
+        where that is more than a tie.
+        """
+        points = [p for p in self.result().points if p.n_features == size < self.sample.n_features]
+        if len(points) < 2:
+            return False
+        pooled = self._pooled()
+        variances = {p.method: (self._points[p.method, size][1].spread + pooled) / 2.0 for p in points}
+        lowest = min(points, key=lambda p: p.ratio)
+        near = []
+        for point in points:
+            error = 2.0 * lowest.ratio * np.sqrt(variances[point.method] + variances[lowest.method])
+            if point.ratio - lowest.ratio <= error and error > TIE:
+                near.append(point)
+        fresh = [p for p in near if (p.method, size) not in self._settled]
+        if len(near) < 2 or not fresh:
+            return False
+        for point in fresh:
+            selection, clusters = self._points[point.method, size]
+            with one_blas_thread():
+                again = self.coreset.clustered(selection.support, n_starts=SETTLING)
+            # The spread stays that of as many starts as all other points have.
+            self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
+            self._settled.add((point.method, size))
+        return True
+
+    def _pooled(self) -> float:
+        return float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+
     def result(self) -> SelectionCurve:
         """Return the points so far."""
-        pooled = float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+        pooled = self._pooled()
         points = [
             CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
             for (name, size), (selection, clusters) in self._points.items()

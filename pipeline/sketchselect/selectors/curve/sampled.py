@@ -24,6 +24,9 @@ Columns = NDArray[np.int64]
 STARTS = 3
 """Starts of k-means, for its best clustering and for how much clusterings differ."""
 
+SETTLING = 10
+"""Starts where methods differ by less than starts do: as many as a run has."""
+
 RACING = 3e-4
 """Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
 
@@ -81,7 +84,9 @@ class Coreset:
         chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
         return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
 
-    def clustered(self, columns: Columns | None = None, warm: Labels | None = None) -> SampledClusters:
+    def clustered(
+        self, columns: Columns | None = None, warm: Labels | None = None, n_starts: int = STARTS
+    ) -> SampledClusters:
         """Return the best clustering on these columns (None: on all), from several starts and from other labels.
 
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
@@ -90,7 +95,7 @@ class Coreset:
         points, starts = self.racing, self.starts
         if columns is not None:
             points = _points(self.sampled, columns)
-            starts = [self.starts[0], *self._drawn_starts(points, STARTS - 1), *([] if warm is None else [warm])]
+            starts = [self.starts[0], *self._drawn_starts(points, n_starts - 1), *([] if warm is None else [warm])]
         refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
         best = min(range(len(starts)), key=lambda start: refined[start][0])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
