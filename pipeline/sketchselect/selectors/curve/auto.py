@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from sklearn.base import clone
 
 from sketchselect._text import counted, did_you_mean
@@ -217,7 +216,9 @@ class AutoSelector(BaseSelector):
         curve, is_open, limit = self._measured[1], self.n_features_to_select == "auto", 1.0 + float(self.tolerance)
         surely = self.largest_objective is None
         if self.largest_objective is not None:
-            limit = self.largest_objective / max(curve.everything.objective, np.finfo(float).tiny)
+            # Where the rows are as many as the clusters but for copies, columns that tell them apart lose nothing.
+            whole = curve.everything.objective
+            limit = self.largest_objective / whole if whole > 0 else 1.0
         if is_open and self.largest_columns is None:
             chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
         else:

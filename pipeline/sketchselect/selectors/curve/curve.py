@@ -173,7 +173,9 @@ class Curve:
         Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
         where that is more than a tie.
         """
-        points = [p for p in self.result().points if p.n_features == size < self.sample.n_features]
+        points = [
+            p for p in self.result().points if p.n_features == size < self.sample.n_features and np.isfinite(p.ratio)
+        ]
         if len(points) < 2:
             return False
         pooled = self._pooled()
