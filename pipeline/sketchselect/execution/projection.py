@@ -35,10 +35,8 @@ class Slots:
     """What the projection has to know of an engine."""
 
     kind: str
-    n_slots: int = 1
-    """Tasks at a time."""
-    slots_per_process: int = 1
-    """Tasks at a time in one process, which share its memory."""
+    n_slots: int = 1  # Tasks at a time
+    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,10 @@ class Projection:
     """Upper bound of the bytes of one process that runs tasks."""
 
     process: int
-    reading: int
-    """Reading, decoding and preparing blocks, one per task at a time."""
-    states: int
-    """States being made and waiting to be merged."""
-    working: int
-    """Kernels' working memory."""
-    caller: int = 0
-    """Results that the caller of the pass has in this process meanwhile, where tasks run in it."""
+    reading: int  # Reading, decoding and preparing blocks, one per task at a time
+    states: int  # States being made and waiting to be merged
+    working: int  # Kernels' working memory
+    caller: int = 0  # Results that the caller of the pass has in this process meanwhile, where tasks run in it
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +85,7 @@ def projection(
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
     return Projection(
-        process=PROCESS_NBYTES,
+        process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(engine.slots_per_process * reading),
         states=int((3 * engine.slots_per_process + waiting) * state_nbytes),
         working=int(engine.slots_per_process * working_nbytes) + steps,

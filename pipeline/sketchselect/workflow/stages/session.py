@@ -8,13 +8,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._progress import Laps
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
+from sketchselect.location import is_url
 from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
@@ -189,7 +192,7 @@ class Session:
             self._vectors[name] = open_vector(
                 address,
                 self.matrix.shape[0],
-                matrix_address=self.matrix.address,
+                matrix=self.matrix,
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
@@ -238,6 +241,12 @@ class Session:
         self._engine = None
         resources, self._resources = self._resources, contextlib.ExitStack()
         resources.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def checkpoints_elsewhere(self) -> Path | None:
+        """The folder on a disk that the job names for its checkpoints, None where they are in its own or far away."""
+        place = self.config.execution.checkpoint
+        return None if place is False or place == "auto" or is_url(str(place)) else Path(place)
 
     @property
     def pass_options(self) -> PassOptions:
@@ -329,12 +338,19 @@ class Session:
             )
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Add a pass's account to its stage's entry: what several passes read and did is summed."""
+        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+
+        Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
+        """
+        slots = self.engine.n_workers * self.engine.slots_per_process
+        wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
+        profile = Laps.total([entry.get("profile", {}), stats.profile, {"wait": wait}])
         for name, value in asdict(stats).items():
             if name == "projected_nbytes":
                 entry[name] = max(entry.get(name, 0), value)
-            elif name != "seconds":
+            elif name not in ("seconds", "profile"):
                 entry[name] = entry.get(name, 0) + value
+        entry["profile"] = {step: round(seconds, 3) for step, seconds in profile.items()}
         entry["build"] = list(self.engine.build())
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         self.note_dropped(stats.rows_dropped)
