@@ -74,14 +74,13 @@ class Coreset:
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
         self.seed = seed
-        near = self.racing = self.rows
+        self.racing = self.rows
         if n_columns > PROJECTED:
             draws = gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
-            near = self.rows @ draws
             # About the top directions, by one step of subspace iteration: clusters are there, and rows are short.
-            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * near)))[0]
+            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws))))[0]
             self.racing = np.asarray(self.rows @ basis, dtype=np.float32)
-        self.starts = self._drawn_starts(near, self._n_starts(self.racing))
+        self.starts = self._drawn_starts(self.racing, self._n_starts(self.racing))
 
     def _n_starts(self, points: Any) -> int:
         """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
