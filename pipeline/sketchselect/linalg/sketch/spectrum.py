@@ -36,7 +36,8 @@ def symmetric_directions(gram: Floats) -> Directions:
 def row_directions(rows: Floats, *, overwrite: bool = False) -> Directions:
     """Return the squared singular values and right singular vectors of a matrix with few rows.
 
-    With `overwrite` the vectors may take the place of the rows, which are then lost. The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows.
+    The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows. With
+    `overwrite` the vectors may take the place of the rows, which are then lost.
 
     Cost: 3 m^2 p flops for m rows of p columns that are nearly orthogonal, twice that for other ones; where they are
     nearly dependent an SVD, more than ten times that.
