@@ -121,11 +121,18 @@ def measure_kernels() -> dict[str, Any]:
         if seconds[fastest] < GAIN * default["seconds"]:
             result["kernel"] = fastest
         result["default"], result["seconds"] = default["kernel"], seconds
+    remember_kernel(result)
+    return result
+
+
+def remember_kernel(result: dict[str, Any]) -> None:
+    """Save a measurement."""
+    file = _file()
+    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):  # a full disk
         part.write_text(json.dumps(result))
         part.replace(file)
-    return result
 
 
 def describe_kernels(known: dict[str, Any]) -> str:
@@ -141,7 +148,9 @@ def describe_kernels(known: dict[str, Any]) -> str:
 
 
 def _timed(kernel: str | None) -> dict[str, Any] | None:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"} | ({VARIABLE: kernel} if kernel else {})
+    # Without a kernel, that of OpenBLAS itself is timed, and not one that the user has set.
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment |= {"OPENBLAS_NUM_THREADS": "1"} | ({VARIABLE: kernel} if kernel else {})
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=_TIMEOUT

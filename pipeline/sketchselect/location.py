@@ -259,7 +259,9 @@ def locate(source: str | os.PathLike[str], storage_options: Mapping[str, Any] | 
     if scheme in ("http", "https"):
         if allow_http is not True:
             raise SourceError(
-                f'{_hide(text)}: {scheme} addresses are opened only with storage_options={{"allow_http": True}}'
+                f"{_hide(text)}: {scheme} addresses are opened only where that is asked for: "
+                'storage_options={"allow_http": True} in Python, --storage-option allow_http=true on the command line, '
+                "input.storage_options.allow_http = true in a job"
             )
     elif scheme not in SCHEMES:
         raise SourceError(

@@ -132,7 +132,7 @@ def test_too_few_blocks_for_the_probability_are_told():
     X = np.random.default_rng(1).standard_normal((120, 3))
     for fraction, solved in ((0.3, 1), (1e-9, 0)):
         seed = next(s for s in range(99) if of_blocks(X, fraction, s).record.n_solved == solved)
-        options = {"block_rows": 30, "confidence": 0.999, "fraction": fraction, "seed": seed}
+        options = {"block_rows": 30, "confidence": 0.999, "fraction": fraction, "random_state": seed}
         found = sks.certify(X, 1e6, 2, **options)
         bound = of_blocks(X, fraction, seed)
         assert (found.confidence, found.lower_bound) == (1.0, bound.lower_bound())
@@ -174,7 +174,7 @@ def of_blocks(X, fraction, seed):
 
 def test_the_job_key_and_the_verbs_take_the_same_options():
     names = {one.name for one in fields(block_certificate.BlockOptions)}
-    assert set(CertificateSettings.model_fields) == names - {"seed"} | {"method"}
+    assert set(CertificateSettings.model_fields) == names - {"random_state"} | {"method"}
     for verb in (sks.certify, sks.certify_labels):
         taken = signature(verb).parameters
         defaults = block_certificate.BlockOptions()
@@ -244,7 +244,7 @@ def test_saved_merged_and_refused(tmp_path, digits):
         ({"confidence": 1.0}, "confidence"),
         ({"confidence": True}, "confidence"),
         ({"confidence": "0.9"}, "confidence"),
-        ({"seed": 1.5}, "seed"),
+        ({"random_state": 1.5}, "random_state"),
         ({"objective": "much"}, "objective"),
         ({"objective": -1.0}, "objective"),
         ({"block_rows": 1}, "block_rows"),

@@ -41,7 +41,9 @@ class PlainCluster:
     def start(self, *command: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start a script of deploy/plain in its own process group; its output goes to a file of the same number."""
         log = self.folder / f"{len(self.processes)}.log"
-        environment = os.environ | {
+        # A nanny leaves Dask's own settings of malloc in the process that it was started from.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        environment = inherited | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "SKETCHSELECT_HTTP_PORT": str(self.http_port),
             "SKETCHSELECT_SPILL_DIR": str(self.folder),

@@ -181,7 +181,7 @@ def test_no_task_holds_the_whole_co_moment(d):
 def test_a_killed_run_resumes_panel_by_panel(narrow, data, tmp_path):
     X, y, _ = data
     np.save(tmp_path / "x.npy", X)
-    source = Source(open_matrix(tmp_path / "x.npy"), open_vector(y, N, matrix_address="x", name="target"))
+    source = Source(open_matrix(tmp_path / "x.npy"), open_vector(y, N, matrix="x", name="target"))
     options = serial(partition_bytes=20_000, checkpoint=Checkpoint(tmp_path / "c", min_bytes=0, state_ratio=0))
     first = summarize_source(source, Moments(), options)
     assert first.stats.n_saved > 0

@@ -127,6 +127,30 @@ def test_old_and_large_checkpoints_are_removed(tmp_path: Path, monkeypatch: pyte
     assert sum(100 for _ in left) <= 250
 
 
+def test_old_nodes_are_removed_from_a_folder_that_several_jobs_share(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).standard_normal((60, 6)))
+    shared = tmp_path / "shared"
+    job = {
+        "input": {"url": str(tmp_path / "rows.npy")},
+        "select": {"method": "variance", "n_features": 2},
+        "execution": {"cluster": "serial", "checkpoint": str(shared), "checkpoint_seconds": 0},
+        "output": {"dir": str(tmp_path / "out")},
+    }
+    sks.run(job)
+    used = {path for path in shared.rglob("*") if path.is_file()}
+    assert used
+    others = {"0a/mine.1.sks": 40, "0b/theirs.1.sks": 29, "notes.txt": 40, "0c/.1.partial": 40}
+    for name, days in others.items():
+        path = shared / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(10))
+        then = time.time() - days * 86400
+        os.utime(path, (then, then))
+    sks.run(job)
+    left = {path for path in shared.rglob("*") if path.is_file()}
+    assert left == used | {shared / name for name in others if name != "0a/mine.1.sks"}
+
+
 def test_a_node_that_is_used_is_not_old(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((200, 5))
     zarr.create_array(str(tmp_path / "rows.zarr"), data=rows, chunks=(20, 5))

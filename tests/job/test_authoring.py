@@ -4,14 +4,16 @@ import json
 import re
 import shlex
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import typer.main
 import zarr
 
-from sketchselect.cli import GROUPS
+from sketchselect.cli import GROUPS, app
 from sketchselect.selectors import METHODS
 
 from .commands import cli
@@ -52,6 +54,24 @@ def test_the_examples_of_the_help_run(rows: np.ndarray) -> None:
         done = cli(*target, *serial)
         assert done.exit_code == 0, (example, done.output)
         assert f"Example: {example[:40]}" in " ".join(cli(words[0], "--help").stdout.split())
+
+
+def test_the_help_says_what_kind_of_value_an_option_takes() -> None:
+    for name, command in typer.main.get_command(app).commands.items():
+        for option in command.params:
+            if option.param_type_name == "option" and not option.is_flag:
+                own = {word.lstrip("-").replace("-", "_").upper() for word in option.opts}
+                assert option.metavar not in own, (name, option.opts)
+    text = " ".join(cli("summarize", "--help").stdout.split())
+    for shown in ("--size N ", "--target FILE|NAME ", "--output FILE ", "--nonfinite error|drop_rows|missing "):
+        assert shown in text
+
+
+def test_a_seed_has_one_name() -> None:
+    for name in ("summarize", "cluster", "certify"):
+        text = cli(name, "--help").stdout
+        assert "--random-state N" in text
+        assert "--seed" not in text
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -104,6 +124,42 @@ def test_a_first_job_says_what_was_seen(rows: np.ndarray) -> None:
     again = cli("init", "cells.npz", "-o", "cells.toml")
     assert again.exit_code == 2
     assert "cells.toml: exists already" in again.stderr
+
+
+@pytest.mark.parametrize("store", ["cells.h5ad", "cells.zarr", "both.h5mu"])
+def test_a_first_job_for_cells_names_a_column_of_obs_and_writes_annotations(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import anndata
+    import h5py
+    import pandas as pd
+
+    monkeypatch.chdir(tmp_path)
+    counts = sp.random(90, 60, 0.2, format="csr", random_state=0, data_rvs=lambda n: np.arange(n) % 7 + 1.0)
+    obs = pd.DataFrame({"depth": np.ravel(counts.sum(axis=1)), "kind": pd.Categorical(["u", "v", "w"] * 30)})
+    obs.index, names = [f"c{i}" for i in range(90)], pd.DataFrame(index=[f"g{i}" for i in range(60)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cells = anndata.AnnData(counts, obs=obs, var=names)
+        if store == "both.h5mu":
+            pytest.importorskip("mudata").MuData({"rna": cells}).write(store)
+        elif store == "cells.zarr":
+            cells.write_zarr(store)
+        else:
+            cells.write_h5ad(store)
+    prefix = "mod/rna/obs" if store == "both.h5mu" else "obs"
+    assert cli("init", store, "-o", "cells.toml").exit_code == 0
+    text = Path("cells.toml").read_text()
+    assert f"# the columns of obs: {prefix}/depth, {prefix}/kind" in text
+    assert tomllib.loads(text)["output"]["anndata"] is True
+    Path("labelled.toml").write_text(text.replace("# labels = ", "labels = "))
+    assert tomllib.loads(Path("labelled.toml").read_text())["input"]["labels"] == f"{prefix}/kind"
+    done = cli("run", "labelled.toml", "--set", "execution.cluster=serial")
+    assert done.exit_code == 0, done.stderr
+    assert "NMI of the clusters with the given labels" in done.stdout
+    folder = Path(tomllib.loads(text)["output"]["dir"])
+    with h5py.File(folder / "annotations.h5ad") as file:
+        assert "highly_variable" in file["var"]
 
 
 def test_a_first_job_names_its_source_from_its_own_folder(rows: np.ndarray) -> None:

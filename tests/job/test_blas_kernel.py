@@ -128,8 +128,29 @@ def test_a_process_that_uses_another_kernel_than_the_job_names_is_refused(tmp_pa
 def test_the_command_line_uses_the_kernel_that_the_job_names(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != _blas_kernel.VARIABLE}
     environment["PYTHONPATH"] = str(Path(sketchselect.__file__).parent.parent)
-    command = [sys.executable, "-m", "sketchselect", "run", str(_job(tmp_path, "Nehalem"))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert "Nehalem" in json.dumps(manifest)
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        _blas_kernel.remember_kernel({"machine": _blas_kernel._machine(), "kernel": "Sandybridge"})
+
+    def kernels(kernel: str) -> str:
+        command = [sys.executable, "-m", "sketchselect", "run", str(_job(tmp_path, kernel)), "--fresh"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.dumps(json.loads((tmp_path / "out" / "manifest.json").read_text()))
+
+    assert "Nehalem" in kernels("Nehalem")
+    assert "Sandybridge" in kernels("auto")
+    assert "Sandybridge" not in kernels("default")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernel is one of 64-bit x86")
+def test_the_kernel_of_openblas_itself_is_timed_whatever_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_blas_kernel.VARIABLE, raising=False)
+    own = _blas_kernel._timed(None)
+    monkeypatch.setenv(_blas_kernel.VARIABLE, "Nehalem")
+    timed = _blas_kernel._timed(None)
+    assert own is not None
+    assert timed is not None
+    assert timed["kernel"] == own["kernel"]

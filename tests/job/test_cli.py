@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -54,6 +55,12 @@ def test_file_by_file(store: Path, rows: np.ndarray, tmp_path: Path) -> None:
     assert "NMI of the clusters with the given labels: " in done.stdout
     assert np.asarray(zarr.open_array(str(out / "labels.zarr"), mode="r")[:]).shape == (300,)
     assert json.loads((out / "selection.json").read_text()) == json.loads(chosen.read_text())
+    content = json.loads((out / "manifest.json").read_text())
+    assert (content["selection"]["method"], content["selection"]["given"]) == ("sketched-ridge", True)
+    assert content["job"]["select"] is None, "the command selects nothing"
+    for verb in ("verify", "certify"):
+        done = cli(verb, out, "--scheduler", "serial")
+        assert done.exit_code == 0, done.output
 
     assert "frequent-directions" in cli("inspect", both).stdout
     assert "300 rows x 12 columns, float32" in cli("inspect", store).stdout
@@ -175,8 +182,9 @@ def test_demo_and_its_job_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_doctor_finds_this_installation_fit() -> None:
-    process = start("doctor")
+def test_doctor_finds_this_installation_fit(tmp_path: Path) -> None:
+    # Its measurement is not that of the other tests.
+    process = start("doctor", env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stdout + stderr
     assert "BAD" not in stdout

@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import zarr
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
+from zarr.storage import FsspecStore
 
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import storage_options
@@ -55,7 +57,9 @@ def bucket(tmp_path, monkeypatch):
     options = {"password": {"word": "open sesame"}}
     rows = np.vstack([rng.normal(size=(40, 4)), 9 + rng.normal(size=(40, 4))])
     convert(rows, "s3://bucket/rows.zarr", storage_options=options)
-    np.save("labels.npy", np.repeat([0, 1], 40))
+    for name, entries in (("labels", np.repeat([0, 1], 40)), ("ones", np.ones(80))):
+        np.save(f"{name}.npy", entries)
+        zarr.create_array(FsspecStore.from_url(f"s3://bucket/{name}.zarr", storage_options=options), data=entries)
     return tmp_path
 
 
@@ -73,7 +77,9 @@ def test_every_command_that_opens_a_source_takes_storage_options(bucket):
     works("convert", "s3://bucket/again.zarr", "rows.zarr")
     works("convert", "rows.zarr", "s3://bucket/third.zarr")
     works("summarize", "s3://bucket/rows.zarr", "-o", "rows.sks", "--scheduler", "threads")
-    works("certify", "s3://bucket/rows.zarr", "--labels", "labels.npy", "--n-clusters", "2", "--scheduler", "threads")
+    for labels in ("labels.npy", "s3://bucket/labels.zarr"):
+        words = ("--labels", labels, "--weight", labels.replace("labels", "ones"), "--n-clusters", "2")
+        works("certify", "s3://bucket/rows.zarr", *words, "--scheduler", "threads")
     settings = [
         *("--set", "execution.cluster=threads", "--set", "select.n_features=2", "--set", "cluster.n_clusters=2"),
         *("--set", "output.dir=out"),

@@ -63,7 +63,7 @@ def test_text_and_empty_cells_of_a_table(table: np.ndarray, tmp_path: Path) -> N
     assert matrix.feature_names == ("age", "income", "crp")
     assert np.array_equal(matrix.read_rows(0, 300), table, equal_nan=True)
     assert matrix.row_names.read(0, 2).tolist() == ["P0", "P1"]
-    group = open_vector("obs/group", 300, matrix_address=matrix.address)
+    group = open_vector("obs/group", 300, matrix=matrix)
     assert group.read(0, 4).tolist() == ["a", "b", "c", "a"]
 
 

@@ -73,7 +73,7 @@ def test_matrices_of_anndata_are_read_in_place(cells, counts):
 
 def test_columns_beside_the_matrix(cells, counts):
     def column(name):
-        return open_vector(name, 211, matrix_address=open_matrix(cells).address).read(0, 211)
+        return open_vector(name, 211, matrix=open_matrix(cells).address).read(0, 211)
 
     kinds = np.random.default_rng(1).choice(["stem", "basal"], 211).tolist()
     assert column("obs/kind").tolist() == column("obs/name").tolist() == kinds
@@ -121,7 +121,7 @@ def test_other_hdf5_files(tmp_path, counts):
         file["inner/values"] = counts
         file["ids"] = np.arange(211)
     MatrixConformance(open_matrix(path), counts).verify()
-    assert open_vector("ids", 211, matrix_address=str(path)).read(3, 5).tolist() == [3, 4]
+    assert open_vector("ids", 211, matrix=str(path)).read(3, 5).tolist() == [3, 4]
     with h5py.File(path, "a") as file:
         file["other"] = counts[:3]
         file["text"] = np.array([["a", "b"]], dtype=h5py.string_dtype())

@@ -93,5 +93,5 @@ def test_other_keys_are_refused_by_name(source, key, message):
 def test_a_column_of_a_modality_is_a_target(source):
     if isinstance(source, MuData):
         pytest.skip("objects have no names of vectors")
-    vector = open_vector("mod/rna/obs/kind", 30, matrix_address=str(source))
+    vector = open_vector("mod/rna/obs/kind", 30, matrix=str(source))
     assert vector.read(0, 30).tolist() == KINDS.tolist()

@@ -64,10 +64,10 @@ def test_only_the_chosen_columns_are_read(path, monkeypatch):
 
 
 def test_labels_are_a_column_beside_the_matrix(path, table):
-    labels = open_vector("kind", 100, matrix_address=str(path), name="labels")
+    labels = open_vector("kind", 100, matrix=str(path), name="labels")
     assert labels.read(0, 100).tolist() == table["kind"].to_pylist()
     assert labels.read(28, 33).tolist() == table["kind"].to_pylist()[28:33]
-    assert labels.identity() == open_vector("kind", 100, matrix_address=str(path)).identity()
+    assert labels.identity() == open_vector("kind", 100, matrix=str(path)).identity()
     with pytest.raises(SourceError, match=r"labels: .*has no column 'labels'"):
         open_vector(path, 100, name="labels")
 
@@ -160,7 +160,7 @@ def test_the_row_index_of_pandas_is_no_feature(index, names, tmp_path):
     if index.name == "id":
         chosen = open_matrix(tmp_path / "f.parquet", key="id,b")
         assert np.array_equal(chosen.read_rows(0, 100), np.column_stack([names, values[:, 1]]))
-        assert open_vector("id", 100, matrix_address=matrix.address).read(0, 3).tolist() == names[:3]
+        assert open_vector("id", 100, matrix=matrix).read(0, 3).tolist() == names[:3]
 
 
 def test_an_empty_folder_with_the_ending_is_named(tmp_path):
@@ -171,15 +171,15 @@ def test_an_empty_folder_with_the_ending_is_named(tmp_path):
 
 def test_a_column_of_numbers_keeps_its_type_as_a_target(path, table):
     for name, dtype in (("a", np.float64), ("b", np.int16), ("c", np.bool_)):
-        vector = open_vector(name, 100, matrix_address=str(path))
+        vector = open_vector(name, 100, matrix=str(path))
         assert vector.dtype == dtype
         assert vector.read(25, 70).dtype == dtype
         assert vector.read(25, 70).tolist() == table[name].to_pylist()[25:70]
-    assert open_vector("kind", 100, matrix_address=str(path)).read(4, 4).size == 0
+    assert open_vector("kind", 100, matrix=str(path)).read(4, 4).size == 0
 
 
 @pytest.mark.parametrize("column", [[[1.0], [2.0, 3.0]], [b"a", b"b"], [{"x": 1}, {"x": 2}]])
 def test_a_column_of_other_things_is_no_target(column, tmp_path):
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": column}), tmp_path / "t.parquet")
     with pytest.raises(SourceError, match=r"t\.parquet: column 'y' is of type .*, neither numbers nor text"):
-        open_vector("y", 2, matrix_address=f"{tmp_path}/t.parquet")
+        open_vector("y", 2, matrix=f"{tmp_path}/t.parquet")

@@ -48,8 +48,8 @@ def test_the_keys_of_hive_partitions_are_columns_and_no_features(hive, values):
     matrix = open_matrix(path)
     MatrixConformance(matrix, values, NAMES).verify()
     assert len(matrix.chunk_edges) == 7
-    assert open_vector("year", 60, matrix_address=matrix.address).read(0, 60).tolist() == years.tolist()
-    assert open_vector("site", 60, matrix_address=matrix.address).read(5, 25).tolist() == sites[5:25].tolist()
+    assert open_vector("year", 60, matrix=matrix).read(0, 60).tolist() == years.tolist()
+    assert open_vector("site", 60, matrix=matrix).read(5, 25).tolist() == sites[5:25].tolist()
     chosen = open_matrix(path, key="year,b")
     MatrixConformance(chosen, np.stack([years, values[:, 1]], axis=1), ("year", "b")).verify()
 

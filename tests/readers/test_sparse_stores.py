@@ -54,10 +54,10 @@ def test_names_layers_and_categories_of_anndata(counts, tmp_path):
     dense = open_matrix(path, key="layers/dense")
     assert not dense.is_sparse
     MatrixConformance(dense, counts * 1.5, names).verify()
-    for result in (open_vector("obs/kind", 211, matrix_address=matrix.address), open_vector(path / "obs/kind", 211)):
+    for result in (open_vector("obs/kind", 211, matrix=matrix), open_vector(path / "obs/kind", 211)):
         assert result.read(0, 211).tolist() == obs["kind"].astype(str).tolist()
         assert result.read(50, 60).tolist() == obs["kind"].astype(str).tolist()[50:60]
-    depth = open_vector("obs/depth", 211, matrix_address=half.address)
+    depth = open_vector("obs/depth", 211, matrix=half)
     assert depth.read(0, 211).tolist() == counts.sum(1).tolist()
 
 
@@ -215,7 +215,7 @@ def test_a_code_beyond_the_categories_is_an_error(counts, tmp_path):
     path, _ = cells(counts, tmp_path / "a.zarr")
     zarr.open_array(path / "obs/kind/codes")[4] = 17
     with pytest.raises(SourceError, match="outside the 3 categories"):
-        open_vector("obs/kind", 211, matrix_address=str(path / "X")).read(0, 211)
+        open_vector("obs/kind", 211, matrix=str(path / "X")).read(0, 211)
 
 
 def test_nullable_columns_of_anndata(counts, tmp_path):
@@ -235,7 +235,7 @@ def test_nullable_columns_of_anndata(counts, tmp_path):
     assert matrix.row_names.read(2, 4).tolist() == ["cell2", "cell3"]
 
     def read(name, start, stop):
-        vector = open_vector(f"obs/{name}", 211, matrix_address=matrix.address)
+        vector = open_vector(f"obs/{name}", 211, matrix=matrix)
         values = vector.read(start, stop)
         assert values.dtype.kind == vector.dtype.kind == vector.read(3, 3).dtype.kind
         assert pickle.loads(pickle.dumps(vector)).identity() == vector.identity() is not None

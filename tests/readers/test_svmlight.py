@@ -34,7 +34,7 @@ def test_rows_and_targets_are_those_written(tmp_path, rows, ending, first):
     assert matrix.shape == (80, 12)
     np.testing.assert_array_equal(matrix.read_rows(10, 70).toarray(), rows[10:70].toarray())
     assert open_matrix(path).shape == (80, 11)
-    for vector in (open_vector(path, 80), open_vector("target", 80, matrix_address=matrix.address)):
+    for vector in (open_vector(path, 80), open_vector("target", 80, matrix=matrix)):
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(vector)).read(5, 80), target[5:])
 
 
@@ -62,4 +62,4 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(SourceError, match="not an svmlight file"):
         open_matrix(tmp_path / "a.svm", key="2")
     with pytest.raises(SourceError, match="nor is there such an array"):
-        open_vector("other", 2, matrix_address=str(tmp_path / "a.svm"))
+        open_vector("other", 2, matrix=str(tmp_path / "a.svm"))

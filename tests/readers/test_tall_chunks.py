@@ -14,6 +14,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from zarr.storage import FsspecStore
 
 import sketchselect as sks
+from sketchselect.execution import LocalEngine, PassOptions, Source
+from sketchselect.execution.summarize import summary_projection
 from sketchselect.readers import open_matrix
 from sketchselect.readers.zarr import store as stores
 
@@ -51,6 +53,16 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(MemoryFileSystem, "cat_file", cat_file)
     return counts
+
+
+def test_the_projected_memory_includes_what_is_remembered(url: str) -> None:
+    source, n_bytes = Source(open_matrix(url)), 240 * 16 * 8
+
+    def process(partition_bytes: int) -> int:
+        options = PassOptions(LocalEngine(kind="serial"), partition_bytes)
+        return summary_projection(source, sks.Moments(), options)[0].process
+
+    assert process(30 * 16 * 8) == process(n_bytes // 2) + stores.RECENT_NBYTES
 
 
 @pytest.mark.parametrize("client", ["serial", "threads"])

@@ -86,7 +86,7 @@ def test_text_labels_in_a_store(tmp_path):
     group.create_array("X", data=np.ones((50, 2)))
     group.create_array("cells", data=WORDS.astype(np.dtypes.StringDType()))
     address = open_matrix(tmp_path / "g", key="X").address
-    assert open_vector("cells", 50, matrix_address=address).read(0, 4).tolist() == WORDS[:4].tolist()
+    assert open_vector("cells", 50, matrix=address).read(0, 4).tolist() == WORDS[:4].tolist()
 
 
 def test_pandas():
@@ -102,18 +102,18 @@ def test_an_array_in_the_store_of_the_matrix(tmp_path, monkeypatch):
     deep.create_array("X", data=np.ones((50, 2)))
     deep.create_array("w", data=Y / 2)
     address = open_matrix(tmp_path / "g", key="a/b/X").address
-    assert np.array_equal(open_vector("y", 50, matrix_address=address).read(0, 50), Y)
-    assert np.array_equal(open_vector("w", 50, matrix_address=address).read(0, 50), Y / 2)
-    assert np.array_equal(open_vector("a/b/w", 50, matrix_address=address).read(0, 50), Y / 2)
+    assert np.array_equal(open_vector("y", 50, matrix=address).read(0, 50), Y)
+    assert np.array_equal(open_vector("w", 50, matrix=address).read(0, 50), Y / 2)
+    assert np.array_equal(open_vector("a/b/w", 50, matrix=address).read(0, 50), Y / 2)
     monkeypatch.chdir(tmp_path)
     np.save("w", Y)
     os.rename("w.npy", "y.npy")
-    assert np.array_equal(open_vector("y.npy", 50, matrix_address=address).read(0, 50), Y), "a file comes first"
-    missing = r"target: .*no such file.*nor is there such an array in the store of .*g/a/b/X"
+    assert np.array_equal(open_vector("y.npy", 50, matrix=address).read(0, 50), Y), "a file comes first"
+    missing = r"target: .*no such file.*nor is there such an array or column in .*g/a/b/X"
     with pytest.raises(SourceError, match=missing):
-        open_vector("z", 50, matrix_address=address)
+        open_vector("z", 50, matrix=address)
     with pytest.raises(SourceError, match="no such file"):
-        open_vector("z", 50, matrix_address="array")
+        open_vector("z", 50, matrix="array")
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_what_columns_cannot_do_is_said():
                 selector.collect_source(Source(open_matrix(X), prepare=("l2",)), engine)
             with pytest.raises(BadParameter, match="drop_rows"):
                 selector.collect_source(Source(open_matrix(X, nonfinite="drop_rows")), engine)
-            weight = open_vector(np.ones(16), 16, matrix_address="X", name="sample_weight")
+            weight = open_vector(np.ones(16), 16, matrix="X", name="sample_weight")
             with pytest.raises(BadParameter, match="sample_weight"):
                 selector.collect_source(Source(open_matrix(X), weight=weight), engine)
     with pytest.raises(BadParameter, match='read="rows"'):

@@ -27,7 +27,7 @@ __all__ = ["app", "main"]
 
 @command
 def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Output folder.")] = Path("sketchselect-demo"),
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
     cluster: Cluster = "local",
     fresh: Fresh = False,
 ) -> Outcome:
@@ -153,15 +153,17 @@ def _show_version(is_set: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""
+    if context.invoked_subcommand != "run":  # whose job may name another kernel
+        recall_kernel()
 
 
 def main() -> None:
     """Run the command line."""
     open_standard_streams()
-    recall_kernel()
     app()

@@ -20,7 +20,9 @@ def certify(
     ] = None,
     objective: Annotated[
         float | None,
-        typer.Option("--objective", min=0, help="Sum of squared distances of the clustering, instead of labels."),
+        typer.Option(
+            "--objective", metavar="SUM", min=0, help="Sum of squared distances of the clustering, instead of labels."
+        ),
     ] = None,
     weight: Annotated[
         str | None,
@@ -28,7 +30,7 @@ def certify(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="spectral, or blocks (slower); the closer of both by default."),
+        typer.Option("--method", metavar="spectral|blocks", help="Blocks are slower; the closer of both by default."),
     ] = None,
     block_rows: Annotated[
         int | None,
@@ -36,19 +38,25 @@ def certify(
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option("--confidence", help="Solve a sample of the blocks; the bound then holds with this probability."),
+        typer.Option(
+            "--confidence",
+            metavar="P",
+            help="Solve a sample of the blocks; the bound then holds with this probability.",
+        ),
     ] = None,
     fraction: Annotated[
         float | None, typer.Option("--fraction", help="Share of the blocks in the sample; a quarter by default.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the blocks.")] = None,
+    random_state: Annotated[int | None, typer.Option("--random-state", min=0, help="Seed of the blocks.")] = None,
     prepare: Prepare = None,
     key: Key = None,
-    nonfinite: Annotated[str | None, typer.Option("--nonfinite", help="error or drop_rows.")] = None,
+    nonfinite: Annotated[
+        str | None, typer.Option("--nonfinite", metavar="error|drop_rows", help="Rows with NaN.")
+    ] = None,
     max_dropped: MaxDropped = 0.2,
     cluster: Annotated[
         str | None,
-        typer.Option("--scheduler", help=CLUSTER_HELP),
+        typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP),
     ] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
@@ -60,7 +68,7 @@ def certify(
     settings = {"method": method, "block_rows": block_rows, "confidence": confidence}
     certificate = certify_target(
         target,
-        {**settings, "fraction": fraction, "seed": seed},
+        {**settings, "fraction": fraction, "random_state": random_state},
         clusters=clusters,
         labels=labels,
         objective=objective,

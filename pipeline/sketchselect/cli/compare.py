@@ -16,7 +16,10 @@ from sketchselect.workflow.commands.outcome import Outcome
 def compare(
     targets: Annotated[list[str], typer.Argument(help="Output folders of runs, or job files.", metavar="JOB...")],
     methods: Annotated[
-        str | None, typer.Option("--methods", help="Run one job with each of these methods, such as greedy,variance.")
+        str | None,
+        typer.Option(
+            "--methods", metavar="NAME,NAME", help="Run one job with each of these methods, such as greedy,variance."
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table here.")] = None,
     page: Annotated[Path | None, typer.Option("--page", help="Write the table here as a web page.")] = None,

@@ -37,15 +37,20 @@ def summarize(
     folds: Annotated[
         int | None, typer.Option("--folds", min=2, help="Number of folds; cross-validation then needs no further pass.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the folds and of the sample.")] = 0,
+    random_state: Annotated[
+        int, typer.Option("--random-state", min=0, help="Seed of the folds and of the sample.")
+    ] = 0,
     half_life: Annotated[
-        float | None, typer.Option("--half-life", help="Number of rows after which the weight of a row has halved.")
+        float | None,
+        typer.Option("--half-life", metavar="ROWS", help="Number of rows after which the weight of a row has halved."),
     ] = None,
     after: Annotated[
         int,
         typer.Option("--after", min=0, help="With --half-life, --folds, --sample: number of rows in earlier files."),
     ] = 0,
-    degree: Annotated[int, typer.Option("--degree", min=1, max=2, help="2: also squares and products of columns.")] = 1,
+    degree: Annotated[
+        int, typer.Option("--degree", metavar="1|2", min=1, max=2, help="2: also squares and products of columns.")
+    ] = 1,
     top_values: Annotated[
         int | None,
         typer.Option("--top-values", min=1, help="Largest values to keep of each column, for hvg (64)."),
@@ -62,11 +67,17 @@ def summarize(
         Path | None, typer.Option("--write-fitted", help="File for the statistics of prepare steps (.sks).")
     ] = None,
     key: Key = None,
-    nonfinite: Annotated[str, typer.Option("--nonfinite", help="error, drop_rows or missing.")] = "error",
+    nonfinite: Annotated[
+        str, typer.Option("--nonfinite", metavar="error|drop_rows|missing", help="Rows with NaN.")
+    ] = "error",
     max_dropped: MaxDropped = 0.2,
-    missing_chunks: Annotated[str, typer.Option("--missing-chunks", help="error or fill.")] = "error",
+    missing_chunks: Annotated[
+        str, typer.Option("--missing-chunks", metavar="error|fill", help="Chunks without a file.")
+    ] = "error",
     partition_bytes: Partition = None,
-    checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="Folder for checkpoints.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="Folder for checkpoints.")
+    ] = None,
     cluster: Cluster = "local",
     workers: Workers = None,
     storage: StorageOptions = None,
@@ -80,7 +91,7 @@ def summarize(
         source,
         output,
         SummarizeOptions(
-            *(size, sketch, moments, target, classes, folds, seed),
+            *(size, sketch, moments, target, classes, folds, random_state),
             *(half_life, degree, top_values, batches, sample, after),
         ),
         prepare=prepare or [],
@@ -131,16 +142,18 @@ def cluster(
     source: Annotated[str, typer.Argument(help="A path or URL of a matrix.")],
     selection: Annotated[Path, typer.Option("--selection", help="The selection file of `sketchselect select`.")],
     clusters: Annotated[int, typer.Option("--n-clusters", min=1, help="Number of clusters.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder.")],
     prepare: Annotated[
-        list[str] | None, typer.Option("--prepare", help="A prepare step; by default those of the selection.")
+        list[str] | None,
+        typer.Option("--prepare", metavar="STEP", help="A prepare step; by default those of the selection."),
     ] = None,
     fitted: Fitted = None,
     key: Key = None,
     labels: Annotated[str | None, typer.Option("--labels", help="Known labels to compare with.")] = None,
     random_state: Annotated[int, typer.Option("--random-state", min=0, help="Seed.")] = 0,
     weighted: Annotated[
-        str, typer.Option("--weighted", help="true, false or both: multiply the columns by the selection's weights.")
+        str,
+        typer.Option("--weighted", metavar="true|false|both", help="Multiply the columns by the selection's weights."),
     ] = "false",
     where: Cluster = "local",
     workers: Workers = None,

@@ -10,7 +10,7 @@ CLUSTER_HELP = "local, threads, serial, env, the address of a Dask scheduler, or
 Cluster = Annotated[str, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)]
 JobCluster = Annotated[
     str | None,
-    typer.Option("--scheduler", help="Replaces the job's execution.cluster."),
+    typer.Option("--scheduler", metavar="CLUSTER", help="Replaces the job's execution.cluster."),
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes or threads (one per core).")]
 Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Discard the results of an earlier run, or resume it.")]
@@ -35,12 +35,16 @@ StorageOptions = Annotated[
 ]
 Prepare = Annotated[
     list[str] | None,
-    typer.Option("--prepare", help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.'),
+    typer.Option(
+        "--prepare", metavar="STEP", help='A prepare step, such as l2 or "library-size(target=1000)"; may be repeated.'
+    ),
 ]
 Fitted = Annotated[
     str | None, typer.Option("--fitted", help="Statistics of prepare steps from an earlier run (prepare.sks).")
 ]
-Partition = Annotated[str | None, typer.Option("--partition-bytes", help='Size of a partition, such as "128MiB".')]
+Partition = Annotated[
+    str | None, typer.Option("--partition-bytes", metavar="BYTES", help='Size of a partition, such as "128MiB".')
+]
 MaxDropped = Annotated[
     float, typer.Option("--max-dropped", min=0, max=1, help="Share of the rows that drop_rows may leave out.")
 ]

@@ -23,7 +23,7 @@ def plan(
         bool, typer.Option("--kubernetes", help="Print a patch for deploy/kubernetes/job/overlays/planned.")
     ] = False,
     price: Annotated[
-        float | None, typer.Option("--price", min=0, help="Of a worker for an hour, in any currency.")
+        float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")

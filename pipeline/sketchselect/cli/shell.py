@@ -39,8 +39,20 @@ RENAMED = {
     "--cluster": "--scheduler",
     "--scheduler-file": "--scheduler",
     "--clusters": "--n-clusters",
+    "--seed": "--random-state",
 }
 """Former name of an option -> its name; the command line takes both."""
+
+METAVARS = {
+    "N": "--after --block-rows --folds --n-clusters --n-features --random-state --sample --size --top-values --workers",
+    "0..1": "--fraction --max-dropped --share",
+    "FILE": "--csv --fitted --model --output --page --selection --write-fitted",
+    "FILE|NAME": "--batches --labels --row-names --target --weight",
+    "NAME": "--key --method",
+}
+"""What stands for the value in the help -> the options of which it does, where a command says nothing else."""
+
+_METAVARS = {option: metavar for metavar, options in METAVARS.items() for option in options.split()}
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
@@ -92,13 +104,14 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command that also takes the former names of its options, and names the values of all."""
+    """A command that also takes the former names of its options, and says what the value of each is."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for parameter in self.params:
             if parameter.metavar is None and not getattr(parameter, "is_flag", False) and parameter.name:
-                parameter.metavar = parameter.name.upper()
+                names = (_METAVARS[option] for option in parameter.opts if option in _METAVARS)
+                parameter.metavar = next(names, parameter.name.upper())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Replace former names, and say so."""

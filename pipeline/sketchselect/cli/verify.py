@@ -18,7 +18,7 @@ def verify(
     share: Annotated[
         float, typer.Option("--share", help="Share of the saved parts whose rows are read again; 1 reads all rows.")
     ] = 1.0,
-    cluster: Annotated[str | None, typer.Option("--scheduler", help=CLUSTER_HELP)] = None,
+    cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
 ) -> Outcome:

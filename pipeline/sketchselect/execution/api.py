@@ -112,7 +112,7 @@ def summarize(
 def open_source(rows: Any, y: Any, sample_weight: Any, steps: Sequence[Any], *, target_name: str = "target") -> Source:
     """Return a source from what users pass: matrix, targets and weights of the same rows, prepare steps."""
     matrix = readers.open_matrix(rows, vectors=(y, sample_weight))
-    open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix_address=matrix.address)
+    open_beside = partial(readers.open_vector, n_rows=matrix.shape[0], matrix=matrix)
     target = None if y is None else open_beside(y, name=target_name)
     weight = None if sample_weight is None else open_beside(sample_weight, name="sample_weight")
     return Source(matrix, target, weight, tuple(steps))

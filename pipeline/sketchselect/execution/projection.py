@@ -85,7 +85,7 @@ def projection(
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
     return Projection(
-        process=PROCESS_NBYTES,
+        process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
         reading=int(engine.slots_per_process * reading),
         states=int((3 * engine.slots_per_process + waiting) * state_nbytes),
         working=int(engine.slots_per_process * working_nbytes) + steps,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod, update_abstractmethods
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,12 @@ class Matrix(ABC):
         What messages call its rows and columns: the other way round where columns are handed out as rows.
     chunk_columns : int or None
         Columns that one read of columns decodes at least; None where it reads whole rows.
+    remembered_nbytes : int
+        Bytes of chunks, as stored, that a process may remember where partitions are parts of chunks.
     row_names : object with ``read(start, stop)``, or None
         Names of the rows, where the store has them.
+    columns_beside : mapping of str to vector
+        What targets, labels and weights of these rows may be named by, where they come from an object in memory.
     """
 
     shape: tuple[int, int]
@@ -91,7 +96,9 @@ class Matrix(ABC):
     notes: tuple[str, ...] = ()
     axes: tuple[str, str] = ("row", "column")
     chunk_columns: int | None = None
+    remembered_nbytes: int = 0
     row_names: Any = None
+    columns_beside: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def read_rows(self, start: int, stop: int) -> Any:

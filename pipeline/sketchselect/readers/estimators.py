@@ -10,10 +10,10 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.arrays.frames import is_pandas, require_no_text
+from sketchselect.readers.arrays.frames import is_pandas, require_no_text, without_columns
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import Nonfinite
-from sketchselect.readers.opening import open_matrix
+from sketchselect.readers.opening import local_names, open_matrix
 
 
 def open_features(
@@ -41,10 +41,14 @@ def open_features(
     X cannot be opened.
     """
     if is_array_like(X):
+        rows, beside = X, dict[str, Any]()
         if is_pandas(X):
-            require_no_text(X)
-        values = validate_data(estimator, X, reset=reset, accept_sparse="csr", **checks)
-        return open_matrix(values, nonfinite=nonfinite)
+            rows, beside = without_columns(X, local_names(vectors))
+            require_no_text(rows)
+        values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", **checks)
+        matrix = open_matrix(values, nonfinite=nonfinite)
+        matrix.columns_beside = beside
+        return matrix
     matrix = open_matrix(X, nonfinite=nonfinite, vectors=vectors)
     name = type(estimator).__name__
     if reset:

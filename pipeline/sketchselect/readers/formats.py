@@ -109,6 +109,11 @@ FORMATS = (
     PARQUET,
     TEXT,
     FileFormat(
+        "Zip files",
+        (".zip",),
+        cure="unpack it, or in Python: zarr.open_array(zarr.storage.ZipStore({name!r}, mode='r'))",
+    ),
+    FileFormat(
         "HDF5 files", (".h5ad", ".h5mu", ".h5", ".hdf5"), open_hdf5_matrix, vector_inside=hdf5_vector, takes_key=True
     ),
 )

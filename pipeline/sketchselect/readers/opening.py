@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, is_url, locate
 from sketchselect.readers.arrays.anndata_xarray import (
@@ -28,24 +29,25 @@ from sketchselect.readers.arrays.dask import (
     require_known_chunks,
     zarr_as_dask,
 )
-from sketchselect.readers.arrays.frames import frame_matrix
+from sketchselect.readers.arrays.frames import frame_matrix, without_columns
 from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import (
     MissingPolicy,
+    Nonfinite,
     as_entries,
     as_names,
     modality_key,
     require_missing_policy,
     require_policy,
 )
-from sketchselect.readers.files.parquet import parquet_column
+from sketchselect.readers.files.parquet import ParquetVector, parquet_column
 from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
 from sketchselect.readers.vector import GroupedTarget, Vector
 from sketchselect.readers.views import ChosenColumns, NamedColumn
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix
-from sketchselect.readers.zarr.node import read_node
+from sketchselect.readers.zarr.node import folder_of, read_node
 from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
 
 _ROLE = "it is named as the target, labels, weights or row names"
@@ -91,7 +93,8 @@ def open_matrix(
     source_id : str or None
         Names the content of a Dask array, so that work on it can be checkpointed: same name, same values.
     vectors : sequence
-        Sources of targets, weights and labels, as for `open_vector`: a column of the source among them is no feature.
+        Sources of targets, weights and labels, as for `open_vector`: a column of the source among them is no feature,
+        in a store, a data frame, or an opened matrix.
 
     Returns
     -------
@@ -117,7 +120,6 @@ def open_matrix(
     """
     policy = require_policy(nonfinite)
     missing = require_missing_policy(missing_chunks)
-    kind = type(source)
     if isinstance(source, (str, os.PathLike)):
         if source_id is not None:
             raise BadParameter("source_id names the content of a Dask array; a file or store is identified by itself")
@@ -130,15 +132,33 @@ def open_matrix(
             named = _vector_columns(
                 vectors, lambda name: _is_column(matrix, name) and vector_beside(place, name, missing) is None
             )
-            if named:
-                names = matrix.feature_names or ()
-                matrix = ChosenColumns(matrix, [j for j, name in enumerate(names) if name not in named])
+            matrix = _features(matrix, named)
         else:
             parquet = vectors if known is PARQUET else ()
             named = _vector_columns(parquet, lambda name: parquet_column(location, name) is not None)
             matrix = known.open_matrix(location, _without(named, key), policy)
         matrix.notes += tuple(f"{matrix.address}: column {name!r} is no feature: {_ROLE}" for name in named)
         return matrix
+    source, beside = without_columns(source, local_names(vectors))
+    matrix = _open_object(source, key, storage_options, missing, policy, source_id)
+    named = _vector_columns(vectors, lambda name: _is_column(matrix, name) and not _is_stored_vector(matrix, name))
+    beside |= {name: NamedColumn(matrix, name) for name in named}
+    matrix = _features(matrix, named)
+    if beside:
+        matrix.columns_beside = {**matrix.columns_beside, **beside}
+    return matrix
+
+
+def _open_object(
+    source: Any,
+    key: str | None,
+    storage_options: Mapping[str, Any] | None,
+    missing: MissingPolicy,
+    policy: Nonfinite,
+    source_id: str | None,
+) -> Matrix:
+    """Return the matrix of an object in memory, or of one that reads from a file or a graph."""
+    kind = type(source)
     if is_mudata(source):
         name, key = modality_key(list(source.mod), key, "MuData")
         source, inside = source.mod[name], f"mod/{name}/"
@@ -146,22 +166,23 @@ def open_matrix(
         inside = ""
     if is_anndata(source):
         if source.isbacked:
-            matrix = open_matrix(backing_file(source), key=f"{inside}{key or 'X'}", nonfinite=nonfinite)
+            matrix = open_matrix(backing_file(source), key=f"{inside}{key or 'X'}", nonfinite=policy)
             matrix.feature_names, matrix.row_names = anndata_names(source)
-            return matrix
-        values, columns, rows = anndata_matrix(source, key)
-        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
-        matrix.feature_names, matrix.row_names = columns, rows
+        else:
+            values, columns, rows = anndata_matrix(source, key)
+            matrix = open_matrix(values, nonfinite=policy, source_id=source_id)
+            matrix.feature_names, matrix.row_names = columns, rows
+        matrix.columns_beside = {f"{inside}obs/{name}": source.obs[name] for name in source.obs}
         return matrix
     if is_xarray(source):
         values, columns, rows = xarray_matrix(source, key)
-        matrix = open_matrix(values, nonfinite=nonfinite, source_id=source_id)
+        matrix = open_matrix(values, nonfinite=policy, source_id=source_id)
         matrix.feature_names, matrix.row_names = columns, rows
         return matrix
     if key is not None or storage_options:
         raise BadParameter("key and storage_options go with a path or URL, not with an object in memory")
     if isinstance(source, Matrix):
-        if nonfinite not in ("error", source.nonfinite):
+        if policy not in ("error", source.nonfinite):
             raise BadParameter(
                 f'this matrix was opened with nonfinite="{source.nonfinite}"; open its source again to change that'
             )
@@ -175,7 +196,7 @@ def open_matrix(
     if source_id is not None:
         raise BadParameter("source_id names the content of a Dask array; this source is identified by its values")
     if kind.__module__.partition(".")[0] == "zarr":
-        folder = _zarr_location(source)
+        folder = folder_of(source)
         if folder is None:
             matrix = DaskMatrix(zarr_as_dask(source, missing), None, policy)
             matrix.feature_names = as_names(source.attrs.get(ATTRIBUTE), matrix.shape[1])
@@ -193,7 +214,7 @@ def open_vector(
     source: Any,
     n_rows: int | None,
     *,
-    matrix_address: str | None = None,
+    matrix: Matrix | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     missing_chunks: str = "error",
     name: str = "target",
@@ -205,12 +226,12 @@ def open_vector(
     source : path, URL, array or Vector
         An ``.npy`` file; an ``.npz`` archive (its array `name`, else ``y``, else the only one of `n_rows` entries);
         a Parquet file with a column `name`, or with one column; a text file (``.csv``, ``.txt``) likewise;
-        a Zarr array, or a column of an AnnData store; the name of an array or column in the store of the matrix; a
-        NumPy array, pandas Series or Dask array.
+        a Zarr array, or a column of an AnnData store; the name of an array or column in the store of the matrix, or
+        in the data frame or AnnData object that it was opened from; a NumPy array, pandas Series or Dask array.
     n_rows : int or None
         Rows of the matrix; None where there is no matrix to compare with.
-    matrix_address : str or None
-        Where the matrix is; arrays in the same store can then be named alone.
+    matrix : Matrix, str or None
+        The matrix, or where it is; arrays and columns beside it can then be named alone.
     storage_options : mapping or None
         Arguments of the remote file system.
     missing_chunks : {"error", "fill"}
@@ -224,10 +245,12 @@ def open_vector(
         If it cannot be opened, has another length than the matrix (naming both), or holds neither numbers nor text.
     """
     missing = require_missing_policy(missing_chunks)
+    if isinstance(matrix, Matrix) and isinstance(source, str):
+        source = matrix.columns_beside.get(source, source)
     if isinstance(source, Vector):
         vector = source
     elif isinstance(source, (str, os.PathLike)):
-        vector = _vector_at(os.fspath(source), n_rows, matrix_address, storage_options, missing, name)
+        vector = _vector_at(os.fspath(source), n_rows, matrix, storage_options, missing, name)
     elif is_dask(source := frame_rows(source) if is_dask_frame(source) else unwrapped(source)):
         require_known_chunks(source, f"{name} Dask array")
         vector = DaskVector(source)
@@ -248,14 +271,14 @@ def open_vector(
     return vector
 
 
-def grouped(y: Any, groups: Any, matrix_address: str | None = None) -> GroupedTarget:
+def grouped(y: Any, groups: Any, matrix: Matrix | str | None = None) -> GroupedTarget:
     """Return a target with the group of each row beside it: the `y` of `summarize` for ``Folds(groups=True)``.
 
     Parameters
     ----------
     y, groups : anything `open_vector` takes
         A target, and a number or text for each of its rows.
-    matrix_address : str, optional
+    matrix : Matrix or str, optional
         As for `open_vector`.
 
     Raises
@@ -272,8 +295,8 @@ def grouped(y: Any, groups: Any, matrix_address: str | None = None) -> GroupedTa
     >>> sorted(fold.n_rows for fold in folds)
     [3, 3]
     """
-    target = open_vector(y, None, matrix_address=matrix_address)
-    opened = open_vector(groups, target.n_rows, matrix_address=matrix_address, name="groups")
+    target = open_vector(y, None, matrix=matrix)
+    opened = open_vector(groups, target.n_rows, matrix=matrix, name="groups")
     if len(opened.shape) == 2 and opened.shape[1] != 1:
         raise SourceError(f"groups {opened.address}: {opened.shape[1]} columns; a row has one group")
     if target.dask_rows() is not None or opened.dask_rows() is not None:
@@ -284,12 +307,15 @@ def grouped(y: Any, groups: Any, matrix_address: str | None = None) -> GroupedTa
 def _vector_at(
     text: str,
     n_rows: int | None,
-    matrix_address: str | None,
+    matrix: Matrix | str | None,
     storage_options: Mapping[str, Any] | None,
     missing: MissingPolicy,
     name: str,
 ) -> Vector:
     """Return the vector at a path or URL, or, where there is no such file, of this name in the store of the matrix."""
+    names: tuple[str, ...] = ()
+    if isinstance(matrix, Matrix):
+        names = (*matrix.columns_beside, *(matrix.feature_names or ()))
     remote = is_url(text)
     location = locate(text, storage_options if remote else None)
     if remote or location.version() is not None:
@@ -297,28 +323,31 @@ def _vector_at(
         if known is None:
             return open_zarr_vector(location, missing)
         return known.open_vector(location, n_rows, name)
-    vector = _vector_beside(text, matrix_address, storage_options, missing)
+    vector = _vector_beside(text, matrix, storage_options, missing)
     if vector is None:
-        beside = f"; nor is there such an array in the store of {matrix_address}" if matrix_address else ""
+        place = "the object in memory" if getattr(matrix, "in_memory", False) else getattr(matrix, "address", matrix)
+        beside = f"; nor is there such an array or column in {place}{did_you_mean(text, names)}" if place else ""
         raise SourceError(f"{name}: {location.not_found()}{beside}")
     return vector
 
 
 def _vector_beside(
-    text: str, matrix_address: str | None, storage_options: Mapping[str, Any] | None, missing: MissingPolicy
+    text: str, matrix: Matrix | str | None, storage_options: Mapping[str, Any] | None, missing: MissingPolicy
 ) -> Vector | None:
-    if matrix_address is None:
+    if isinstance(matrix, Matrix):
+        matrix = None if matrix.in_memory else matrix.address
+    if matrix is None:
         return None
     try:
-        matrix = locate(matrix_address, storage_options if is_url(matrix_address) else None)
+        location = locate(matrix, storage_options if is_url(matrix) else None)
     except SourceError:
         return None  # the matrix is no file, its address only a description
-    known = format_of(matrix)
+    known = format_of(location)
     if known is not None:
-        return None if known.vector_inside is None else known.vector_inside(matrix, text)
-    vector = vector_beside(matrix, text, missing)
-    if vector is None and read_node(matrix) is not None:
-        whole = open_zarr_matrix(matrix, None, missing, "missing")
+        return None if known.vector_inside is None else known.vector_inside(location, text)
+    vector = vector_beside(location, text, missing)
+    if vector is None and read_node(location) is not None:
+        whole = open_zarr_matrix(location, None, missing, "missing")
         vector = NamedColumn(whole, text) if _is_column(whole, text) else None
     return vector
 
@@ -339,10 +368,27 @@ def _is_column(matrix: Matrix, name: str) -> bool:
     return matrix.feature_names is not None and matrix.feature_names.count(name) == 1
 
 
+def _is_stored_vector(matrix: Matrix, name: str) -> bool:
+    """Return whether an array of this name is in the store of an opened matrix."""
+    vector = _vector_beside(name, matrix, None, "error")
+    return vector is not None and not isinstance(vector, (NamedColumn, ParquetVector))
+
+
+def _features(matrix: Matrix, named: Sequence[str]) -> Matrix:
+    """Return the matrix without the columns of these names."""
+    names = matrix.feature_names or ()
+    return ChosenColumns(matrix, [j for j, name in enumerate(names) if name not in named]) if named else matrix
+
+
+def local_names(vectors: Sequence[Any]) -> list[str]:
+    """Return the vectors that may be named by a column: texts that are no URL, and no file; a file goes first."""
+    names = [name for name in vectors if isinstance(name, str) and name and not is_url(name)]
+    return [name for name in dict.fromkeys(names) if locate(name).version() is None]
+
+
 def _vector_columns(vectors: Sequence[Any], is_column: Callable[[str], bool]) -> list[str]:
-    """Return the columns of a source that vectors are named by; a file of that name goes first, as ever."""
-    names = [name for name in vectors if isinstance(name, str) and not is_url(name)]
-    return [name for name in dict.fromkeys(names) if locate(name).version() is None and is_column(name)]
+    """Return the columns of a source that vectors are named by."""
+    return [name for name in local_names(vectors) if is_column(name)]
 
 
 def _without(columns: Sequence[str], key: str | None) -> str | None:
@@ -352,17 +398,3 @@ def _without(columns: Sequence[str], key: str | None) -> str | None:
     if key is None or key.startswith("-"):
         return ",".join([*([] if key is None else [key]), *(f"-{name}" for name in columns)])
     return ",".join(word for word in key.split(",") if word.strip() not in columns)
-
-
-def _zarr_location(source: Any) -> Location | None:
-    """Return where an open `zarr.Array` or group is on a local disk; None for an array in another store."""
-    from zarr.storage import LocalStore
-
-    store = source.store
-    if not isinstance(store, LocalStore):
-        if hasattr(source, "shape"):
-            return None
-        raise SourceError(f"{type(store).__name__}: give an array of this Zarr group")
-    location = locate(str(store.root))
-    path = getattr(source, "path", "")
-    return location.join(path) if path else location

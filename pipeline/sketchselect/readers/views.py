@@ -182,7 +182,7 @@ def missing_allowed(matrix: Matrix) -> Matrix:
 class MatrixMetadata(Matrix):
     """The attributes of a matrix without its rows, small when pickled: what a task knows whose rows are sent apart.
 
-    All attributes but `entry_offsets` and `row_names`, which are as long as the matrix.
+    All attributes but `entry_offsets`, `row_names` and `columns_beside`, which are as long as the matrix.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -199,5 +199,5 @@ class MatrixMetadata(Matrix):
 
 def copy_metadata(matrix: Matrix, target: Matrix) -> None:
     """Give `target`, which does not hold the rows, the attributes of a matrix that are not as long as its rows."""
-    for name in Matrix.__annotations__.keys() - {"entry_offsets", "row_names", "in_memory"}:
+    for name in Matrix.__annotations__.keys() - {"entry_offsets", "row_names", "columns_beside", "in_memory"}:
         setattr(target, name, getattr(matrix, name))

@@ -211,7 +211,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self.inspect_target(target)
         weight = None
         if sample_weight is not None:
-            weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
+            weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
         steps = prepare.resolve(self.prepare_steps())
         source = Source(matrix, target, weight, steps, in_double=self.needs_double)
         if not compute:
@@ -314,7 +314,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         policy: Nonfinite = "missing" if missing and not isinstance(X, Matrix) else "error"
         finite = "allow-nan" if missing else True
         checks = {"dtype": "numeric", "ensure_all_finite": finite}
-        beside = (*vectors, getattr(self, "_groups", None))
+        beside = (*vectors, getattr(self, "_groups", None), getattr(self, "_partition", None))
         return open_features(self, X, reset=reset, nonfinite=policy, vectors=beside, **checks)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
@@ -323,7 +323,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return None
         if y is None:
             raise BadParameter(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        return open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
+        return open_vector(y, matrix.shape[0], matrix=matrix, name="target")
 
     def _forget_names(self) -> None:
         if hasattr(self, "feature_names_in_"):

@@ -228,7 +228,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)
     with contextlib.suppress(OSError):
-        session.folder.collect_checkpoints()
+        session.folder.collect_checkpoints(session.checkpoints_elsewhere)
     evaluation, clustering = results.evaluation, results.clustering
     agreement = None if evaluation is None else evaluation.agreement
     return RunResult(

@@ -88,7 +88,7 @@ def affordable_blocks(
 
     `source`: The prepared rows, all columns.
     `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
-    `options`: Rows of a block, seed, and confidence of a sample.
+    `options`: Rows of a block, random state, and confidence of a sample.
     `every`: Whether all blocks are solved, whatever that takes.
     """
     n, p, k = source.n_rows, source.n_columns, n_clusters
@@ -103,7 +103,7 @@ def affordable_blocks(
     solved = spectrum + _EVALUATIONS * 4 / 3 * size**3 / REDUCTIONS + _ROUNDS * 6 * size**2 * k / ROUNDS
     reading = nbytes / BYTES
     budget = max(SHARE * run, LEAST_SECONDS) - reading
-    description = BlockBound(k, options.block_rows, seed=options.seed)
+    description = BlockBound(k, options.block_rows, seed=options.random_state)
     too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
     spectral = n_blocks * spectrum <= budget / 2
     spent = n_blocks * spectrum if spectral else 0.0
@@ -115,6 +115,6 @@ def affordable_blocks(
     if count < FEWEST_BLOCKS or too_large:
         return Affordable(n_blocks=n_blocks)
     seconds = reading + spent + count * each
-    description = BlockBound(k, options.block_rows, count / n_blocks, options.seed, spectral)
+    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral)
     confidence = CONFIDENCE if options.confidence is None else options.confidence
     return Affordable(description, confidence, n_blocks, count, seconds / run, seconds)

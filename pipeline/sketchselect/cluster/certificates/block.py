@@ -24,7 +24,7 @@ from sketchselect.execution import (
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.options import PassOptions
-from sketchselect.linalg.validation import require_number
+from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
 from sketchselect.readers.partitions import ENTRY_NBYTES
 from sketchselect.summaries import BlockBound, Bundle, Summary
@@ -54,10 +54,11 @@ class BlockOptions:
     block_rows: int = 400
     confidence: float | None = None
     fraction: float | None = None
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
         require_confidence(self.confidence)
+        require_seed(self.random_state, "random_state")
 
     def chosen(self) -> dict[str, Any]:
         """Return what is not at its default, as keywords."""
@@ -65,7 +66,7 @@ class BlockOptions:
 
     def dealing_only(self) -> bool:
         """Return whether nothing but the seed was chosen."""
-        return not set(self.chosen()) - {"seed"}
+        return not set(self.chosen()) - {"random_state"}
 
     def require_unused(self, why: str, *allowed: str) -> None:
         """Raise `BadParameter` if anything was chosen, but for what is allowed: it would be ignored."""
@@ -74,7 +75,7 @@ class BlockOptions:
     def description(self, n_clusters: int) -> BlockBound:
         """Return the description of the summary behind a block certificate."""
         options = asdict(self)
-        confidence = options.pop("confidence")
+        confidence, options["seed"] = options.pop("confidence"), options.pop("random_state")
         if self.fraction is None:
             options["fraction"] = 1.0 if confidence is None else SAMPLED_SHARE
         return BlockBound(n_clusters, **options)

@@ -43,7 +43,7 @@ def certify(
     fraction: float | None = None,
     sample_weight: Any = None,
     prepare: Any = None,
-    seed: int = 0,
+    random_state: int = 0,
     client: Any = None,
     checkpoint: Any = None,
     progress: Any = False,
@@ -69,7 +69,8 @@ def certify(
         are all solved only if a few of them promise more than the spectrum does ("blocks" where one of their options is
         given).
     block_rows : int, default 400
-        Rows of a block: ``max(1, rows // block_rows)`` equal blocks of every partition's rows, dealt by hash of `seed`.
+        Rows of a block: ``max(1, rows // block_rows)`` equal blocks of every partition's rows, dealt by hash of
+        `random_state`.
     confidence : float in (0, 1), optional
         None solves every block and proves the bound. A probability solves a share of them, and the bound holds with
         that probability over their choice; where they are too few for it the certificate gives what is certain, and
@@ -80,7 +81,7 @@ def certify(
         Row weights, not negative, where rows are read; the objective must be the weighted one. A summary has its own.
     prepare : sequence of str, optional
         Row steps, where rows are read.
-    seed : int
+    random_state : int
         Of the blocks.
     client, checkpoint, progress : optional
         As in `sketchselect.summarize`, where rows are read.
@@ -121,7 +122,7 @@ def certify(
     value = as_objective(objective)
     if method is not None:
         require_method(method)
-    blocks = BlockOptions(block_rows, confidence, fraction, seed)
+    blocks = BlockOptions(block_rows, confidence, fraction, random_state)
     if isinstance(source, (Summary, Mapping)):
         # What says how rows are read would be ignored.
         others = {"sample_weight": sample_weight, "prepare": prepare, "client": client, "checkpoint": checkpoint}
@@ -171,7 +172,7 @@ def bound_from_rows(
 
 
 def affordable_certificate(
-    source: Any, objective: float, n_clusters: int, *, seed: int = 0, client: Any = None
+    source: Any, objective: float, n_clusters: int, *, random_state: int = 0, client: Any = None
 ) -> Certificate:
     """Return the closer one of the spectral bound and that of as many blocks of rows as a job solves by itself.
 
@@ -180,7 +181,7 @@ def affordable_certificate(
     began = time.perf_counter()
     with opened_rows(source, None, None, None, client, None, False) as (rows, options):
         starts = n_starts("auto", n_clusters, rows.n_columns)
-        planned = affordable_blocks(rows, rows.n_columns, n_clusters, starts, BlockOptions(seed=seed))
+        planned = affordable_blocks(rows, rows.n_columns, n_clusters, starts, BlockOptions(random_state=random_state))
         members: dict[str, Summary[Any]] = {"sketch": FrequentDirections(size=sketch_rows(n_clusters))}
         if planned.description is not None:
             members["blocks"] = planned.description

@@ -23,7 +23,7 @@ def certify_labels(
     fraction: float | None = None,
     sample_weight: Any = None,
     prepare: Any = None,
-    seed: int = 0,
+    random_state: int = 0,
     client: Any = None,
     checkpoint: Any = None,
     progress: Any = False,
@@ -44,7 +44,7 @@ def certify_labels(
         The bound; None takes the closer of both, as in `certify`.
     sample_weight : array, path or URL of shape (n_rows,), optional
         Row weights, not negative: objective and bound are those of weighted k-means, and rows of weight 0 do not count.
-    block_rows, confidence, fraction, prepare, seed, client, checkpoint, progress : optional
+    block_rows, confidence, fraction, prepare, random_state, client, checkpoint, progress : optional
         As in `certify`.
 
     Returns
@@ -71,7 +71,7 @@ def certify_labels(
     1.0
     """
     n_clusters = require_positive("n_clusters", n_clusters)
-    blocks = BlockOptions(block_rows, confidence, fraction, seed)
+    blocks = BlockOptions(block_rows, confidence, fraction, random_state)
     with opened_rows(X, labels, sample_weight, prepare, client, checkpoint, progress) as (rows, options):
         assert rows.target is not None
         rows = replace(rows, target=as_cluster_numbers(rows.target, n_clusters))

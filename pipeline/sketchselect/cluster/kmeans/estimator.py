@@ -318,7 +318,5 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if sample_weight is not None:
             if isinstance(sample_weight, (int, float, np.number)):
                 sample_weight = np.full(matrix.shape[0], float(sample_weight))
-            weight = readers.open_vector(
-                sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight"
-            )
+            weight = readers.open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
         return Source(matrix, weight=weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,34 @@ def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
         return _pandas_matrix(source, nonfinite)
     if isinstance(source, (np.ndarray, list, tuple)):
         return None
+    frame = _narwhals_frame(source)
+    return None if frame is None else _narwhals_matrix(frame, nonfinite)
+
+
+def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Return a data frame without the columns of these names, and those columns; another object as it is."""
+    if not names:
+        return source, {}
+    if is_pandas(source):
+        there = [name for name in names if list(source.columns).count(name) == 1]
+        return (source.drop(columns=there) if there else source), {name: source[name] for name in there}
+    frame = None if isinstance(source, (np.ndarray, list, tuple)) else _narwhals_frame(source)
+    if frame is None or not (there := [name for name in names if name in frame.columns]):
+        return source, {}
+    return frame.drop(there).to_native(), {name: frame[name].to_native() for name in there}
+
+
+def _narwhals_frame(source: Any) -> Any | None:
+    """Return a data frame as narwhals has it; None for every other object.
+
+    Raises `SourceError` if the frame is lazy.
+    """
     import narwhals
 
     frame = narwhals.from_native(source, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         raise SourceError(f"lazy {_ADDRESS} of type {type(source).__name__}: compute it first, e.g. with .collect()")
-    return _narwhals_matrix(frame, nonfinite) if isinstance(frame, narwhals.DataFrame) else None
+    return frame if isinstance(frame, narwhals.DataFrame) else None
 
 
 def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:

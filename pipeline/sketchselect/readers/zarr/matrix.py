@@ -52,6 +52,10 @@ class ZarrMatrix(Matrix):
         self.address = self.source.address
         self.chunk_rows, self.chunk_columns = metadata.chunks
         self.notes = checksum_notes(self.address, self.source)
+        if not self.source.location.is_local:
+            from sketchselect.readers.zarr.store import RECENT_NBYTES
+
+            self.remembered_nbytes = RECENT_NBYTES
 
     def __repr__(self) -> str:
         return f"<ZarrMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}>"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import SourceError
-from sketchselect.location import Location
+from sketchselect.location import Location, locate
 from sketchselect.readers.zarr.metadata import parse_metadata
 
 _LISTED = 12
@@ -138,3 +138,17 @@ def _load(content: bytes, address: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise SourceError(f"{address}: the metadata is not a JSON object; restore it")
     return document
+
+
+def folder_of(source: Any) -> Location | None:
+    """Return where an open `zarr.Array` or group is on a local disk; None for an array in another store."""
+    from zarr.storage import LocalStore
+
+    store = source.store
+    if not isinstance(store, LocalStore):
+        if hasattr(source, "shape"):
+            return None
+        raise SourceError(f"{type(store).__name__}: give an array of this Zarr group")
+    location = locate(str(store.root))
+    path = getattr(source, "path", "")
+    return location.join(path) if path else location

@@ -34,7 +34,7 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
     not that of the rows.
     """
     n_rows = source.n_rows
-    vector = open_vector(labels, n_rows, matrix_address=source.matrix.address, name="partition")
+    vector = open_vector(labels, n_rows, matrix=source.matrix, name="partition")
     values = np.asarray(vector.read(0, n_rows))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -46,7 +46,7 @@ def labelled(source: Source, labels: Any, n_clusters: int | None) -> tuple[Sourc
     if n_clusters is not None and distinct.size > n_clusters:
         raise BadParameter(f"the partition has {distinct.size} distinct labels, more than n_clusters = {n_clusters}")
     codes = codes.astype(np.int64)
-    target = open_vector(codes, n_rows, matrix_address=source.matrix.address, name="partition")
+    target = open_vector(codes, n_rows, matrix=source.matrix, name="partition")
     return replace(source, target=target), CentroidSums(int(distinct.size))
 
 

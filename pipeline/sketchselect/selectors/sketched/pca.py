@@ -182,7 +182,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         matrix = open_features(self, X, reset=reset, vectors=(sample_weight,), dtype=[np.float64, np.float32])
         weight = None
         if sample_weight is not None:
-            weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
+            weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
         return Source(matrix, weight=weight)
 
     def _most_components(self, n_features: int) -> int:

@@ -178,10 +178,10 @@ def timeline(
     if chosen.uses_target:
         if y is None:
             raise BadParameter(f"timeline: {chosen.method} learns from a target; pass y")
-        target = open_vector(y, matrix.shape[0], matrix_address=matrix.address, name="target")
+        target = open_vector(y, matrix.shape[0], matrix=matrix, name="target")
         chosen.inspect_target(target)
     if sample_weight is not None:
-        weight = open_vector(sample_weight, matrix.shape[0], matrix_address=matrix.address, name="sample_weight")
+        weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
     names = {step.name for step in resolved}
     added = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
     reporting = make_progress(progress)

@@ -107,7 +107,7 @@ class SupervisedSelector(ModelFitter):
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
         target = super()._open_target(supervised_target.one_column(y, self.task), matrix)
         groups = getattr(self, "_groups", None)
-        return target if groups is None or target is None else grouped(target, groups, matrix.address)
+        return target if groups is None or target is None else grouped(target, groups, matrix)
 
     def fit(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]

@@ -86,7 +86,7 @@ class LinearPredictor(ForgettingSelector):
 
         matrix = self._open(X, reset=False, vectors=(y,))
         n_rows = matrix.shape[0]
-        target = open_vector(y, n_rows, matrix_address=matrix.address, name="target").read(0, n_rows)
+        target = open_vector(y, n_rows, matrix=matrix, name="target").read(0, n_rows)
         predicted = self.predict(matrix, **run)
         measure = accuracy_score if self.task == "classification" else r2_score
         return float(measure(target, predicted, sample_weight=sample_weight))

@@ -79,7 +79,7 @@ def assign(
         names = open_vector(
             row_names,
             matrix.shape[0],
-            matrix_address=matrix.address,
+            matrix=matrix,
             storage_options=storage_options,
             name="row_names",
         )

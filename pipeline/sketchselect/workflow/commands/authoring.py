@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import os
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from sketchselect._text import did_you_mean
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.linalg.sparse.csr import is_csr
-from sketchselect.location import location_of
-from sketchselect.readers import Matrix, open_matrix, row_partitions
+from sketchselect.location import locate, location_of
+from sketchselect.readers import Matrix, open_matrix, open_vector, row_partitions
+from sketchselect.readers.obs_columns import obs_columns
 from sketchselect.selectors import METHODS, AutoSelector, HighlyVariableGenes
 from sketchselect.selectors.base import BaseSelector
 
@@ -27,8 +29,8 @@ JOB = """\
 [input]
 url = {url}
 {key}# target = "y.npy"               # for a method with a target: a file, or an array or column of the source
-# labels = "labels.csv"          # known classes, never used, only compared with at the end
-{nonfinite}
+{labels} # known classes, never used, only compared with at the end
+{columns}{nonfinite}
 [prepare]
 {prepare}
 [select]
@@ -44,9 +46,10 @@ cluster = "local"                # "threads", or the address of a Dask scheduler
 
 [output]
 dir = {folder}
-"""
+{anndata}"""
 
 _SAMPLE_ROWS = 1000
+_LISTED = 20
 
 
 def method_facts() -> dict[str, dict[str, Any]]:
@@ -131,13 +134,18 @@ def write_first_job(
     relative = place.is_local and not os.path.isabs(os.path.expanduser(source))
     url = os.path.relpath(place.url, job.absolute().parent) if relative else place.url
     n_columns = matrix.shape[1]
+    cells = obs_columns(place if storage_options is None else locate(source, storage_options), key)
+    label, listed = _labels(cells, matrix, storage_options)
     text = JOB.format(
         description=description,
         name=job,
         url=json.dumps(url),
         key=f"key = {json.dumps(key)}\n" if key else "",
+        labels=f"# labels = {json.dumps(label)}".ljust(32),
+        columns=listed,
+        anndata=_annotations() if cells else "",
         nonfinite=f"{fill}\n" if n_missing else "",
-        prepare=f"steps = {steps}".ljust(33) + '# such as "standardise" for columns of different units\n',
+        prepare=f"steps = {steps}".ljust(32) + ' # such as "standardise" for columns of different units\n',
         method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
         n_features=max(1, min(50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
@@ -146,6 +154,29 @@ def write_first_job(
     )
     job.write_text(text, encoding="utf-8")
     return description
+
+
+def _labels(cells: list[str], matrix: Matrix, storage_options: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return what labels may be named by: the first column of ``obs`` that is text, if any is; and a line of all."""
+    if not cells:
+        return "labels.csv", ""
+    few = cells[:_LISTED]
+    texts = (name for name in few if _is_text(name, matrix, storage_options))
+    return next(texts, few[0]), f"# the columns of obs: {', '.join(few)}{', ...' * (len(cells) > len(few))}\n"
+
+
+def _is_text(name: str, matrix: Matrix, storage_options: Mapping[str, Any] | None) -> bool:
+    try:
+        return open_vector(name, None, matrix=matrix, storage_options=storage_options).dtype.kind == "U"
+    except SketchSelectError:
+        return False  # neither numbers nor text, such as a date
+
+
+def _annotations() -> str:
+    why = "annotations.h5ad, with the keys of scanpy"
+    if importlib.util.find_spec("anndata") is None:
+        return f'# anndata = true                 # {why}; needs pip install "sketchselect[anndata]"\n'
+    return f"anndata = true                   # {why}\n"
 
 
 def _description(matrix: Matrix) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +18,9 @@ from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceCh
 from sketchselect.execution import make_progress
 from sketchselect.job.load import CLUSTERS, load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
-from sketchselect.readers import open_matrix
+from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
+from sketchselect.selectors.sketched.variance import VarianceSelector
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.output.digests import file_digest
 from sketchselect.workflow.output.folder import MARKER, read_manifest, sealed, unsealed
@@ -96,11 +98,13 @@ def certify_target(
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
     matrix = open_matrix(target, **inputs, vectors=(labels, weight))
+    beside = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
+    weights = None if weight is None else beside(weight, name="sample_weight")
     with engine_for(ExecutionSettings(**runs_on)) as engine:
-        common = {"sample_weight": weight, "prepare": prepare, "client": engine, **bound}
+        common = {"sample_weight": weights, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(progress)
         if labels is not None:
-            certificate = certify_labels(matrix, labels, clusters, **common)
+            certificate = certify_labels(matrix, beside(labels, name="labels"), clusters, **common)
         else:
             assert objective is not None
             certificate = certify(matrix, objective, clusters, **common)
@@ -173,7 +177,7 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
     method = chosen.pop("method", None)
     if method == "spectral":
         _refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
-    blocks = BlockOptions(**{"seed": settings.random_state, **chosen})
+    blocks = BlockOptions(**{"random_state": settings.random_state, **chosen})
     rows = session.labelled_rows("labels.zarr")
     spectrum = codec.load(session.folder.path / "summary.sks")
     options = session.pass_options
@@ -238,7 +242,8 @@ def job_of(
             f"{path}: the run's storage options were not saved: give {', '.join(names)} again, with --storage-option"
         )
     job["input"]["storage_options"] = dict(storage_options or {})
-    job["select"].update(job["select"].pop("parameters", {}))
+    selected = job.setdefault("select", {"method": VarianceSelector.method})  # there is none where columns were given
+    selected.update(selected.pop("parameters", {}))
     if runs_on or job["execution"]["cluster"] not in CLUSTERS:
         unchanged = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
         job["execution"] = {**unchanged, **(runs_on or {"cluster": "threads"})}

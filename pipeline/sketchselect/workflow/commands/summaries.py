@@ -148,7 +148,7 @@ def summarize_to_file(
     if named is not None:
         path = os.path.abspath(named) if os.path.exists(named) else named
         name = "target" if chosen.batches is None else "batches"
-        vector = open_vector(path, matrix.shape[0], matrix_address=matrix.address, storage_options=storage, name=name)
+        vector = open_vector(path, matrix.shape[0], matrix=matrix, storage_options=storage, name=name)
         if vector.dtype.kind == "U" and not (chosen.classes or chosen.batches):
             raise ConfigError(f"--target {chosen.target}: holds text; add --classes to take it for class labels")
     progress = make_progress(True)

@@ -111,12 +111,16 @@ class OutputFolder:
         """Discard what says that the folder is whole, before anything that it speaks of changes."""
         self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
 
-    def collect_checkpoints(self) -> None:
+    def collect_checkpoints(self, elsewhere: Path | None = None) -> None:
         """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
 
-        That of a run which is going on stays: it holds the lock, and we do.
+        That of a run which is going on stays: it holds the lock, and we do. `elsewhere` is a folder of nodes that other
+        jobs may be writing to: there only nodes are removed, by their age.
         """
         now, total = time.time(), 0
+        for file in elsewhere.glob("[0-9a-f][0-9a-f]/*.sks") if elsewhere else ():
+            if now - file.stat().st_mtime > UNUSED_DAYS * 86400:
+                file.unlink(missing_ok=True)
         files = [(file.stat(), file) for file in (self.checkpoints / "nodes").rglob("*") if file.is_file()]
         for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
             total += status.st_size

@@ -52,6 +52,8 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     config, selection, evaluation = session.config, results.selection, results.evaluation
     job = config.model_dump(mode="json")
     job["input"]["storage_options"] = sorted(config.input.storage_options)
+    if session.has_preset and config.select.n_features is None:
+        job["select"] = None  # the columns were given, and the section says only what is summarised
     content: dict[str, Any] = {
         "format": 1,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -137,7 +137,7 @@ def evaluate_target(
     if labels is None:
         raise ConfigError("--labels: missing; say where the known labels are")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
-    known = open_vector(labels, None, matrix_address=beside, storage_options=storage_options, name="labels")
+    known = open_vector(labels, None, matrix=beside, storage_options=storage_options, name="labels")
     crossed = cross(known, clustering)
     if not crossed.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")

@@ -105,7 +105,7 @@ def solved_blocks(config: JobConfig, source: Source, n_selected: int) -> Afforda
     options, k = settings.certificate_settings, settings.n_clusters
     if options is None or options.method == "spectral":
         return Affordable()
-    blocks = BlockOptions(**options.blocks, seed=settings.random_state)
+    blocks = BlockOptions(**options.blocks, random_state=settings.random_state)
     if options.method == "blocks":
         return Affordable(blocks.description(k), options.confidence)
     every = config.select.tolerance_proved is not None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sketchselect._progress import Laps
@@ -16,6 +17,7 @@ from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.linalg.hashing import digest
+from sketchselect.location import is_url
 from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
 from sketchselect.readers.checks import require_few_dropped
 from sketchselect.workflow.output.folder import OutputFolder
@@ -190,7 +192,7 @@ class Session:
             self._vectors[name] = open_vector(
                 address,
                 self.matrix.shape[0],
-                matrix_address=self.matrix.address,
+                matrix=self.matrix,
                 storage_options=self.config.input.storage_options or None,
                 missing_chunks=self.config.input.missing_chunks,
                 name=name,
@@ -239,6 +241,12 @@ class Session:
         self._engine = None
         resources, self._resources = self._resources, contextlib.ExitStack()
         resources.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def checkpoints_elsewhere(self) -> Path | None:
+        """The folder on a disk that the job names for its checkpoints, None where they are in its own or far away."""
+        place = self.config.execution.checkpoint
+        return None if place is False or place == "auto" or is_url(str(place)) else Path(place)
 
     @property
     def pass_options(self) -> PassOptions:
