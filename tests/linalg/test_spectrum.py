@@ -49,7 +49,7 @@ def test_vectors_in_place_of_the_rows_are_the_same(decades: int, monkeypatch: py
     rows = (left * np.logspace(0, -decades, 9)) @ right.T
     beside, before = row_directions(rows), rows.copy()
     assert np.array_equal(rows, before)
-    instead = row_directions(rows, overwrite=True)
+    instead = row_directions(rows, in_place=True)
     assert np.array_equal(instead.squares, beside.squares)
     assert np.array_equal(instead.vectors, beside.vectors)
     images = before @ instead.vectors.T

@@ -33,8 +33,8 @@ rows lose less; the cost of the small matrix, of the order of their cube, sets t
 _BAND = 1024
 """Columns of B that are rewritten at a time, in the cache."""
 
-_RELEASED = 32
-"""Bands whose memory is given back at a time."""
+_RELEASED = 32 * _BAND
+"""Columns of B whose memory is given back at a time."""
 
 _EXTRA = 20
 # Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
@@ -89,7 +89,7 @@ def shrink_sparse(
     # what has been copied is given back: both together may be more memory than there is.
     for a in reversed(range(0, split.mean.size, _BAND)):
         sketch[:, a : a + _BAND] = b_sparse[a : a + _BAND, : norms.size].T
-        if a % (_RELEASED * _BAND) == 0:
+        if a % _RELEASED == 0:
             b_sparse.resize((a, b_sparse.shape[1]), refcheck=False)
     sketch[:, full] = b_dense
     return sketch, delta, split.weight, mean, squares

@@ -259,4 +259,4 @@ class FrequentDirections(Summary[DirectionsRecord]):
         with one_blas_thread():
             if self.is_exact:
                 return symmetric_directions(self.record.gram + np.outer(self.weight * self.mean, self.mean))
-            return row_directions(self._stacked(), overwrite=True)
+            return row_directions(self._stacked(), in_place=True)
