@@ -28,7 +28,7 @@ SETTLING = 10
 """Starts where methods differ by less than starts do, and where they are cheap: as many as a run has."""
 
 CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
-"""Operations of all starts up to which there are as many, at so many columns more than there are."""
+"""Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
 
 ROUNDING = 1e-12
 """Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
