@@ -177,8 +177,8 @@ def initial_centers(
     if compared is None:
         return fill(passes, distinct(made[0]), n_clusters)
     if init in ("k-means||", "k-means++"):
-        rest, rest_seed = starts - len(made), derive_seed(method_seed, "coreset")
-        made += _spread_starts(compared.points, compared.weights, n_clusters, rest_seed, rest)
+        method_seed = derive_seed(method_seed, "coreset")
+        made += _spread_starts(compared.points, compared.weights, n_clusters, method_seed, starts - len(made))
     return fill(passes, distinct(compared.best(made)), n_clusters)
 
 
