@@ -170,7 +170,8 @@ class OutputFolder:
     @property
     def was_stopped_early(self) -> bool:
         """Whether a run before began here, and left neither a finished stage nor a part of one."""
-        return self.checkpoints.is_dir() and not self._entries() and not any((self.checkpoints / "nodes").rglob("*.sks"))
+        nodes = (self.checkpoints / "nodes").rglob("*.sks")
+        return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
 
     def _entries(self) -> dict[str, Any]:
         try:
