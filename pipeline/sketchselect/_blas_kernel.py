@@ -6,6 +6,7 @@ half the speed. The variable ``OPENBLAS_CORETYPE`` names another one; processes 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -58,7 +59,8 @@ def use_kernel(kernel: str) -> str | None:
         return None
     if kernel != "auto":
         timed = _timed(kernel)
-        if timed is None or not timed["right"]:
+        # A name that OpenBLAS does not know is its own choice under that name.
+        if timed is None or not timed["right"] or (timed["kernel"] or kernel).lower() != kernel.lower():
             raise BadParameter(
                 f"execution.blas_kernel = {kernel!r} does not compute on this processor; leave it out, or see "
                 "`sketchselect doctor`"
@@ -91,7 +93,7 @@ def remembered() -> dict[str, Any] | None:
     try:
         known = json.loads(_file().read_text())
         return known if known["machine"] == _machine() else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -101,11 +103,11 @@ def measure_kernels() -> dict[str, Any]:
     Nothing is measured where the result cannot be remembered.
     """
     result: dict[str, Any] = {"machine": _machine(), "kernel": None, "seconds": {}}
-    file = _file()
     try:
+        file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    except OSError:
+    except (OSError, RuntimeError):  # of a user without a home
         return result
     default = _timed(None)
     if default is not None and default["kernel"]:
@@ -128,8 +130,9 @@ def remember_kernel(result: dict[str, Any]) -> None:
     file = _file()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(result))
-    part.replace(file)
+    with contextlib.suppress(OSError):  # a full disk
+        part.write_text(json.dumps(result))
+        part.replace(file)
 
 
 def describe_kernels(known: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ def ensure_writable() -> None:
 
     Numba raises an error then. Must run before it is imported.
     """
-    if VARIABLE in os.environ or _can_make(_user_cache()) or _is_writable(Path(__file__).parent):
+    cache = _user_cache()
+    if VARIABLE in os.environ or (cache.is_absolute() and _can_make(cache)) or _is_writable(Path(__file__).parent):
         return
     folder = _private_folder()
     if folder is not None:
@@ -40,12 +41,12 @@ _PREFIX = "sketchselect-numba-"
 
 
 def _user_cache() -> Path:
-    """Return the folder that Numba uses where the package cannot be written."""
+    """Return the folder that Numba uses where the package cannot be written; for a user without a home not absolute."""
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "numba"
+        return Path(os.path.expanduser(os.environ.get("LOCALAPPDATA", "~"))) / "numba"
     if sys.platform == "darwin":
-        return Path("~/Library/Caches/numba").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "numba"
+        return Path(os.path.expanduser("~/Library/Caches/numba"))
+    return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "numba"
 
 
 def _can_make(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Progress of passes: a bar on a terminal, a line now and then in a log, or the caller's own object."""
+"""Progress of passes: a bar on a terminal, a line now and then in a log, or the caller's own object; time by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, TextIO, cast
@@ -20,6 +20,26 @@ LINE_SECONDS = 5.0
 """Least time between two lines in a log."""
 
 EVENTS = ("start", "advance", "note", "finish")
+
+
+class Laps(dict[str, float]):
+    """Seconds by step of a pass: "read" (with decoding), "prepare" (with screening), "kernel", "merge", "save"."""
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the seconds of what is done inside to a step."""
+        began = time.perf_counter()
+        yield
+        self[name] = self.get(name, 0.0) + time.perf_counter() - began
+
+    @classmethod
+    def total(cls, several: Iterable[Mapping[str, float]]) -> Laps:
+        """Return the sums by step."""
+        sums = cls()
+        for laps in several:
+            for name, seconds in laps.items():
+                sums[name] = sums.get(name, 0.0) + seconds
+        return sums
 
 
 class Progress:

@@ -1,9 +1,11 @@
 """Checkpoints: a resumed run gives the same bits, counts what it recomputed, and never picks up what is stale."""
 
 import errno
+import itertools
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,6 +70,22 @@ def test_a_second_run_reads_nothing_and_gives_the_same_bits(tiny, kept, engine):
     assert source.matrix.reads == []
     assert (second.stats.n_tasks, second.stats.n_resumed, second.stats.rows_read) == (0, 1, 0)
     assert first.stats.n_saved == first.stats.n_tasks
+
+
+def test_the_profile_counts_every_step_once(tiny, kept, engine, monkeypatch):
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)  # every step takes one second
+    if engine.kind == "serial":
+        monkeypatch.setattr("sketchselect._progress.time", clock)
+    profile = run(tiny(200), kept, engine=engine).stats.profile
+    assert profile.keys() == {"read", "prepare", "kernel", "merge", "save"}
+    if engine.kind == "serial":
+        # 20 partitions in 20 leaves, each merged with nothing, below three nodes and a root; all are saved.
+        assert profile == {"read": 20, "prepare": 20, "kernel": 20, "merge": 20 + 4, "save": 20 + 4}
+    assert min(profile.values()) > 0
+    again = run(tiny(300), kept, engine=engine).stats
+    assert again.rows_read == 100
+    if engine.kind == "serial":
+        assert again.profile["read"] == 10, "what is resumed is not counted again"
 
 
 def test_a_run_that_failed_is_resumed(tiny, kept, engine):

@@ -15,7 +15,7 @@ import pytest
 
 import sketchselect
 from sketchselect import _blas_kernel
-from sketchselect.errors import ConfigError
+from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.workflow import run
 
 
@@ -97,6 +97,15 @@ def test_nothing_is_measured_where_it_cannot_be_remembered(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert _blas_kernel.use_kernel("auto") is None
     assert _blas_kernel.VARIABLE not in os.environ
+
+
+def test_a_name_that_openblas_does_not_know_is_refused(processor: dict[str | None, Any]) -> None:
+    processor["Hasvell"] = {"kernel": "SkylakeX", "right": True, "seconds": 1.0}
+    with pytest.raises(BadParameter, match="blas_kernel = 'Hasvell' does not compute on this processor"):
+        _blas_kernel.use_kernel("Hasvell")
+    processor["haswell"] = processor["Haswell"]
+    assert _blas_kernel.use_kernel("haswell") is None
+    assert os.environ[_blas_kernel.VARIABLE] == "haswell"
 
 
 def _job(folder: Path, kernel: str) -> Path:

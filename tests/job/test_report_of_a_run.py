@@ -91,6 +91,12 @@ def test_page_and_terminal_state_one_total_time(job: Callable[..., dict[str, Any
     assert f"time: {total} (" in result.summary()
     assert f"The run took {total}," in section((tmp_path / "out/report.html").read_text(), "timings")
     assert sum(stage["seconds"] for stage in result.manifest["stages"]) <= result.manifest["seconds"]
+    profiles = {stage["name"]: stage["profile"] for stage in result.manifest["stages"] if "profile" in stage}
+    assert profiles["summarize"].keys() >= {"read", "prepare", "kernel", "merge", "wait"}
+    # One slot: its time is that of the stage, or less.
+    by_name = {stage["name"]: stage["seconds"] for stage in result.manifest["stages"]}
+    assert all(sum(profile.values()) <= by_name[name] + 0.01 for name, profile in profiles.items())
+    assert "Passes of “" in section((tmp_path / "out/report.html").read_text(), "timings")
 
 
 @pytest.mark.parametrize("cluster", ["threads", pytest.param("local", marks=pytest.mark.slow)])

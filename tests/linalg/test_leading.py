@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg.sketch.leading import leading_eigenpairs
-from sketchselect.linalg.sketch.shrink import shrink, shrink_factors
+from sketchselect.linalg.sketch.shrink import RESIDUALS, shrink, shrink_factors
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -44,6 +44,32 @@ def test_vectors_are_orthonormal_and_their_residual_is_bounded(name):
     assert np.abs(lam - np.linalg.eigvalsh(gram)).max() <= 20 * M * EPS * top
     difference = (gram / top) @ vectors - vectors * (lam[::-1][:50] / top)
     assert np.linalg.norm(difference) <= residual / top + 2 * M * EPS
+
+
+@pytest.mark.parametrize("groups", [False, True])
+@pytest.mark.parametrize("gap", [1e-6, 1e-7, 1e-8, 3e-9, 1e-9, 1e-10])
+@pytest.mark.parametrize(("m", "n"), [(120, 50), (240, 99), (480, 199)])
+def test_close_eigenvalues_have_vectors_orthonormal_to_rounding_or_none(m, n, gap, groups):
+    """Whatever the gap: rows of a sketch may grow by no more than the rounding that the shrinkage includes."""
+    values = np.repeat(np.linspace(1, 2, m // 4), 4) if groups else np.ones(m)
+    pairs = leading_eigenpairs(gram_of(values + gap * np.arange(m)), n)
+    if pairs is not None:
+        assert np.linalg.norm(pairs[1].T @ pairs[1] - np.eye(n), 2) <= m * EPS
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_error_of_eigenvectors_moves_eigenvalues_by_at_most_its_bound(seed):
+    rng = np.random.default_rng(seed)
+    column = rng.standard_normal((9, int(rng.integers(1, 5))))
+    # The worst case of one column, too: 1 / sqrt(3) beside sqrt(2 / 3).
+    column = np.array([[np.sqrt(1 / 3)], [np.sqrt(2 / 3)]]) if seed == 0 else column
+    n = column.shape[1]
+    x = (column[:n] + column[:n].T) / 2
+    column = np.vstack([x, column[n:]]) / np.linalg.norm(np.vstack([x, column[n:]]), 2)
+    whole = np.zeros((len(column), len(column)))
+    whole[:, :n] = column
+    whole[:n, :] = column.T
+    assert np.linalg.norm(whole, 2) <= RESIDUALS
 
 
 def test_only_the_lower_triangle_is_read():

@@ -264,6 +264,18 @@ def test_record_whose_parts_contradict_each_other_is_refused(full_record):
             full_record(**changes)
 
 
+def test_the_longest_stage_with_passes_says_how_they_spent_their_time(full_record, parse):
+    stages = [
+        StageRecord("summarise", 2.0, 3, {"read": 1.0, "kernel": 2.5, "wait": 0.5}),
+        StageRecord("write", 1.0, 3, {"read": 1.0}),
+        StageRecord("select", 9.0),
+        StageRecord("resumed", 9.0, 0, {"wait": 9.0}),
+    ]
+    words = section(parse, render(full_record(stages=stages)), "timings")
+    assert "Passes of “summarise”: reading and decoding 25.0 %, computing 62.5 %, waiting 12.5 %." in words
+    assert "Passes of" not in section(parse, render(full_record(stages=stages[2:])), "timings")
+
+
 def test_stage_without_reading_and_record_defaults():
     assert StageRecord("x", 1.0).bytes_read is None
     record = RunRecord(title="t", n_rows=1, n_columns=1, method="m", scores=[0.0], support=[0])

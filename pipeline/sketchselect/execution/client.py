@@ -93,9 +93,7 @@ def _client_for(sources: list[Matrix | Vector]) -> Any | None:
         client = futures_client(source.dask_rows())
         if client is not None:
             return client
-    if all(source.in_memory for source in sources):
-        return None
-    return surrounding_client()
+    return None if all(source.in_memory for source in sources) else surrounding_client()
 
 
 def surrounding_client() -> Any | None:

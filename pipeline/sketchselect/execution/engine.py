@@ -47,10 +47,8 @@ class Ran(Generic[T]):
 class Engine(Slots, ABC):
     """Computes the graphs of passes; all engines give the same bits. The defaults are those of this process."""
 
-    n_workers: int = 1
-    """Processes."""
-    memory_limit: int | None = None
-    """Bytes per process, where a limit is known."""
+    n_workers: int = 1  # Processes
+    memory_limit: int | None = None  # Bytes per process, where a limit is known
 
     @abstractmethod
     def run(self, work: Pass[T]) -> Ran[T]:

@@ -35,10 +35,8 @@ class Slots:
     """What the projection has to know of an engine."""
 
     kind: str
-    n_slots: int = 1
-    """Tasks at a time."""
-    slots_per_process: int = 1
-    """Tasks at a time in one process, which share its memory."""
+    n_slots: int = 1  # Tasks at a time
+    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,10 @@ class Projection:
     """Upper bound of the bytes of one process that runs tasks."""
 
     process: int
-    reading: int
-    """Reading, decoding and preparing blocks, one per task at a time."""
-    states: int
-    """States being made and waiting to be merged."""
-    working: int
-    """Kernels' working memory."""
-    caller: int = 0
-    """Results that the caller of the pass has in this process meanwhile, where tasks run in it."""
+    reading: int  # Reading, decoding and preparing blocks, one per task at a time
+    states: int  # States being made and waiting to be merged
+    working: int  # Kernels' working memory
+    caller: int = 0  # Results that the caller of the pass has in this process meanwhile, where tasks run in it
 
     @property
     def nbytes(self) -> int:

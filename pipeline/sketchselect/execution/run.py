@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from sketchselect._byte_sizes import parse_bytes
@@ -28,18 +28,16 @@ class PassStats:
     """The account of a pass; what a checkpoint already has is not counted as read."""
 
     rows_read: int
-    rows_dropped: int
-    """Rows left out of the result by the policy for non-finite values."""
+    rows_dropped: int  # Rows left out of the result by the policy for non-finite values
     bytes_read: int
     seconds: float
     n_partitions: int
     n_tasks: int
-    n_resumed: int
-    """Nodes taken from a checkpoint."""
+    n_resumed: int  # Nodes taken from a checkpoint
     n_saved: int
     worker_deaths: int
-    projected_nbytes: int
-    """Projected peak memory per process."""
+    projected_nbytes: int  # Projected peak memory per process
+    profile: dict[str, float] = field(default_factory=dict)  # Seconds by step, of all tasks together
 
 
 @dataclass(frozen=True)
@@ -179,6 +177,7 @@ def pass_stats(work: Pass[Any], ran: Ran[Any], began: float) -> PassStats:
         n_saved=output.n_saved,
         worker_deaths=ran.worker_deaths,
         projected_nbytes=work.projected.nbytes,
+        profile=dict(output.laps),
     )
 
 

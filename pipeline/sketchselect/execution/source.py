@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect import prepare
+from sketchselect._progress import Laps
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.arrays import Array, canonical, first_nonfinite
 from sketchselect.linalg.sparse.csr import as_csr, densify, finite_rows, first_nonfinite_entry, is_csr, take_columns
@@ -111,27 +112,32 @@ class Source:
             return names
         return tuple(names[j] for j in self.columns)
 
-    def block(self, start: int, stop: int, rows: Rows | None = None) -> Block:
+    def block(self, start: int, stop: int, rows: Rows | None = None, laps: Laps | None = None) -> Block:
         """Return rows `start` to `stop`, or what was read of them, by the policy for non-finite values and prepared.
 
         Raises `NotFinite` under the policy "error", naming the first bad row (global index) and column, and the counts;
         under "missing" for infinity, and for NaN where they are not taken as missing values.
         """
-        rows = rows or Rows()
-        values = (
-            self.matrix.read_rows(start, stop) if rows.values is None else _received(self.matrix, rows.values, start)
-        )
-        target = _entries(self.target, rows.target, start, stop)
-        weight = _entries(self.weight, rows.weight, start, stop)
-        surviving = None
+        rows, laps = rows or Rows(), Laps() if laps is None else laps
+        with laps.step("read"):
+            matrix = self.matrix
+            values = matrix.read_rows(start, stop) if rows.values is None else _received(matrix, rows.values, start)
+            target = _entries(self.target, rows.target, start, stop)
+            weight = _entries(self.weight, rows.weight, start, stop)
+        with laps.step("prepare"):
+            return self._screened(Block(values, target, weight, start, stop))
+
+    def _screened(self, block: Block) -> Block:
+        """Return a block that was read by the policy for non-finite values, and prepared."""
+        values, target, weight, surviving = block.values, block.target, block.weight, None
         nonfinite = first_nonfinite_entry(values) if is_csr(values) else first_nonfinite(values)
         if nonfinite is not None and self.matrix.nonfinite == "drop_rows":
             finite = finite_rows(values) if is_csr(values) else np.isfinite(values).all(axis=1)
-            values, surviving = values[finite], start + np.flatnonzero(finite)
+            values, surviving = values[finite], block.start + np.flatnonzero(finite)
             target, weight = (None if part is None else part[finite] for part in (target, weight))
         elif nonfinite is not None:
-            self._refuse(nonfinite, start, stop)
-        return self._prepared(Block(values, target, weight, start, stop, surviving))
+            self._refuse(nonfinite, block.start, block.stop)
+        return self._prepared(Block(values, target, weight, block.start, block.stop, surviving))
 
     def _prepared(self, block: Block) -> Block:
         """Return the block prepared, with the chosen columns."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from sketchselect._progress import Laps
 from sketchselect.errors import BadParameter
 from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.options import PassOptions
@@ -95,14 +96,12 @@ def summary_reduction(
 class SummaryPasses:
     """The passes of one summary: one, or one for each panel of columns where its state is too large."""
 
-    source: Source
-    """As the summary reads it."""
+    source: Source  # As the summary reads it
     description: Summary[Any]
     options: PassOptions
     partitions: Partitions
     panels: Panels | None
-    start: int = 0
-    """Global index of the first row of the source."""
+    start: int = 0  # Global index of the first row of the source
 
     @classmethod
     def of(
@@ -191,7 +190,8 @@ def _together(accounts: list[PassStats]) -> PassStats:
     summed = ("bytes_read", "seconds", "n_tasks", "n_resumed", "n_saved", "worker_deaths")
     largest = ("rows_read", "projected_nbytes")
     sums: dict[str, Any] = {name: sum(getattr(account, name) for account in accounts) for name in summed}
-    return replace(accounts[0], **sums, **{name: max(getattr(a, name) for a in accounts) for name in largest})
+    sums |= {name: max(getattr(account, name) for account in accounts) for name in largest}
+    return replace(accounts[0], **sums, profile=Laps.total(account.profile for account in accounts))
 
 
 def summary_projection(

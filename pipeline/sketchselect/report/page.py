@@ -27,7 +27,14 @@ from sketchselect.report.sections.n_clusters import cluster_count_section
 from sketchselect.report.sections.scatter import describe_scatter, draw_scatter
 from sketchselect.report.sections.scores import describe_scores, draw_scores, rank
 from sketchselect.report.sections.spectrum import describe_spectrum, draw_spectrum
-from sketchselect.report.sections.tables import cluster_rows, contingency, feature_rows, profile_table, stage_rows
+from sketchselect.report.sections.tables import (
+    cluster_rows,
+    contingency,
+    feature_rows,
+    profile_table,
+    stage_profile,
+    stage_rows,
+)
 from sketchselect.report.sections.timeline import timeline_section
 from sketchselect.report.text import (
     JOB_LENGTH,
@@ -86,6 +93,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "scatter": _scatter(record),
         "known": _known(record),
         "stages": stage_rows(record),
+        "stage_profile": stage_profile(record),
         "total_time": format_seconds(_seconds(record)),
         "notes": [clean(note, NOTE_LENGTH) for note in list(record.notes)[:_MAX_NOTES]],
         "notes_left_off": max(0, len(record.notes) - _MAX_NOTES),

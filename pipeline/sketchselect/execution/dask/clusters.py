@@ -31,11 +31,8 @@ IDLE_WORKER_NBYTES = 192 * 2**20
 """Memory of a worker that has imported the libraries and done nothing yet."""
 
 LOOPBACK = "127.0.0.1"
-
 START_ATTEMPTS = 3
-
 PR_SET_PDEATHSIG = 1
-
 _MARKER = "SKETCHSELECT_CLUSTER_START"
 
 _GUARD = """\

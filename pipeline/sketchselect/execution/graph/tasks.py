@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from sketchselect._progress import Laps
 from sketchselect.errors import ChunkReadError, PartitionFailed, SketchSelectError
 from sketchselect.execution.cached import CachedBlock
 from sketchselect.execution.checkpoints.checkpoint import Checkpoint, read_node, write_node
@@ -59,17 +60,15 @@ class Part(Generic[T]):
     """The state of a node, and the account of how it came about."""
 
     value: T
-    rows: int = 0
-    """Rows read; what a checkpoint already has is not counted in the first five."""
+    rows: int = 0  # Rows read; what a checkpoint already has is not counted in the first five
     dropped: int = 0
     nbytes: int = 0
     unsaved_seconds: float = 0.0
     n_saved: int = 0
-    covered: int = 0
-    """Bytes as stored of all rows below."""
-    unchanged: bool = True
-    """Whether the rows below are those that the names of the nodes promise."""
+    covered: int = 0  # Bytes as stored of all rows below
+    unchanged: bool = True  # Whether the rows below are those that the names of the nodes promise
     notes: tuple[str, ...] = ()
+    laps: Laps = field(default_factory=Laps)
 
     def __sizeof__(self) -> int:
         # The size by which Dask decides where to merge.
@@ -88,25 +87,25 @@ def run_leaf(
     `rows` is what is there already of a single partition, `before` the fold of the leaf's partitions before these, and
     `name` that of the leaf in the checkpoint, where these are its last partitions.
     """
-    began = time.perf_counter()
-    source = spec.source
+    source, laps, dropped = spec.source, Laps(), 0
     state = None if before is None else before.value
-    dropped = 0
     with one_blas_thread():
         for span in spans:
             with _named(source, f"partition {span.partition}", span.start, span.stop):
-                block = read_block(source, span.start, span.stop, spec.retries, rows)
-                value = spec.leaf(block)
+                block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
+                with laps.step("kernel"):
+                    value = spec.leaf(block)
                 dropped += block.n_dropped
                 del block
-                state = value if state is None else spec.merge(state, value)
+                with laps.step("merge"):
+                    state = value if state is None else spec.merge(state, value)
                 del value
             if spec.report is not None:
                 spec.report(span)
     assert state is not None
     nbytes = sum(span.nbytes for span in spans)
     start, stop = spans[0].start, spans[-1].stop
-    part = Part(state, stop - start, dropped, nbytes, time.perf_counter() - began, covered=nbytes)
+    part = Part(state, stop - start, dropped, nbytes, sum(laps.values()), covered=nbytes, laps=laps)
     if before is not None:
         part = join_parts([before, part], state)
     if name is not None and name.rows is not None:
@@ -118,15 +117,15 @@ def run_merge(
     spec: PassSpec[T], parts: Sequence[Part[T]], rows: tuple[int, int], name: SavedName | None = None
 ) -> Part[T]:
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
-    began = time.perf_counter()
-    state = parts[0].value
-    with one_blas_thread(), _named(spec.source, "merging", *rows):
+    state, laps = parts[0].value, Laps()
+    with one_blas_thread(), _named(spec.source, "merging", *rows), laps.step("merge"):
         for part in parts[1:]:
             state = spec.merge(state, part.value)
     if spec.report is not None:
         spec.report(None)
     whole = join_parts(parts, state)
-    whole = replace(whole, unsaved_seconds=whole.unsaved_seconds + time.perf_counter() - began)
+    unsaved = whole.unsaved_seconds + laps["merge"]
+    whole = replace(whole, unsaved_seconds=unsaved, laps=Laps.total([whole.laps, laps]))
     return save_if_due(whole, spec.saving, name)
 
 
@@ -135,7 +134,8 @@ def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
     counted = ("rows", "dropped", "nbytes", "unsaved_seconds", "n_saved", "covered")
     sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in counted}
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes)
+    laps = Laps.total(part.laps for part in parts)
+    return Part(value, **sums, unchanged=all(part.unchanged for part in parts), notes=notes, laps=laps)
 
 
 def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
@@ -149,18 +149,25 @@ def load_part(path: str, covered: int, dropped: int = 0) -> Part[Any]:
     return Part(read_node(path), dropped=dropped, covered=covered)
 
 
-def read_block(source: Source, start: int, stop: int, retries: int, rows: Rows | CachedBlock | None = None) -> Block:
+def read_block(
+    source: Source,
+    start: int,
+    stop: int,
+    retries: int,
+    rows: Rows | CachedBlock | None = None,
+    laps: Laps | None = None,
+) -> Block:
     """Return a block; errors of storage that may pass are tried again, each time after a longer pause."""
     if isinstance(rows, CachedBlock):
         return rows.aligned()
     for attempt in range(retries):
         try:
-            return source.block(start, stop, rows)
+            return source.block(start, stop, rows, laps)
         except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
             raise
         except (OSError, ChunkReadError):
             time.sleep(FIRST_PAUSE * 4**attempt)
-    return source.block(start, stop, rows)
+    return source.block(start, stop, rows, laps)
 
 
 def save_if_due(part: Part[T], saving: Checkpoint | None, name: SavedName | None) -> Part[T]:
@@ -169,10 +176,12 @@ def save_if_due(part: Part[T], saving: Checkpoint | None, name: SavedName | None
         return part
     if not saving.is_due(part.covered, part.unsaved_seconds, int(getattr(part.value, "nbytes", 0))):
         return part
-    note = write_node(part.value, saving.directory, name.name)
+    laps = Laps(part.laps)
+    with laps.step("save"):
+        note = write_node(part.value, saving.directory, name.name)
     if note is not None:
         return replace(part, notes=tuple(dict.fromkeys((*part.notes, note))))
-    return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1)
+    return replace(part, unsaved_seconds=0.0, n_saved=part.n_saved + 1, laps=laps)
 
 
 class Stopped(BaseException):

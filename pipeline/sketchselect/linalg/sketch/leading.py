@@ -2,9 +2,10 @@
 
 The matrix is made tridiagonal. Its eigenvalues cost little; the eigenvector of each follows in O(m) steps from the two
 factorisations of the shifted matrix that meet at the smallest pivot, for all eigenvalues side by side. Neighbours of
-close eigenvalues are not quite orthogonal, which one product repairs. The residual is measured, so that nothing rests
-on the theory of the method; where it is not at rounding level the caller computes all eigenpairs instead. (LAPACK's own
-subsets, by bisection and inverse iteration or by relatively robust representations, take longer than all eigenpairs.)
+close eigenvalues are not quite orthogonal, which one or two products repair. The residual is measured, so that nothing
+rests on the theory of the method; where it is not at rounding level the caller computes all eigenpairs instead.
+(LAPACK's own subsets, by bisection and inverse iteration or by relatively robust representations, take longer than all
+eigenpairs.)
 Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, section 8.3.
 """
 
@@ -22,8 +23,7 @@ _LEAST = 64
 _BLOCK = 32
 """Columns that LAPACK treats at a time: the size of its work space."""
 
-_NEARLY = 1e-6
-"""Largest product of two vectors that one step makes orthogonal: it leaves the square of that, times their number."""
+_EPS = float(np.finfo(np.float64).eps)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -91,9 +91,9 @@ def _residual(d, e, lam, z):  # type: ignore[no-untyped-def]
 def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, float] | None:
     """Return ``(lam, U, residual)``: all eigenvalues, ascending, and orthonormal vectors of the `n_vectors` largest.
 
-    ``||K U - U diag(lam)||_F <= residual <= m eps ||K||`` for the matrix K, to some rounding of K to tridiagonal form.
-    U is in descending order, of shape (m, n_vectors). None where that is not reached (equal eigenvalues, say) or where
-    nothing is saved.
+    ``||K U - U diag(lam)||_F <= residual <= m eps ||K||`` for the matrix K, to some rounding of K to tridiagonal form,
+    and ``||U'U - I|| <= m eps``. U is in descending order, of shape (m, n_vectors). None where that is not reached
+    (equal eigenvalues, say), where the last of them equals the next, or where nothing is saved.
 
     `matrix` of shape (m, m), of which the lower triangle is read.
 
@@ -120,14 +120,21 @@ def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, 
     if failed:
         return None
     leading = lam[::-1][:n_vectors].copy()
+    if not leading[-1] - lam[-1 - n_vectors] > _EPS * leading[0]:
+        return None  # of rows of low rank, say: no residual would tell the last vector from the next
     vectors = _twisted(d, e, leading)
-    products = vectors.T @ vectors
-    products[np.diag_indices(n_vectors)] -= 1.0
-    if not np.abs(products).max() < _NEARLY:
-        return None
-    vectors -= vectors @ (0.5 * products)
+    # A step leaves .75 ||products||^2; more than rounding would let a shrink grow the rows.
+    for _ in range(2):
+        products = vectors.T @ vectors
+        products[np.diag_indices(n_vectors)] -= 1.0
+        square = float(np.vdot(products, products))
+        if not square < np.sqrt(m * _EPS):
+            return None
+        vectors -= vectors @ (0.5 * products)
+        if square < m * _EPS:
+            break
     residual = _residual(d, e, leading, vectors)
-    if not residual <= m * float(np.finfo(np.float64).eps) * leading[0]:
+    if not residual <= m * _EPS * leading[0]:
         return None
     vectors = np.asfortranarray(vectors)
     vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], _BLOCK * n_vectors)[0]

@@ -23,6 +23,10 @@ BUFFER_FACTOR = 2.4
 SINGLE_SHRINK_FACTOR = 4
 """A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less."""
 
+RESIDUALS = 1.16
+"""An error E in ``K U = U diag(lam) + E`` moves eigenvalues of K by at most 2 / sqrt(3) ||E||: the largest norm of
+[[X, Y'], [Y, 0]] with [X; Y] of norm 1."""
+
 _BAND = 4096
 
 
@@ -35,9 +39,9 @@ def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
 
     eps = float(np.finfo(np.float64).eps)
     pairs = leading_eigenpairs(gram, size - 1)
-    if pairs is not None and pairs[0][1 - size] - pairs[0][-size] > pairs[2]:
-        # The gap shows that no eigenvector was missed: what is orthogonal to those there are has at most lam_l, and the
-        # residual.
+    if pairs is not None and pairs[0][1 - size] - pairs[0][-size] > RESIDUALS * pairs[2]:
+        # The gap shows that no eigenvector was missed: what is orthogonal to those there are has at most lam_l, and
+        # RESIDUALS times the residual.
         lam, vectors, residual = pairs
     else:
         lam, vectors = np.linalg.eigh(gram)
@@ -46,7 +50,7 @@ def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     delta = max(float(lam[-size]), 0.0) if lam.shape[0] >= size else 0.0
     # Products and eigenvalues are known to some units of the largest one. Were that left out of Delta, many shrinks
     # would lose more than Delta bounds.
-    lost = delta + eps * lam.shape[0] * top + 2.0 * residual
+    lost = delta + eps * lam.shape[0] * top + 2.0 * RESIDUALS * residual
     lam = lam[::-1][: size - 1]
     # Eigenvalues at rounding level carry no direction; they stay out of B.
     keep = lam - delta > eps * top

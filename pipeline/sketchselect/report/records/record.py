@@ -42,11 +42,15 @@ class ComparedRecord:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage of the run with its cost: seconds of wall clock and bytes read, None if it reads nothing."""
+    """A stage of the run with its cost: seconds of wall clock and bytes read, None if it reads nothing.
+
+    `profile`: Seconds of all task slots by step of its passes, where it has some.
+    """
 
     name: str
     seconds: float
     bytes_read: int | None = None
+    profile: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,6 +150,29 @@ class StageRow:
     bar: float
 
 
+_STEPS = {
+    "read": "reading and decoding",
+    "prepare": "screening and preparing",
+    "kernel": "computing",
+    "merge": "merging",
+    "save": "saving",
+    "wait": "waiting",
+}
+
+
+def stage_profile(record: RunRecord) -> str:
+    """Return in words how the passes of the longest stage that has some spent their time; empty if none has."""
+    stages = [stage for stage in record.stages if any(stage.profile.get(step) for step in _STEPS if step != "wait")]
+    if not stages:
+        return ""
+    stage = max(stages, key=lambda one: one.seconds)
+    whole = sum(stage.profile.values())
+    shares = [
+        f"{words} {percent(stage.profile[step] / whole)}" for step, words in _STEPS.items() if step in stage.profile
+    ]
+    return f"Passes of “{clean(stage.name)}”: {', '.join(shares)}."
+
+
 def stage_rows(record: RunRecord) -> list[StageRow]:
     """Return the stages in order."""
     longest = max((stage.seconds for stage in record.stages), default=0.0)

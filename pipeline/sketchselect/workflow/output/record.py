@@ -75,7 +75,10 @@ def run_record(session: Session, results: JobResults, content: dict[str, Any], s
         ],
         known_labels=None if evaluation is None else evaluation.agreement,
         compared=() if evaluation is None else evaluation.compared,
-        stages=[StageRecord(s["name"], s["seconds"], s.get("bytes_read")) for s in session.stages],
+        stages=[
+            StageRecord(one["name"], one["seconds"], one.get("bytes_read"), one.get("profile", {}))
+            for one in session.stages
+        ],
         seconds=seconds,
         versions=content["versions"],
         settings={"seeds": content["seeds"], "engine": content["engine"], "memory": content["memory"]},

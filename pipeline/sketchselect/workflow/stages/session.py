@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sketchselect._progress import Laps
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
@@ -337,12 +338,19 @@ class Session:
             )
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Add a pass's account to its stage's entry: what several passes read and did is summed."""
+        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+
+        Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
+        """
+        slots = self.engine.n_workers * self.engine.slots_per_process
+        wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
+        profile = Laps.total([entry.get("profile", {}), stats.profile, {"wait": wait}])
         for name, value in asdict(stats).items():
             if name == "projected_nbytes":
                 entry[name] = max(entry.get(name, 0), value)
-            elif name != "seconds":
+            elif name not in ("seconds", "profile"):
                 entry[name] = entry.get(name, 0) + value
+        entry["profile"] = {step: round(seconds, 3) for step, seconds in profile.items()}
         entry["build"] = list(self.engine.build())
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
         self.note_dropped(stats.rows_dropped)
