@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -101,7 +102,9 @@ def test_a_run_that_failed_is_resumed(tiny, kept, engine):
     # Depth first: at most one node of every level is unfinished.
     assert len(source.matrix.reads) <= 100 - 69 + 2 * 8 + 2
     assert notes.total == len(source.matrix.reads) * 320
-    assert any("resuming" in note for note in notes.notes)
+    [said] = [note for note in notes.notes if "resuming" in note]
+    n_saved, n_parts = map(int, re.search(r"resuming, (\d+) of (\d+) partitions \(\d+ of 1000 rows\)", said).groups())
+    assert n_parts - n_saved == len(source.matrix.reads)
 
 
 def test_appended_rows_make_only_the_right_edge_new(tiny, kept):

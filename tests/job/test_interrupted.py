@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,7 +36,36 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
     refused(cli("run", job_file()), 1, "No space left on device", "summary.sks")
     assert not (tmp_path / "out" / "summary.sks").exists()
     monkeypatch.undo()
-    assert cli("run", job_file()).exit_code == 0
+    again = cli("run", job_file())
+    assert again.exit_code == 0
+    assert again.stderr.count("stopped before any part was saved") == 1
+    other = cli("run", job_file(), "--set", f"output.dir={tmp_path / 'other'}")
+    assert "stopped before" not in cli("run", job_file()).stderr + other.stderr, "nothing was stopped"
+
+
+@pytest.mark.slow
+def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((600_000, 40)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    sections = {"input": {"url": "rows.npy"}, "select": {"method": "variance", "n_features": 4}}
+    execution = {"cluster": "threads", "partition_bytes": "1MiB", "checkpoint_seconds": 0}
+    (tmp_path / "job.toml").write_text(write_toml({**sections, "execution": execution, "output": {"report": False}}))
+    run = ["run", tmp_path / "job.toml", "--set"]
+    process = start(*run, "output.dir=out")
+    while process.poll() is None and len(list((tmp_path / "out").rglob("*.sks"))) < 3:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate(timeout=30)
+    assert not (tmp_path / "out" / "summary.sks").exists(), "killed in the pass"
+    again = cli(*run, "output.dir=out")
+    assert again.exit_code == 0, again.output
+    said = re.search(r"summarize: resuming, (\d+) of (\d+) partitions", again.stderr)
+    assert said is not None, again.stderr
+    n_saved, n_parts = map(int, said.groups())
+    assert 0 < n_saved < n_parts
+    assert f"summarize: {n_parts - n_saved} partitions, " in again.stderr
+    assert cli(*run, "output.dir=whole").exit_code == 0
+    assert (tmp_path / "out" / "summary.sks").read_bytes() == (tmp_path / "whole" / "summary.sks").read_bytes()
 
 
 def test_a_full_disk_names_the_folder(

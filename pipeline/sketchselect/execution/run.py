@@ -141,11 +141,12 @@ def run_pass(work: Pass[T], options: PassOptions, index: NodeIndex | None) -> Ra
     axis = work.spec.source.matrix.axes[0]
     missing = {i for node in tree.children(tree.root) or [tree.root] for i in tree.partitions(node)}
     if work.ready:
-        n_rows = sum(span.stop - span.start for span in map(work.span, missing))
+        n_rows, parts = sum(span.stop - span.start for span in map(work.span, missing)), len(missing)
         missing -= {i for node in work.ready for i in tree.partitions(node)}
-        n_resumed = n_rows - sum(span.stop - span.start for span in map(work.span, missing))
-        progress.note(f"{work.stage}: resuming, {n_resumed} of {n_rows} {axis}s are in checkpoints")
-    progress.start(work.stage, sum(work.span(i).nbytes for i in missing), len(work.partitions))
+        rows = f"{n_rows - sum(span.stop - span.start for span in map(work.span, missing))} of {n_rows} {axis}s"
+        there = f"{parts - len(missing)} of {parts} partitions ({rows}) are in checkpoints"
+        progress.note(f"{work.stage}: resuming, {there} and are not read again")
+    progress.start(work.stage, sum(work.span(i).nbytes for i in missing), len(missing))
     try:
         return options.engine.run(work)
     except KeyboardInterrupt as error:

@@ -208,7 +208,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
     @property
     def shrinkage(self) -> float:
         """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
-        return self._final[1]
+        return 0.0 if self.is_exact else self._final[1]
 
     @property
     def centered_sketch(self) -> Floats:
@@ -218,6 +218,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
     @cached_property
     def sketch(self) -> Floats:
         """B = [B_c; sqrt(W) mean'], the sketch of the rows about zero: at most `size` rows (exact: n_features)."""
+        return self._stacked()
+
+    def _stacked(self) -> Floats:
         stacked = np.vstack([self.centered_sketch, np.sqrt(self.weight) * self.mean[None, :]])
         if self.is_exact and stacked.shape[0] > self.n_features:
             with one_blas_thread():
@@ -248,12 +251,15 @@ class FrequentDirections(Summary[DirectionsRecord]):
     def centered_directions(self) -> Directions:
         """Squared singular values and right singular vectors of B_c, descending."""
         with one_blas_thread():
-            return symmetric_directions(self.record.gram) if self.is_exact else row_directions(self.centered_sketch)
+            if self.is_exact:
+                return symmetric_directions(self.record.gram, self.n_rows)
+            return row_directions(self.centered_sketch)
 
     @cached_property
     def directions(self) -> Directions:
         """Squared singular values and right singular vectors of B, descending."""
         with one_blas_thread():
             if self.is_exact:
-                return symmetric_directions(self.record.gram + np.outer(self.weight * self.mean, self.mean))
-            return row_directions(self.sketch)
+                gram = self.record.gram + np.outer(self.weight * self.mean, self.mean)
+                return symmetric_directions(gram, self.n_rows + 1)
+            return row_directions(self._stacked(), in_place=True)

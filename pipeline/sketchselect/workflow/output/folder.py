@@ -181,6 +181,12 @@ class OutputFolder:
         entry = self._entries().get(stage)
         return None if entry is None else dict(entry["fingerprint"])
 
+    @property
+    def was_stopped_early(self) -> bool:
+        """Whether a run before began here, and left neither a finished stage nor a part of one."""
+        nodes = (self.checkpoints / "nodes").rglob("*.sks")
+        return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
+
     def _entries(self) -> dict[str, Any]:
         try:
             return unsealed(self._log)

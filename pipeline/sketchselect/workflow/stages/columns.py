@@ -75,6 +75,11 @@ def summarize(session: Session) -> Summary[Any]:
                 f"{session.config.select.method} prepares rows with {', '.join(added)}, and so does all that follows; "
                 "select.normalize = false turns that off"
             )
+        if folder.was_stopped_early and session.config.execution.checkpoint == "auto":
+            session.progress.note(
+                "summarize: the run before was stopped before any part was saved, and all rows are read again; "
+                "execution.checkpoint_seconds = 0 saves every part"
+            )
         folder.checkpoints.mkdir(exist_ok=True)
         if session.config.output.features and not session.engine.can_write(str(folder.checkpoints)):
             raise SketchSelectError(
