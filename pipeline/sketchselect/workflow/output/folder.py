@@ -239,10 +239,8 @@ def require_plain(path: Path) -> None:
     for name in (*_WRITTEN_THROUGH, *PUBLISHED):
         file = path / name
         if name in _WRITTEN_THROUGH and file.is_symlink():
-            raise NotOurFolder(
-                f"{file}: a link, and what it leads to is not written to; put a file or folder itself there, or name "
-                "a place for checkpoints by execution.checkpoint"
-            )
+            cure = "put a file or folder itself there (execution.checkpoint names a place for checkpoints)"
+            raise NotOurFolder(f"{file}: a link, and what it leads to is not written to; {cure}")
         if file.exists() and not (file.is_file() or file.is_dir()):
             raise NotOurFolder(f"{file}: neither a file nor a folder; remove it, or choose another output folder")
 
@@ -344,10 +342,8 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
     try:
         content = unsealed(path / "manifest.json")
         if content.get("format", FORMAT) > FORMAT:
-            raise Incompatible(
-                f"{path / 'manifest.json'}: of format {content['format']}, and this version reads up to {FORMAT}; "
-                "use the version of sketchselect that wrote it, or a later one"
-            )
+            words = f"of format {content['format']}, and this version reads up to {FORMAT}; install a newer one"
+            raise Incompatible(f"{path / 'manifest.json'}: {words}")
         return use(content)
     except FileNotFoundError:
         if not path.is_dir():
