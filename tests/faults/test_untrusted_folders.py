@@ -152,7 +152,7 @@ def test_verify_computes_scores_again_and_says_what_it_does_not(out: Path) -> No
     rewrite(out, lambda content: content["digests"].update({"scores.csv": tree_digest(out / "scores.csv")}))
     lines = cli("verify", out).stdout.splitlines()
     assert [line for line in lines if line.startswith("DIFFERS")] == [
-        "DIFFERS      selection: summary.sks gives another scores.csv"
+        "DIFFERS      scores.csv: summary.sks gives another scores.csv"
     ]
     said = "\n".join(line for line in lines if line.startswith("not checked"))
     content = unsealed(out / "manifest.json")

@@ -80,8 +80,10 @@ def test_what_is_as_it_was_holds_and_nothing_is_changed(out: Path) -> None:
     code, checks = verified(out)
     names = {"files", "source", "libraries", "preparation", "summary.sks", "selection", "features.zarr", "objective"}
     names |= {"centers.zarr", "certificate (spectral)", "certificate (spectral+drop)", "certificate (blocks)"}
+    names |= {"scores.csv", "assign.json", "manifest.json"}
     assert (code, checks.keys()) == (0, names)
-    assert checks.pop("certificate (blocks)")["holds"] is None
+    for name in ("certificate (blocks)", "assign.json", "manifest.json"):
+        assert checks.pop(name)["holds"] is None
     assert all(check["holds"] for check in checks.values()), checks
     assert "of 300 rows read again, every bit" in checks["summary.sks"]["text"]
     assert "of 300 of 300 rows compared" in checks["features.zarr"]["text"]

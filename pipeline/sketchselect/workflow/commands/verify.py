@@ -121,8 +121,8 @@ def verify_run(
                 add(None, "other rows or libraries give other bits")
             else:
                 add(*_read_again(session, source, description, summary, share))
-        with _checking(checks, "selection") as add:
-            _selection(session, content, same_build, add)
+        with _checking(checks, "selection"):
+            _selection(session, content, same_build, lambda name, *one: checks.append(Check(name, *one)))
         if "features.zarr" in content["files"]:
             with _checking(checks, "features.zarr") as add:
                 if not (unchanged and same_build):
@@ -260,12 +260,12 @@ def _read_again(
 
 
 def _selection(
-    session: Session, content: Mapping[str, Any], same_build: bool, add: Callable[[bool | None, str], None]
+    session: Session, content: Mapping[str, Any], same_build: bool, add: Callable[[str, bool | None, str], None]
 ) -> None:
     """Select again from the summary, and compare the selection, and the model where there is one."""
     folder = session.folder.path
     if content["selection"]["given"]:
-        return add(None, "the columns came from a file")
+        return add("selection", None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
     proof.aim_again(session, tables.read_selection(folder / "selection.json"))
     fitted = columns.fitted(session, codec.load(folder / origin))
@@ -276,14 +276,15 @@ def _selection(
         model = model_of(fitted)
         texts["model.json"] = "" if model is None else model_json(model)
     for name, text in texts.items():
+        title = "selection" if name == "selection.json" else name
         before = (folder / name).read_text(encoding="utf-8")
         if text == before:
-            add(True, f"{origin} gives {name} again, every byte the same")
+            add(title, True, f"{origin} gives {name} again, every byte the same")
         elif same_build or name != "selection.json":
-            add(False if same_build else None, f"{origin} gives another {name}")
+            add(title, False if same_build else None, f"{origin} gives another {name}")
         else:
             same = json.loads(text)["support"] == json.loads(before)["support"]
-            add(same, f"{origin} gives {'the same columns again' if same else 'other columns'}")
+            add(title, same, f"{origin} gives {'the same columns again' if same else 'other columns'}")
     return None
 
 
