@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--density", type=float, default=0.01)
     given = parser.parse_args()
     n, p, share = given.rows, given.columns, given.density
-    uniform = as_csr(sp.random_array((n, p), density=share, format="csr", rng=np.random.default_rng(0)))
+    uniform = as_csr(sp.random_array((n, p), density=share, format="csr", random_state=np.random.default_rng(0)))
     print(f"{n} rows x {p} columns, {share:.2%}; sparse / dense")
     with one_blas_thread():
         for name, X in (("uniform", uniform), ("frequent words", counts(n, p, share))):

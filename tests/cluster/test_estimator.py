@@ -155,7 +155,7 @@ def test_sparse_rows():
 
 
 def test_sparse_rows_with_long_indices():
-    X = scipy.sparse.random_array((60, 30), density=0.3, rng=np.random.default_rng(0), format="csr")
+    X = scipy.sparse.random_array((60, 30), density=0.3, random_state=np.random.default_rng(0), format="csr")
     long = X.copy()
     long.indices, long.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     expected = KMeans(3).fit(X).cluster_centers_.tobytes()

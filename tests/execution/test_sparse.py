@@ -28,7 +28,7 @@ DESCRIPTION = {"directions": FrequentDirections(8), "stats": ColumnStats(), "mom
 def X():
     rng = np.random.default_rng(7)
     out = sp.random_array(
-        (900, 150), density=0.03, format="csr", rng=rng, data_sampler=lambda size: rng.poisson(2, size)
+        (900, 150), density=0.03, format="csr", random_state=rng, data_sampler=lambda size: rng.poisson(2, size)
     )
     out = out.tolil()
     out[100:200] = 0
@@ -182,7 +182,7 @@ def test_selectors_on_sparse_stores(X, tmp_path):
 
 
 def test_the_projection_counts_entries_and_not_columns():
-    wide = sp.random_array((5000, 20_000), density=0.002, format="csr", rng=np.random.default_rng(0))
+    wide = sp.random_array((5000, 20_000), density=0.002, format="csr", random_state=np.random.default_rng(0))
     source = Source(open_matrix(wide), takes_sparse=True)
     with as_engine("serial") as engine:
         for size in (2**18, 2**22):
@@ -213,7 +213,7 @@ def test_a_dask_cluster_is_sent_the_rows_that_it_needs(X):
 def test_peak_memory_of_a_pass_over_documents(name, tmp_path):
     if name == "made":
         path, rng = tmp_path / "made.npz", np.random.default_rng(0)
-        sp.save_npz(path, sp.random_array((7000, 50_000), density=1e-3, format="csr", rng=rng))
+        sp.save_npz(path, sp.random_array((7000, 50_000), density=1e-3, format="csr", random_state=rng))
     else:
         path = data_set_path(name)
     code = """

@@ -103,7 +103,9 @@ def test_page_and_terminal_state_one_total_time(job: Callable[..., dict[str, Any
 def test_progress_of_sparse_rows_ends_at_all_of_them(
     job: Callable[..., dict[str, Any]], tmp_path: Path, cluster: str
 ) -> None:
-    scipy.sparse.save_npz(tmp_path / "rows.npz", scipy.sparse.random_array((400, 900), density=0.02, rng=0).tocsr())
+    scipy.sparse.save_npz(
+        tmp_path / "rows.npz", scipy.sparse.random_array((400, 900), density=0.02, random_state=0).tocsr()
+    )
     passes: list[list[Any]] = []
 
     def listen(event: str, *arguments: Any) -> None:

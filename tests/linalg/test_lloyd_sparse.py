@@ -14,7 +14,7 @@ from sketchselect.summaries import CentroidSums
 
 def counts(seed, n_rows, n_features, density=0.03, dtype=np.float32):
     rng = np.random.default_rng(seed)
-    made = sparse.random_array((n_rows, n_features), density=density, rng=rng, format="csr", data_sampler=None)
+    made = sparse.random_array((n_rows, n_features), density=density, random_state=rng, format="csr", data_sampler=None)
     made.data = rng.integers(1, 9, made.nnz).astype(dtype)
     return as_csr(made)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sketchselect.linalg.sketch import spectrum
 from sketchselect.linalg.sketch.spectrum import row_directions
 
 UNITS = 1e-13
@@ -37,3 +38,19 @@ def test_dependent_and_empty_rows_have_directions_too(shape: tuple[int, int]) ->
     assert result.squares[0] == pytest.approx((rows**2).sum())
     assert (result.squares[1:] <= 1e-13 * result.squares[0]).all()
     np.testing.assert_allclose(result.vectors @ result.vectors.T, np.eye(len(result.vectors)), atol=UNITS)
+
+
+@pytest.mark.parametrize("decades", [0, 4, 7, 14])
+def test_vectors_in_place_of_the_rows_are_the_same(decades: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of four bands; of 14 decades they are so dependent that a decomposition of their own is needed."""
+    monkeypatch.setattr(spectrum, "_BAND", 32)
+    rng = np.random.default_rng(decades)
+    left, right = np.linalg.qr(rng.standard_normal((9, 9)))[0], np.linalg.qr(rng.standard_normal((100, 9)))[0]
+    rows = (left * np.logspace(0, -decades, 9)) @ right.T
+    beside, before = row_directions(rows), rows.copy()
+    assert np.array_equal(rows, before)
+    instead = row_directions(rows, in_place=True)
+    assert np.array_equal(instead.squares, beside.squares)
+    assert np.array_equal(instead.vectors, beside.vectors)
+    images = before @ instead.vectors.T
+    np.testing.assert_allclose(images @ instead.vectors, before, rtol=0, atol=UNITS * np.sqrt(instead.squares[0]))

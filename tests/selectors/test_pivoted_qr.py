@@ -8,6 +8,7 @@ from scipy.linalg import qr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.columns import pivoting
 from sketchselect.linalg.columns.pivoting import greedy_columns, pivot_columns, pivoted_qr
 
 METHODS = [sks.PivotedQRSelector, sks.GreedySelector]
@@ -325,3 +326,22 @@ def test_a_summary_that_cannot_answer_is_refused(selector):
         selector(3, n_components=6).fit_summary(small)
     # Left to itself, it takes what the sketch resolves.
     assert selector(9).fit_summary(small).selection_.parameters["n_components"] == 3
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("m", [1, 6])
+def test_greedy_columns_in_bands_are_those_of_brute_force(m, order, monkeypatch):
+    """Each step lowers ``tr(C' M C)`` most, over six bands; the factor is left as it is."""
+    monkeypatch.setattr(pivoting, "_BAND", 7)
+    rng = np.random.default_rng(m)
+    factor = np.asarray(rng.standard_normal((m, 40)) * rng.uniform(0.2, 3, 40), order=order)
+    noise, before = rng.uniform(0.5, 1.5, 40), factor.copy()
+    chosen = greedy_columns(factor, noise, noise, lambda j: np.array([j]), 10).order
+    assert np.array_equal(factor, before)
+    precision = np.eye(m)
+    for j in chosen:
+        after = [precision + np.outer(c, c) / e for c, e in zip(factor.T, noise, strict=True)]
+        errors = [np.trace(np.linalg.solve(one, factor @ factor.T)) for one in after]
+        errors = np.where(np.isin(np.arange(40), chosen[: list(chosen).index(j)]), np.inf, errors)
+        assert errors[j] <= errors.min() * (1 + 1e-9)
+        precision += np.outer(factor[:, j], factor[:, j]) / noise[j]

@@ -16,7 +16,7 @@ RNG = np.random.default_rng(20260103)
 def counts(n, p, share, seed=0):
     rng = np.random.default_rng(seed)
     return sp.random_array(
-        (n, p), density=share, format="csr", rng=rng, data_sampler=lambda size: 1.0 + rng.poisson(1, size)
+        (n, p), density=share, format="csr", random_state=rng, data_sampler=lambda size: 1.0 + rng.poisson(1, size)
     )
 
 

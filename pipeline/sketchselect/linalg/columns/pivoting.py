@@ -31,6 +31,7 @@ EXHAUSTED = 1e-14
 REFRESH = 64
 """Rank-one updates of the greedy selection before its running sums are recomputed."""
 
+_BAND = 4096
 
 Copies = Callable[[int], Indices]
 """The columns that repeat a column, itself included."""
@@ -133,9 +134,10 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     m = factor.shape[0]
     squares = np.einsum("ij,ij->j", factor, factor)
     top = float(squares.max(initial=0.0))
+    columns = np.array(factor.T, order="C")
     if top > 0:  # The sums below hold fourth powers.
-        factor, noise, squares = factor / np.sqrt(top), noise / top, squares / top
-    columns = np.ascontiguousarray(factor.T)
+        columns /= np.sqrt(top)
+        noise, squares = noise / top, squares / top
     second = columns.T @ columns
 
     def gains(alive: Mask, n: int) -> list[int]:
@@ -207,5 +209,10 @@ def _descending(values: Floats, alive: Mask, copies: Copies, n: int) -> Iterator
 
 def _sums(columns: Floats, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:
     """Return ``c_j' M c_j`` and ``||C' M c_j||^2`` of every column."""
-    u = columns @ posterior
-    return np.einsum("ij,ij->i", columns, u), np.einsum("ij,ij->i", u @ second, u)
+    variance, reach = np.empty(len(columns)), np.empty(len(columns))
+    for a in range(0, len(columns), _BAND):
+        band = columns[a : a + _BAND]
+        u = band @ posterior
+        variance[a : a + _BAND] = np.einsum("ij,ij->i", band, u)
+        reach[a : a + _BAND] = np.einsum("ij,ij->i", u @ second, u)
+    return variance, reach

@@ -33,6 +33,9 @@ rows lose less; the cost of the small matrix, of the order of their cube, sets t
 _BAND = 1024
 """Columns of B that are rewritten at a time, in the cache."""
 
+_RELEASED = 32 * _BAND
+"""Columns of B whose memory is given back at a time."""
+
 _EXTRA = 20
 # Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
 # by less.
@@ -82,9 +85,12 @@ def shrink_sparse(
         b_sparse = _turned(b_sparse, turn)
         add_transposed_times(values, columns, of_new, b_sparse)
     sketch = np.empty((norms.size, split.mean.size))
-    # Band by band, because one of the two sides is traversed down its columns: ten times faster.
-    for a in range(0, split.mean.size, _BAND):
+    # Band by band, because one of the two sides is traversed down its columns: ten times faster. From the end, because
+    # what has been copied is given back: both together may be more memory than there is.
+    for a in reversed(range(0, split.mean.size, _BAND)):
         sketch[:, a : a + _BAND] = b_sparse[a : a + _BAND, : norms.size].T
+        if a % _RELEASED == 0:
+            b_sparse.resize((a, b_sparse.shape[1]), refcheck=False)
     sketch[:, full] = b_dense
     return sketch, delta, split.weight, mean, squares
 

@@ -16,6 +16,9 @@ _APART = 1e-8
 """Least eigenvalue for which two are."""
 
 
+_BAND = 4096
+
+
 @dataclass(frozen=True)
 class Directions:
     """Squared singular values (descending, shape (m,)) and right singular vectors (rows, shape (m, n_columns))."""
@@ -30,10 +33,11 @@ def symmetric_directions(gram: Floats) -> Directions:
     return Directions(np.maximum(lam[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1].T))
 
 
-def row_directions(rows: Floats) -> Directions:
+def row_directions(rows: Floats, *, in_place: bool = False) -> Directions:
     """Return the squared singular values and right singular vectors of a matrix with few rows.
 
-    The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows.
+    The rows must be finite, because LAPACK's SVD may never return on infinities; summaries refuse such rows. With
+    `in_place` the vectors may take the place of the rows, which are then lost.
 
     Cost: 3 m^2 p flops for m rows of p columns that are nearly orthogonal, twice that for other ones; where they are
     nearly dependent an SVD, more than ten times that.
@@ -47,11 +51,19 @@ def row_directions(rows: Floats) -> Directions:
     lower, turn, least = factors
     if least < _WELL_APART:
         # A second factorisation, of rows that are nearly orthonormal, removes the rounding of the first.
-        rows = turn @ rows
+        rows = _turned(turn, rows, in_place)
         factor = np.linalg.cholesky(rows @ rows.T)
         lower, turn = lower @ factor, dtrtri(factor, lower=1)[0]
     _, s, vt = np.linalg.svd(lower)
-    return Directions(s * s, (vt @ turn) @ rows)
+    return Directions(s * s, _turned(vt @ turn, rows, in_place))
+
+
+def _turned(turn: Floats, rows: Floats, in_place: bool) -> Floats:
+    """Return the product with a square matrix, in place if so."""
+    out = rows if in_place else np.empty_like(rows)
+    for a in range(0, rows.shape[1], _BAND):
+        out[:, a : a + _BAND] = turn @ rows[:, a : a + _BAND]
+    return out
 
 
 def _cholesky_factors(rows: Floats) -> tuple[Floats, Floats, float] | None:

@@ -218,6 +218,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
     @cached_property
     def sketch(self) -> Floats:
         """B = [B_c; sqrt(W) mean'], the sketch of the rows about zero: at most `size` rows (exact: n_features)."""
+        return self._stacked()
+
+    def _stacked(self) -> Floats:
         stacked = np.vstack([self.centered_sketch, np.sqrt(self.weight) * self.mean[None, :]])
         if self.is_exact and stacked.shape[0] > self.n_features:
             with one_blas_thread():
@@ -256,4 +259,4 @@ class FrequentDirections(Summary[DirectionsRecord]):
         with one_blas_thread():
             if self.is_exact:
                 return symmetric_directions(self.record.gram + np.outer(self.weight * self.mean, self.mean))
-            return row_directions(self.sketch)
+            return row_directions(self._stacked(), in_place=True)
