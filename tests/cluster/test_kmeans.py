@@ -6,10 +6,12 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from tests.passing import serial
 
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
+from sketchselect.cluster.kmeans.coreset import coreset_rows
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
@@ -167,8 +169,30 @@ def test_where_comparing_is_dear_several_starts_still_find_planted_clusters(seed
 
 
 def test_the_number_of_starts_depends_on_the_work_of_comparing_them_and_on_its_memory():
-    assert [seeding.n_starts("auto", k, p) for k, p in ((10, 100), (16, 20_000), (16, 1_000_000))] == [10, 4, 1]
+    sizes = (10, 100), (16, 20_000), (30, 40_000), (500, 784), (16, 1_000_000)
+    assert [seeding.n_starts("auto", k, p) for k, p in sizes] == [10, 10, 10, 4, 1]
+    assert [seeding.n_directions(10, k, p) for k, p in sizes[:3]] == [None, 64, 64]
+    assert [coreset_rows(k, p) for k, p in sizes] == [2000, 2000, 1677, 10_000, 320]
     assert seeding.n_starts(3, 16, 1_000_000) == 3
+
+
+@pytest.mark.parametrize("init", ["k-means||", "k-means++", "function"])
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+def test_starts_compared_in_a_projection_find_planted_clusters_in_dense_and_sparse_rows(init, offset, monkeypatch):
+    """The first 40 rows are of one cluster each, as a function of the user's may know."""
+    near = 1e-9 if init == "function" else 0.01
+    monkeypatch.setattr(seeding, "COMPARE_FLOPS", 1.0)
+    rng = np.random.default_rng(3)
+    planted = np.arange(1200) % 40
+    X = offset + (1.2 * rng.standard_normal((40, 300)))[planted] + rng.standard_normal((1200, 300))
+    if offset == 0.0:
+        X = np.where(rng.random((40, 300))[planted] < 0.5, X, 0.0)
+    best = sum(((X[planted == c] - X[planted == c].mean(axis=0)) ** 2).sum() for c in range(40))
+    for rows in (X, sp.csr_array(X))[: 1 if offset else 2]:
+        start = (lambda *_: X[:40]) if init == "function" else init
+        result = fit(rows, n_clusters=40, init=start, random_state=3, n_init=10)
+        assert result.inertia <= best * (1 + near)
+        assert result.centers.shape == (40, 300)
 
 
 def test_n_init_keeps_the_best_and_seeds_differ():

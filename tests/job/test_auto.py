@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect import workflow
+from sketchselect.cluster import FewerClusters
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
 from sketchselect.workflow.commands.verify import verify_run
@@ -79,9 +81,39 @@ def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> Non
     assert all(check.holds is not False for check in verify_run(result.folder))
     again = sks.run(loose)
     assert (again.folder / "selection.json").read_bytes() == before
-    never = sks.run(selecting(job, {"method": "auto", "tolerance_proved": 1e-6}, cluster=blocks))
-    assert never.selection.support.size == 12
-    assert any("was proved to be within 0.0001 %" in note for note in never.manifest["notes"])
+
+
+def test_out_of_reach_the_number_is_the_estimated_one_and_it_is_said(job: Any, tmp_path: Path) -> None:
+    by_estimate = {"method": "auto", "tolerance": 0.1}
+    never = selecting(job, {**by_estimate, "tolerance_proved": 1e-6}, cluster={"certificate": "blocks"})
+    result = sks.run(never)
+    other = selecting(job, by_estimate, output={"dir": str(tmp_path / "estimate")})
+    assert result.selection.support.tolist() == sks.run(other).selection.support.tolist()
+    assert result.selection.support.size < 12
+    proved = f"the {result.selection.support.size} that `tolerance` chooses by estimate within "
+    said = "no number of columns up to 12 is proved to be within 0.0001 % of the optimum"
+    assert sum(said in note and proved in note for note in result.manifest["notes"]) == 1
+    before = (result.folder / "selection.json").read_bytes()
+    again = sks.run(never)
+    assert (again.folder / "selection.json").read_bytes() == before
+    assert sum(said in note for note in again.manifest["notes"]) == 1
+
+
+@pytest.mark.parametrize("n_clusters", [5, 8])
+def test_of_fewer_different_rows_than_clusters_the_columns_are_those_that_tell_them_apart(
+    job: Any, tmp_path: Path, n_clusters: int
+) -> None:
+    """Five rows, many times; the first two columns together tell them apart, no other ones do."""
+    rows = np.zeros((5, 12))
+    rows[:, :2] = [[0, 0], [0, 3], [4, 0], [4, 3], [8, 0]]
+    np.save(tmp_path / "r.npy", rows[np.random.default_rng(0).integers(5, size=300)])
+    select = {"method": "auto", "normalize": False, "tolerance_proved": 0.1}
+    few = {"input": {"url": str(tmp_path / "r.npy")}, "cluster": {"n_clusters": n_clusters}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerClusters)
+        result = sks.run({**selecting(job, select), **few})
+    assert result.selection.support.tolist() == [0, 1]
+    assert (result.objective, result.certificate.factor) == (0.0, 1.0)
 
 
 def test_with_a_target_it_is_the_smallest_model_within_one_standard_error(job: Any, tmp_path: Path) -> None:

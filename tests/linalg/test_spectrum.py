@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg.sketch import spectrum
-from sketchselect.linalg.sketch.spectrum import row_directions
+from sketchselect.linalg.sketch.spectrum import row_directions, symmetric_directions
 
 UNITS = 1e-13
 
@@ -38,6 +38,30 @@ def test_dependent_and_empty_rows_have_directions_too(shape: tuple[int, int]) ->
     assert result.squares[0] == pytest.approx((rows**2).sum())
     assert (result.squares[1:] <= 1e-13 * result.squares[0]).all()
     np.testing.assert_allclose(result.vectors @ result.vectors.T, np.eye(len(result.vectors)), atol=UNITS)
+
+
+@pytest.mark.parametrize("rank", [1, 7, 25])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_pairs_of_a_gram_matrix_of_few_rows_are_those_of_all_its_columns(rank: int, offset: float) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rows = offset + rng.standard_normal((rank, 100)) * 10.0 ** rng.uniform(-4, 0, 100)
+        # Copies and zeros: the order of the pivots is not that of the columns.
+        rows[:, 40:60], rows[:, 90:] = rows[:, :20], 0.0
+        gram = rows.T @ rows
+        few, every = symmetric_directions(gram, rank), symmetric_directions(gram)
+        top, n = every.squares[0], few.squares.size
+        assert 1 <= n <= rank
+        np.testing.assert_allclose(few.squares / top, every.squares[:n] / top, rtol=0, atol=1e-14 * 100)
+        assert every.squares[n:].sum() <= 1e-13 * top
+        np.testing.assert_allclose(few.vectors @ few.vectors.T, np.eye(n), rtol=0, atol=UNITS)
+        again = (few.vectors.T * few.squares) @ few.vectors
+        np.testing.assert_allclose(again / top, gram / top, rtol=0, atol=UNITS)
+
+
+def test_nothing_has_no_pairs_and_many_rows_have_all() -> None:
+    assert symmetric_directions(np.zeros((8, 8)), 2).squares.size == 0
+    assert symmetric_directions(np.eye(8), 3).squares.size == 8
 
 
 @pytest.mark.parametrize("decades", [0, 4, 7, 14])

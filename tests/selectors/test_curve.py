@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import dask.array as da
@@ -12,8 +13,8 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors import METHODS, make
 from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
-from sketchselect.selectors.curve.curve import CurvePoint, best
-from sketchselect.selectors.curve.sampled import Coreset
+from sketchselect.selectors.curve.curve import Curve, CurvePoint, best
+from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
 from sketchselect.summaries import RowSample
 
 
@@ -168,6 +169,85 @@ def test_the_lowest_objective_wins_and_ties_go_to_fewer_columns_then_to_the_orde
     assert list(last) == ["variance", "greedy"]
     assert last[chosen.selection_.method] <= min(last.values()) + 0.002
     assert len(chosen.support_) == 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_few_rows_clusters_are_as_good_as_those_of_ten_starts(seed: int) -> None:
+    """Of 60 rows from ten clusters single starts scatter by a tenth and more."""
+    from sklearn.cluster import KMeans as Theirs
+
+    X = blobs(60, 200, 10, seed)
+    coreset = Coreset(RowSample(100).from_block(X), 10, seed=0)
+    order = RowSample(100).from_block(X).indices
+    columns = np.arange(30)
+    for chosen in (None, columns):
+        labels = coreset.clustered(chosen).labels
+        part = X[order] if chosen is None else X[order][:, chosen]
+        theirs = [Theirs(10, n_init=10, random_state=s).fit(part).inertia_ for s in range(10)]
+        assert objective(part, labels) <= max(theirs) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("spread", "winner"), [(1e-4, "second"), (0.0, "first")])
+def test_methods_within_the_error_of_starts_are_compared_again_from_more(
+    monkeypatch: pytest.MonkeyPatch, spread: float, winner: str
+) -> None:
+    """From few starts the first is 1 % better than the second, from more 2 % worse; the third is far from both."""
+    X = blobs(50, 6, 2)
+    methods = {"first": [0, 1], "second": [2, 3], "third": [4, 5]}
+    costs = {"first": (1.01, 1.03), "second": (1.02, 1.01), "third": (1.5, 1.0)}
+    again = []
+
+    def clustered(
+        self: Coreset, columns: object = None, warm: object = None, n_starts: int | None = None
+    ) -> SampledClusters:
+        name = None if columns is None else next(m for m, c in methods.items() if c == list(columns))  # type: ignore[call-overload]
+        if n_starts is not None:
+            again.append(name)
+        cost = 1.0 if name is None else costs[name][n_starts is not None]
+        return SampledClusters(np.zeros(50, np.int32), np.full(50, cost / 50), spread, cost, cost)
+
+    monkeypatch.setattr(Coreset, "clustered", clustered)
+    chosen = {m: make("variance", n_features_to_select=2).fit(X).selection_ for m in methods}
+    for method, columns in methods.items():
+        object.__setattr__(chosen[method], "support", np.array(columns))
+    curve = Curve(RowSample(100).from_block(X), 2, {m: lambda _, m=m: chosen[m] for m in methods})
+    assert best(curve.add(list(methods), 2)).method == "first"  # type: ignore[union-attr]
+    while curve.settle(2):
+        pass
+    assert best(list(curve.result().points)).method == winner  # type: ignore[union-attr]
+    assert sorted(again) == (["first", "second"] if spread else [])
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_at_a_settled_size_a_method_takes_its_alternative_where_that_is_better(better: bool) -> None:
+    """Of the columns of blobs the first tell them apart, and the last do not."""
+    X = blobs(200, 12, 3, noise=0.3)
+    first = make("variance", n_features_to_select=2, normalize=None).fit(X).selection_
+    last = replace(first, support=np.array([10, 11]))
+    own, other = (last, first) if better else (first, last)
+    sample = RowSample(500).from_block(X)
+    curve = Curve(sample, 3, {"one": lambda _: own}, alternatives={"one": lambda _: other})
+    assert curve.add(["one"], 2)[0].selection is own
+    assert curve.settle(2) is better
+    point = curve.result().points[0]
+    assert point.selection is first
+    assert point.ratio == pytest.approx(exact_ratio(X, first.support), rel=1e-6)
+    assert not curve.settle(2)
+
+
+def exact_ratio(X: np.ndarray, columns: np.ndarray) -> float:
+    from sklearn.cluster import KMeans as Theirs
+
+    labels = [Theirs(3, n_init=50, random_state=0).fit(part).labels_ for part in (X[:, columns], X)]
+    return objective(X, labels[0]) / objective(X, labels[1])
+
+
+def test_greedy_has_an_alternative_unless_methods_are_named() -> None:
+    summary = AutoSelector(n_clusters=4).collect(blobs(100, 12, 4))
+    alternatives = AutoSelector(n_clusters=4)._curve(summary).alternatives
+    assert list(alternatives) == ["greedy"]
+    assert alternatives["greedy"](3).parameters["n_components"] == 4
+    assert AutoSelector(n_clusters=4, methods=["greedy"])._curve(summary).alternatives == {}
 
 
 @pytest.mark.parametrize("seed", range(3))

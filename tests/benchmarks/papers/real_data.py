@@ -20,6 +20,8 @@ KINDS = {
     "TDT2": "text",
     "20Newsgroups_tf": "text",
     "mouse_bladder_cells": "cells",
+    "ALLAML": "arrays",
+    "arcene": "arrays",
 }
 
 
@@ -49,8 +51,9 @@ def _unit_rows(A):
 def load(name: str, cluster_rows: int) -> DataSet | None:
     """Return a data set, or None with a message where its file is absent.
 
-    Images: unit rows for the selection, values / max for clustering. Text: sublinear tf-idf, unit rows. Cells: library
-    size 1e4, log1p, unit rows for the selection. At most `cluster_rows` random rows are clustered, all are selected on.
+    Images and microarrays: unit rows for the selection, values / max for clustering. Text: sublinear tf-idf, unit rows.
+    Cells: library size 1e4, log1p, unit rows for the selection. At most `cluster_rows` random rows are clustered, all
+    are selected on.
     """
     file = DATA / f"{name}.npz"
     if not file.exists():
@@ -59,7 +62,7 @@ def load(name: str, cluster_rows: int) -> DataSet | None:
     found = np.load(file)
     kind = KINDS[name]
     y = np.unique(found["y"], return_inverse=True)[1]
-    if kind == "image":
+    if kind in ("image", "arrays"):
         A = found["X"].astype(np.float64)
         select, cluster = _unit_rows(A), A / np.abs(A).max()
     else:

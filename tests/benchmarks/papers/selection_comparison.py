@@ -22,7 +22,12 @@ from real_data import KINDS, DataSet, agreement, dense_columns, load, sketch
 from sketchselect.errors import SketchSelectError
 from sketchselect.selectors import METHODS, make, rank
 
-COUNTS = {"image": (25, 50, 100, 200), "text": (200, 600, 1000, 2000), "cells": (200, 600, 1000, 2000)}
+COUNTS = {
+    "image": (25, 50, 100, 200),
+    "text": (200, 600, 1000, 2000),
+    "cells": (200, 600, 1000, 2000),
+    "arrays": (200, 600, 1000, 2000),
+}
 SKETCH_SIZE = 160
 # Sampling methods are run this often.
 DRAWS = 3

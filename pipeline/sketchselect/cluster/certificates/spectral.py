@@ -26,7 +26,8 @@ def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tu
     top = float(squares[: n_clusters - 1].sum())
     # An exact summary loses nothing, whatever rounding says.
     unseen = min((n_clusters - 1) * delta, lost) if delta > 0 else 0.0
-    slack = _rounding(summary, total, squares.size)
+    # Of an exact summary all p eigenvalues count, also those that are zero and not computed.
+    slack = _rounding(summary, total, squares.size if delta > 0 else summary.n_features)
     vanished = underflow(summary.n_rows, summary.n_features, float(summary.weight))
     # Of the total, and of each eigenvalue: a matrix whose entries are off by e each has eigenvalues off by n e.
     slack += n_clusters * vanished

@@ -61,9 +61,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         that many beyond.
     n_init : int or "auto", default "auto"
         Starts. They are refined and compared on a coreset, ``max(2000, 20 n_clusters)`` rows drawn by weight and
-        distance from the mean, and only the best is run on all rows; given centres are one start. "auto": 10, and
-        fewer where comparing them would take more than 4e10 operations, but at least 4 where the coreset takes at most
-        512 MiB. One start is run as it is, without a coreset.
+        distance from the mean (of wide rows as many as take 512 MiB, but 20 n_clusters), and only the best is run on
+        all rows; given centres are one start. Where that would take more than 4e10 operations they are compared in a
+        projection on the coreset's top ``max(64, 2 n_clusters)`` directions. "auto": 10, and fewer, but at least 4,
+        where even that would be more; 1 where 20 n_clusters rows take more than 512 MiB. One start is run as it is,
+        without a coreset.
     max_iter : int, default 300
         Most Lloyd iterations.
     tol : float, default 1e-4

@@ -49,9 +49,8 @@ class KMeansParameters:
     init : {"k-means||", "k-means++", "random"}, function or array of shape (n_clusters, n_features)
         Where to start.
     n_init : int or "auto"
-        Starts compared on a coreset of ``max(2000, 20 n_clusters)`` rows, of which the best is run on all rows; given
-        centres are one start. "auto": 10, and fewer where comparing them would be more than 4e10 operations, but at
-        least 4 where the coreset takes at most 512 MiB.
+        Starts compared on a coreset, of which the best is run on all rows; given centres are one start. "auto": 10, and
+        fewer of wide rows or many clusters; see `KMeans`.
     max_iter : int
         Most iterations.
     tol : float

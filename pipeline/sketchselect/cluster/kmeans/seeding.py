@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sketchselect.cluster.kmeans.coreset import best_start, coreset, points_of
+from sketchselect.cluster.kmeans.coreset import MOST_NBYTES, Comparison, coreset, coreset_rows
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.cluster.kmeans.seeding_tasks import (
     Candidates,
@@ -45,13 +45,14 @@ AUTO_STARTS = 10
 """Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
 
 COMPARE_FLOPS = 4e10
+"""Comparisons that take more are made in a projection."""
 
 LEAST_STARTS = 4
-COMPARE_NBYTES = 1 << 29
-"""Of wide rows "auto" compares this many nevertheless, unless the coreset takes more bytes than these.
+"""Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
+common."""
 
-Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is common.
-"""
+DIRECTIONS, DIRECTIONS_PER_CLUSTER = 64, 2
+"""A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`."""
 
 SAMPLE_ROWS = 1 << 16
 SAMPLE_NBYTES = 256 << 20
@@ -62,10 +63,26 @@ def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
     """Return how many starts are compared: a function of these alone."""
     if not isinstance(n_init, str):
         return n_init
-    rows = coreset(CentroidSums(1).empty(n_features), n_clusters, 0).size
-    flops = 2.0 * rows * n_clusters * n_features * REFINEMENTS
-    least = LEAST_STARTS if 8 * rows * n_features <= COMPARE_NBYTES else 1
-    return int(np.clip(COMPARE_FLOPS // flops, least, AUTO_STARTS))
+    rows = coreset_rows(n_clusters, n_features)
+    if 8 * rows * n_features > MOST_NBYTES:
+        return 1
+    flops = _compare_flops(n_clusters, min(n_features, _directions(n_clusters)), rows)
+    return int(np.clip(COMPARE_FLOPS // flops, LEAST_STARTS, AUTO_STARTS))
+
+
+def n_directions(starts: int, n_clusters: int, n_features: int) -> int | None:
+    """Return the directions of the projection that starts are compared in; None for all columns."""
+    work = starts * _compare_flops(n_clusters, n_features, coreset_rows(n_clusters, n_features))
+    directions = _directions(n_clusters)
+    return directions if work > COMPARE_FLOPS and directions < n_features else None
+
+
+def _directions(n_clusters: int) -> int:
+    return max(DIRECTIONS, DIRECTIONS_PER_CLUSTER * n_clusters)
+
+
+def _compare_flops(n_clusters: int, width: int, rows: int) -> float:
+    return 2.0 * rows * n_clusters * width * REFINEMENTS
 
 
 def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
@@ -134,6 +151,7 @@ def initial_centers(
     sample, several, width = surveyed.sample, starts > 1, passes.source.n_columns
     description = coreset(surveyed.sums, n_clusters, seed) if several else None
     method_seed = derive_seed(seed, "function" if callable(init) else init)
+    made: list[Floats] = []
     if callable(init):
         rows = _sampled(passes, description)
         states = [np.random.RandomState(derive_seed(method_seed, i) % 2**32) for i in range(starts)]
@@ -141,9 +159,6 @@ def initial_centers(
         made = [checked_centers(init(points.copy(), n_clusters, s), n_clusters, width) for s in states]
     elif init == "k-means||":
         points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
-        # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
-        made = _spread_starts(points, weights, n_clusters, method_seed, starts - starts // 2)
-        made = [refine(points, weights, one)[1] for one in made]
     elif init == "k-means++":
         rows = _sampled(passes, description)
         made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, method_seed, 1)
@@ -151,12 +166,20 @@ def initial_centers(
         rows = _sampled(passes, description)
         made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
         made = [one for one in made if one.shape[0]]
-    if rows is None:
+    compared = None if rows is None else Comparison(rows, n_directions(starts, n_clusters, width), seed)
+    if init == "k-means||":
+        # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
+        near = points if compared is None else compared.of(points)
+        made = _spread_starts(near, weights, n_clusters, method_seed, starts - starts // 2)
+        made = [refine(near, weights, one)[1] for one in made]
+    elif compared is not None:
+        made = [compared.of(one) for one in made]
+    if compared is None:
         return fill(passes, distinct(made[0]), n_clusters)
-    points, weights = points_of(rows)
     if init in ("k-means||", "k-means++"):
-        made += _spread_starts(points, weights, n_clusters, derive_seed(method_seed, "coreset"), starts - len(made))
-    return fill(passes, distinct(best_start(points, weights, made)), n_clusters)
+        method_seed = derive_seed(method_seed, "coreset")
+        made += _spread_starts(compared.points, compared.weights, n_clusters, method_seed, starts - len(made))
+    return fill(passes, distinct(compared.best(made)), n_clusters)
 
 
 def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, starts: int) -> list[Floats]:

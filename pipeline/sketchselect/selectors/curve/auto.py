@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from sklearn.base import clone
 
 from sketchselect._text import counted, did_you_mean
@@ -34,7 +33,9 @@ class AutoSelector(BaseSelector):
     All methods with `competes` (or `methods`) select from one summary of the rows. On a sample of the rows k-means is
     run on the columns of each, and its objective in *all* columns is compared with that of k-means on all columns. The
     method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
-    order. No labels are used, and the result does not depend on chunks, workers or order.
+    order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that differ by
+    less than starts of k-means do are compared again, from ten starts each. No labels are used, and the result does not
+    depend on chunks, workers or order.
 
     With `n_features_to_select="auto"` the first method's sizes double from 4 until it is within the tolerance, surely:
     by the upper end of a 95 % interval. The smallest such size is searched to an eighth of itself; there all compete,
@@ -205,7 +206,12 @@ class AutoSelector(BaseSelector):
         # A size that nobody asked for is left out where a method cannot select as few.
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
         selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
-        return Curve(sample, self._clusters(summary.n_features), selections, int(self.random_state))
+        k = self._clusters(summary.n_features)
+        others = {name: one.for_clusters(k) for name, one in competitors.items() if hasattr(one, "for_clusters")}
+        # Methods that were given have the parameters that they were given.
+        alternatives = {} if self.methods is not None else others
+        tried = {name: selections_by_size(one, summary, True, 1) for name, one in alternatives.items()}
+        return Curve(sample, k, selections, int(self.random_state), tried)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
@@ -216,12 +222,14 @@ class AutoSelector(BaseSelector):
         curve, is_open, limit = self._measured[1], self.n_features_to_select == "auto", 1.0 + float(self.tolerance)
         surely = self.largest_objective is None
         if self.largest_objective is not None:
-            limit = self.largest_objective / max(curve.everything.objective, np.finfo(float).tiny)
+            # Where the rows are as many as the clusters but for copies, columns that tell them apart lose nothing.
+            whole = curve.everything.objective
+            limit = self.largest_objective / whole if whole > 0 else 1.0
         if is_open and self.largest_columns is None:
             chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
         else:
             size = self.largest_columns or n_select
-            chosen = best_of(curve.add(tuple(curve.methods), size), size)
+            chosen = best_of(curve, size)
             for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
                 curve.add((chosen.method,), fewer)
         self.curve_ = curve.result()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
+from sketchselect.selectors.curve.sampled import SETTLING, Coreset, SampledClusters
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import RowSample
 
@@ -123,6 +123,10 @@ TIE = 0.002
 """Ratios that differ by less are equal: runs of k-means from different seeds differ by more."""
 
 
+RIVALS = 3
+"""Methods of which more starts are compared, at most: the lowest ones."""
+
+
 def best(points: Sequence[CurvePoint]) -> CurvePoint | None:
     """Return the point of fewest columns and lowest ratio; of ratios within `TIE` the first one."""
     few = min((point.n_features for point in points), default=0)
@@ -134,6 +138,7 @@ class Curve:
     """A curve under construction: methods are asked for columns, and these are clustered on the sample.
 
     `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
+    `alternatives`: The same of methods with other parameters; the better one is that of a size that is settled.
     """
 
     def __init__(
@@ -142,16 +147,20 @@ class Curve:
         n_clusters: int,
         methods: dict[str, Callable[[int], Selection | None]],
         seed: int = 0,
+        alternatives: dict[str, Callable[[int], Selection | None]] | None = None,
     ) -> None:
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
+        self.alternatives = {} if alternatives is None else alternatives
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
+        self._settled: set[tuple[str, int]] = set()
+        self._tried: set[tuple[str, int]] = set()
         with one_blas_thread():
             self.coreset = Coreset(sample, n_clusters, seed)
             self.everything = self.coreset.clustered()
 
     def clear(self) -> None:
         """Drop the points, and keep what does not depend on them."""
-        self._points = {}
+        self._points, self._settled, self._tried = {}, set(), set()
 
     def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
         """Cluster on this number of columns of each of these methods; return the points that there are."""
@@ -166,9 +175,59 @@ class Curve:
                 self._points[name, size] = selection, clusters
         return [point for point in self.result().points if point.n_features == size and point.method in methods]
 
+    def settle(self, size: int) -> bool:
+        """Cluster from more starts where methods differ by less than starts do; return whether any was to be settled.
+
+        Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
+        where that is more than a tie; at most three. Before, methods with an alternative take the better one.
+        """
+        changed = self._try_alternatives(size)
+        points = [
+            p for p in self.result().points if p.n_features == size < self.sample.n_features and np.isfinite(p.ratio)
+        ]
+        if len(points) < 2:
+            return changed
+        pooled = self._pooled()
+        variances = {p.method: (self._points[p.method, size][1].spread + pooled) / 2.0 for p in points}
+        points.sort(key=lambda p: p.ratio)
+        lowest, near = points[0], []
+        for point in points[:RIVALS]:
+            error = 2.0 * lowest.ratio * np.sqrt(variances[point.method] + variances[lowest.method])
+            if point.ratio - lowest.ratio <= error and error > TIE:
+                near.append(point)
+        fresh = [p for p in near if (p.method, size) not in self._settled]
+        if len(near) < 2 or not fresh:
+            return changed
+        for point in fresh:
+            selection, clusters = self._points[point.method, size]
+            with one_blas_thread():
+                again = self.coreset.clustered(selection.support, n_starts=SETTLING)
+            # The spread stays that of as many starts as all other points have.
+            self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
+            self._settled.add((point.method, size))
+        return True
+
+    def _try_alternatives(self, size: int) -> bool:
+        """Take the alternatives of this size that are better by more than a tie; return whether there were any."""
+        changed = False
+        for name, alternative in self.alternatives.items():
+            if (name, size) not in self._points or (name, size) in self._tried or size >= self.sample.n_features:
+                continue
+            self._tried.add((name, size))
+            if (selection := alternative(size)) is None:
+                continue
+            with one_blas_thread():
+                clusters = self.coreset.clustered(selection.support)
+            if clusters.objective < self._points[name, size][1].objective * (1.0 - TIE):
+                self._points[name, size], changed = (selection, clusters), True
+        return changed
+
+    def _pooled(self) -> float:
+        return float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+
     def result(self) -> SelectionCurve:
         """Return the points so far."""
-        pooled = float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+        pooled = self._pooled()
         points = [
             CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
             for (name, size), (selection, clusters) in self._points.items()

@@ -15,7 +15,7 @@ from sketchselect.linalg.columns.draws import gaussians
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.refining import refine
+from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
 from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
 from sketchselect.summaries import RowSample
 
@@ -23,6 +23,15 @@ Columns = NDArray[np.int64]
 
 STARTS = 3
 """Starts of k-means, for its best clustering and for how much clusterings differ."""
+
+SETTLING = 10
+"""Starts where methods differ by less than starts do, and where they are cheap: as many as a run has."""
+
+CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
+"""Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
+
+ROUNDING = 1e-12
+"""Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
 
 RACING = 3e-4
 """Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
@@ -65,14 +74,18 @@ class Coreset:
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
         self.seed = seed
-        near = self.racing = self.rows
+        self.racing = self.rows
         if n_columns > PROJECTED:
             draws = gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
-            near = self.rows @ draws
             # About the top directions, by one step of subspace iteration: clusters are there, and rows are short.
-            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * near)))[0]
+            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws))))[0]
             self.racing = np.asarray(self.rows @ basis, dtype=np.float32)
-        self.starts = self._drawn_starts(near, STARTS)
+        self.starts = self._drawn_starts(self.racing, self._n_starts(self.racing))
+
+    def _n_starts(self, points: Any) -> int:
+        """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
+        flops = 2.0 * points.shape[0] * (points.shape[1] + OVERHEAD) * self.n_clusters * REFINEMENTS
+        return int(np.clip(CHEAP_FLOPS // flops, STARTS, SETTLING))
 
     def _drawn_starts(self, points: Any, n_starts: int) -> list[Labels]:
         """Return labels by the nearest of some rows, which k-means++ draws."""
@@ -81,7 +94,9 @@ class Coreset:
         chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
         return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
 
-    def clustered(self, columns: Columns | None = None, warm: Labels | None = None) -> SampledClusters:
+    def clustered(
+        self, columns: Columns | None = None, warm: Labels | None = None, n_starts: int | None = None
+    ) -> SampledClusters:
         """Return the best clustering on these columns (None: on all), from several starts and from other labels.
 
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
@@ -90,7 +105,8 @@ class Coreset:
         points, starts = self.racing, self.starts
         if columns is not None:
             points = _points(self.sampled, columns)
-            starts = [self.starts[0], *self._drawn_starts(points, STARTS - 1), *([] if warm is None else [warm])]
+            fresh = (self._n_starts(points) if n_starts is None else n_starts) - 1
+            starts = [self.starts[0], *self._drawn_starts(points, fresh), *([] if warm is None else [warm])]
         refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
         best = min(range(len(starts)), key=lambda start: refined[start][0])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
@@ -104,12 +120,14 @@ class Coreset:
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
         objectives = square - np.array([total @ norm for total, norm in zip(totals, norms, strict=True)])
-        exact = objectives.min() <= square * 1e-12
+        exact = objectives.min() <= square * ROUNDING
         # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
         spread = 0.0 if exact else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
         labels = tried[best]
         products = (self.rows @ means[best].T)[np.arange(labels.size), labels]
         costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
+        if self.weights @ costs <= square * ROUNDING:
+            costs = np.zeros_like(costs)
         objective = float(self.weights @ costs)
         return SampledClusters(
             labels, costs, spread, objective, objective if self.is_complete else self._unseen(points, labels)

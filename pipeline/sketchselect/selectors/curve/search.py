@@ -59,11 +59,17 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
     rivals = [name for name in within(names, size) if name != names[0]]
     if fewer >= least and (rivals := within(rivals, fewer)):
         size = narrowed(rivals, least - 1, fewer)
-    # Points share an estimate of the spread between starts, so that later points move the intervals of earlier ones.
-    chosen = best([p for p in curve.result().points if p.n_features >= least and p.is_within(limit, surely=surely)])
+
+    def fewest() -> CurvePoint | None:
+        # Points share an estimate of the spread between starts: later points move the intervals of earlier ones.
+        return best([p for p in curve.result().points if p.n_features >= least and p.is_within(limit, surely=surely)])
+
+    chosen = fewest()
+    while chosen is not None and curve.settle(chosen.n_features):
+        chosen = fewest()
     if chosen is None and size < most:
         return smallest_within(curve, limit, (size + 1, most), surely=surely)
-    return best_of(curve.add(names, size), size) if chosen is None else chosen
+    return best_of(curve, size) if chosen is None else chosen
 
 
 def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
@@ -79,9 +85,12 @@ def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
     return min(max(int(np.ceil(middle)), first), max(first, most - max(1, most // (FINENESS + 1))))
 
 
-def best_of(points: Sequence[CurvePoint], size: int) -> CurvePoint:
-    """Return the best of the points of this size; raise `BadParameter` where no method has one."""
-    chosen = best(points)
+def best_of(curve: Curve, size: int) -> CurvePoint:
+    """Return the best of all methods at this size; raise `BadParameter` where none has one."""
+    names = tuple(curve.methods)
+    chosen = best(curve.add(names, size))
+    while chosen is not None and curve.settle(size):
+        chosen = best(curve.add(names, size))
     if chosen is None:
         raise BadParameter(f"methods: none of them can select {size} columns")
     return chosen

@@ -86,6 +86,11 @@ class GreedySelector(DirectionsSelector):
         if self.noise not in ("residual", None):
             raise BadParameter(f'noise must be "residual" or None, got {self.noise!r}')
 
+    @classmethod
+    def for_clusters(cls, n_clusters: int) -> GreedySelector:
+        """Return the method on as many directions as there are clusters, the most that their means can span."""
+        return cls(n_components=n_clusters)
+
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()
         k = self._checked_components()

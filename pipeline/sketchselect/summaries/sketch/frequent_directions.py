@@ -208,7 +208,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
     @property
     def shrinkage(self) -> float:
         """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
-        return self._final[1]
+        return 0.0 if self.is_exact else self._final[1]
 
     @property
     def centered_sketch(self) -> Floats:
@@ -251,12 +251,15 @@ class FrequentDirections(Summary[DirectionsRecord]):
     def centered_directions(self) -> Directions:
         """Squared singular values and right singular vectors of B_c, descending."""
         with one_blas_thread():
-            return symmetric_directions(self.record.gram) if self.is_exact else row_directions(self.centered_sketch)
+            if self.is_exact:
+                return symmetric_directions(self.record.gram, self.n_rows)
+            return row_directions(self.centered_sketch)
 
     @cached_property
     def directions(self) -> Directions:
         """Squared singular values and right singular vectors of B, descending."""
         with one_blas_thread():
             if self.is_exact:
-                return symmetric_directions(self.record.gram + np.outer(self.weight * self.mean, self.mean))
+                gram = self.record.gram + np.outer(self.weight * self.mean, self.mean)
+                return symmetric_directions(gram, self.n_rows + 1)
             return row_directions(self._stacked(), in_place=True)

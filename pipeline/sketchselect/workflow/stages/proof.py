@@ -39,6 +39,9 @@ def _fingerprint(session: Session) -> dict[str, Any]:
 
 
 def _use(selector: AutoSelector, sizes: Mapping[str, Any]) -> None:
+    if sizes.get("unproved") is not None:
+        # No number of columns is proved, so that the estimate alone decides.
+        selector.largest_objective = None
     selector.least_columns = sizes.get("least_columns", 1)
     selector.largest_columns = sizes.get("largest_columns")
 
@@ -54,33 +57,48 @@ def tries_again(session: Session, evaluation: Evaluation | None) -> bool:
     """Return whether another number of columns is to be tried, which the selector takes then.
 
     More where the proof failed, fewer where it holds, down to a number for which it failed; the last one that is tried
-    is one for which it holds.
+    is one for which it holds. Where it fails for the most columns too, all of them would prove nothing: those within
+    `tolerance` by estimate are tried last, and it is said what is proved of them.
     """
     selector, tolerance = session.selector, session.config.select.tolerance_proved
     if tolerance is None or evaluation is None or session.has_preset:
         return False
     assert isinstance(selector, AutoSelector)
-    state = {"failed": 0, "proved": None} | (session.folder.finished(STAGE, _fingerprint(session)) or {})
+    state: dict[str, Any] = {"failed": 0, "proved": None, "unproved": None}
+    state |= session.folder.finished(STAGE, _fingerprint(session)) or {}
     failed, proved, size = state["failed"], state["proved"], len(selector.support_)
     factor = min((one.factor for one in evaluation.certificates), default=float("inf"))
     sizes: tuple[int, int | None]
-    text = f"{size} columns: proved within {100.0 * (factor - 1.0):.3g} %"
+    text = f"{size} columns: proved within {_percent(factor)}"
+    if (unproved := state["unproved"]) is not None:
+        most, least_proved = unproved
+        if factor > 1.0 + tolerance:
+            session.note(
+                f"no number of columns up to {most} is proved to be within {_percent(1.0 + tolerance)} of the optimum: "
+                f"{most} are proved within {_percent(least_proved)}, and the {size} that `tolerance` chooses by "
+                f"estimate within {_percent(factor)}; larger blocks, or reassign = true, may prove more"
+            )
+        return False
     if factor <= 1.0 + tolerance:
         proved, following = size, size - max(1, size // STEP)
         ends, word, sizes = following <= failed, "fewer", (following, following)
     elif proved is not None and size < proved:
         failed, ends, word, sizes = size, False, f"{proved} again", (proved, proved)
-    else:
-        failed, proved, ends, word = size, None, size >= selector.most_columns, "more"
+    elif size < selector.most_columns:
+        failed, proved, ends, word = size, None, False, "more"
         sizes = size + max(1, size // STEP), None
-        if ends:
-            session.note(
-                f"no number of columns up to {size} was proved to be within {100.0 * tolerance:.3g} % of the optimum: "
-                f"the bound proves {100.0 * (factor - 1.0):.3g} %; larger blocks, or reassign = true, may prove more"
-            )
+    else:
+        # JSON has no infinity, the factor where nothing is proved.
+        unproved, sizes = (size, min(factor, 1e300)), (1, None)
+        ends, word = False, "those within `tolerance` by estimate"
     if not ends:
-        session.progress.note(f"{text}, asked for {100.0 * tolerance:.3g} %; trying {word}")
-        selector.least_columns, selector.largest_columns = sizes
+        session.progress.note(f"{text}, asked for {_percent(1.0 + tolerance)}; trying {word}")
+        _use(selector, {"least_columns": sizes[0], "largest_columns": sizes[1], "unproved": unproved})
     sought = {"least_columns": selector.least_columns, "largest_columns": selector.largest_columns}
-    session.folder.finish(STAGE, _fingerprint(session), [], {"failed": failed, "proved": proved, **sought})
+    state = {"failed": failed, "proved": proved, "unproved": unproved, **sought}
+    session.folder.finish(STAGE, _fingerprint(session), [], state)
     return not ends
+
+
+def _percent(factor: float) -> str:
+    return f"{100.0 * (factor - 1.0):.3g} %" if factor < 1e300 else "no factor at all"
