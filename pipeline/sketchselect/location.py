@@ -20,6 +20,7 @@ SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 """URL schemes that are opened; http and https need ``storage_options={"allow_http": True}``."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_NEARLY_URL = re.compile(r"/(s3|gs|az|abfs|https?):/*([^/].*)")
 _PACKAGES = {"gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VERSION_FIELDS = ("ETag", "etag", "md5Hash", "generation", "mtime", "last_modified", "LastModified", "created")
@@ -223,6 +224,8 @@ class Location:
     def not_found(self) -> SourceError:
         """Return the error for a location where nothing is, with the closest name in the same folder."""
         hint = "; check the path"
+        if (typed := _NEARLY_URL.search(self.url)) is not None:
+            return SourceError(f"{self.address}: no such file or folder; did you mean {typed[1]}://{typed[2]}?")
         if self.is_local:
             above = Path(self.url).parent
             try:

@@ -12,7 +12,7 @@ from .commands import cli, refused
 
 
 def test_bad_job_files(job_file: Callable[..., Path], tmp_path: Path) -> None:
-    refused(cli("run", tmp_path / "none.toml"), 2, "no such job file")
+    refused(cli("run", tmp_path / "none.toml"), 2, "no such job file; check the path")
     refused(cli("run", job_file(select={"n_featurs": 3})), 2, "job.toml: select.n_featurs", "did you mean", "(line ")
     refused(cli("run", job_file(), "--set", "cluster.n_clusters=0"), 2, "cluster.n_clusters", "(from --set)")
     refused(cli("run", job_file(select={"n_features": 13})), 2, "select.n_features: 13 asked for", "12 columns")

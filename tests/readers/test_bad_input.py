@@ -213,6 +213,7 @@ CASES = [
     ("scheme of code", lambda d: "python://os", {}, SourceError, ["python://"]),
     ("http", lambda d: "http://host/x", {}, SourceError, ["--storage-option allow_http=true", '{"allow_http": True}']),
     ("https", lambda d: "HTTPS://host/x", {}, SourceError, ["allow_http"]),
+    ("one slash", lambda d: "s3:/bucket/x.zarr", {}, SourceError, ["did you mean s3://bucket/x.zarr?"]),
     ("chained", lambda d: "simplecache::s3://b/x", {}, SourceError, ["chained URLs"]),
     ("chained path", lambda d: "zip::/etc/passwd", {}, SourceError, ["chained URLs"]),
     ("control", lambda d: "a\0b", {}, SourceError, ["control characters"]),

@@ -127,7 +127,9 @@ def test_other_hdf5_files(tmp_path, counts):
         file["text"] = np.array([["a", "b"]], dtype=h5py.string_dtype())
         file["none"] = np.empty((0, 4))
         file["outside"] = h5py.ExternalLink(str(tmp_path / "c.h5"), "x")
-    with pytest.raises(SourceError, match=r"choose one of its matrices with key=: inner/values, none, other"):
+    with pytest.raises(
+        SourceError, match=r"choose one of its matrices with key= \(or --key\): inner/values, none, other"
+    ):
         open_matrix(path)
     with pytest.raises(SourceError, match="not real numbers"):
         open_matrix(path, key="text")

@@ -87,7 +87,7 @@ def test_arrays_of_a_group_are_known_by_consolidated_metadata(serve, tmp_path):
         opened(serve, "g.zarr")
     with pytest.warns(UserWarning, match="[Cc]onsolidated metadata"):
         zarr.consolidate_metadata(tmp_path / "g.zarr")
-    with pytest.raises(SourceError, match=r"choose one with key=: counts \(6 x 3 float64\)"):
+    with pytest.raises(SourceError, match=r"choose one with key= \(or --key\): counts \(6 x 3 float64\)"):
         opened(serve, "g.zarr")
     assert opened(serve, "g.zarr", key="counts").shape == (6, 3)
 

@@ -79,7 +79,7 @@ def test_estimators_take_the_opened_modality(source):
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        (None, r"choose a modality with key=; its modalities are: (rna, protein|protein, rna)"),
+        (None, r"choose a modality with key= \(or --key\); its modalities are: (rna, protein|protein, rna)"),
         ("rn", "no modality 'rn'; did you mean 'rna'"),
         ("rna/layers/none", "none"),
     ],

@@ -61,7 +61,9 @@ def read_job_text(path: Path) -> JobText:
         with contextlib.nullcontext(sys.stdin.buffer) if from_input else path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such job file") from None
+        raise ConfigError(
+            f"{path}: no such job file; check the path, or let `sketchselect init SOURCE` write one"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:

@@ -128,7 +128,7 @@ def modality_key(names: Sequence[str], key: str | None, address: str) -> tuple[s
     """
     there = f"its modalities are: {', '.join(names) or 'none'}"
     if key is None and len(names) != 1:
-        raise SourceError(f"{address}: choose a modality with key=; {there}")
+        raise SourceError(f"{address}: choose a modality with key= (or --key); {there}")
     words = (names[0] if key is None else key.strip("/").removeprefix("mod/")).split("/")
     for n in range(len(words), 0, -1):
         if (name := "/".join(words[:n])) in names:

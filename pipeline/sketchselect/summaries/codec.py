@@ -125,7 +125,9 @@ def decode(raw: bytes, name: str = "summary") -> Summary[Any]:
         If any bit has changed since it was written, or the content contradicts itself.
     """
     if len(raw) < _FIXED + _DIGEST or not raw.startswith(MAGIC):
-        raise DamagedFile(f"{name}: not a summary file, or truncated ({len(raw)} bytes)")
+        raise DamagedFile(
+            f"{name}: not a summary file, or truncated ({len(raw)} bytes); `sketchselect summarize` makes one"
+        )
     body = memoryview(raw)[:-_DIGEST]
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
         raise DamagedFile(f"{name}: the checksum does not match, the file is damaged; create it again from the data")

@@ -68,6 +68,8 @@ def measure(data: DataSet, folder: Path) -> None:
     methods = list(selector._competitors())
     runs = full_runs(data, rows, summary, methods, folder / f"{data.name}.json")
     curve, points, began = selector._curve(summary), [], time.process_time()
+    # The runs are those of the methods as they are.
+    curve.alternatives = {}
     for method, r, value, columns in runs["rows"]:
         if method in methods:
             curve.methods[method] = lambda _, columns=columns, method=method: Chosen(method, np.array(columns))

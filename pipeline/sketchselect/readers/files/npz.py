@@ -173,7 +173,7 @@ def open_npz_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -
         else:
             raise SourceError(
                 f"{location.address}: {'several arrays' if two_d else 'no array'} in this archive could be the matrix; "
-                f"choose one with key=: {archive.listed()}"
+                f"choose one with key= (or --key): {archive.listed()}"
             )
     elif key not in headers:
         raise SourceError(f"{location.address}: no array {key!r:.80} in this archive; there are: {archive.listed()}")

@@ -66,7 +66,7 @@ def find_matrix(file: Any, key: str | None, location: Location) -> Any:
         (key,) = matrices
     there = ", ".join(matrices[:_LISTED]) + (", ..." if len(matrices) > _LISTED else "") or "none"
     if key is None:
-        raise SourceError(f"{location.address}: choose one of its matrices with key=: {there}")
+        raise SourceError(f"{location.address}: choose one of its matrices with key= (or --key): {there}")
     node = child(file, key, location)
     if node is None:
         hint = did_you_mean(key, matrices, f"; matrices there: {there}")

@@ -97,7 +97,7 @@ def find_node(root: Node | None, location: Location, key: str | None, groups: Co
     if key is not None:
         arrays = {name: text for name, text in arrays.items() if name.startswith(f"{key.strip('/')}/")}
     raise SourceError(
-        f"{node.location.address}: this is a group, not an array; choose one with key=: {_listed(arrays)}"
+        f"{node.location.address}: this is a group, not an array; choose one with key= (or --key): {_listed(arrays)}"
         if arrays
         else f"{node.location.address}: this is a Zarr group without arrays in it"
     )

@@ -51,7 +51,7 @@ def render_folder(path: Path) -> Path:
     if not path.is_dir():
         raise SourceError(f"{path}: no such folder")
     if not (path / MARKER).is_file():
-        raise NotOurFolder(f"{path}: not an output folder of sketchselect")
+        raise NotOurFolder(f"{path}: not an output folder of sketchselect; give the folder that a run wrote")
     source = path / "report.json"
     try:
         content = unsealed(source)
