@@ -58,7 +58,8 @@ def test_faults_change_no_bit_and_leave_nothing_behind(
             code, said = stage.run(faults)
             errors = [line for line in said.splitlines() if line.startswith("error:")]
             assert code in codes_of(faults), f"exit code {code}: {said}"
-            assert len(errors) == (code > 0), f"exit code {code}: {said}"
+            # A driver may be killed after it has said why it ends.
+            assert len(errors) == (code > 0) or (code < 0 and len(errors) == 1), f"exit code {code}: {said}"
             assert "Traceback" not in said, said
             now = digests(stage.out)
             assert now.items() <= quiet.items(), f"half-written or wrong: {now.items() - quiet.items()}"
