@@ -79,6 +79,18 @@ def test_nothing_is_written_or_removed_through_a_link(
     assert tree_digest(theirs) == before
 
 
+def test_nothing_is_saved_where_a_manifest_says(out: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+
+    def change(content: dict[str, Any]) -> None:
+        content["job"]["execution"] |= {"checkpoint": str(elsewhere), "checkpoint_seconds": 0.0}
+
+    rewrite(out, change)
+    done = cli("certify", out, "--method", "blocks", "--block-rows", "40")
+    assert done.exit_code == 0, done.output
+    assert not elsewhere.exists()
+
+
 def test_only_nodes_and_half_nodes_are_collected(tmp_path: Path) -> None:
     with open_folder(tmp_path / "out") as folder:
         nodes = folder.checkpoints / "nodes" / "0a"

@@ -242,7 +242,8 @@ def job_of(
     """Return the job of a finished run, to be run on something else where that is asked for.
 
     Where nothing is, a run that used a scheduler is opened on threads: whoever answers at an address can run code in
-    its client, and the folder may be from anybody.
+    its client, and the folder may be from anybody. For that reason, too, nothing is saved where the folder says, but in
+    the folder itself.
 
     `storage_options`: Of its source; a run's folder has only their names.
     """
@@ -257,5 +258,7 @@ def job_of(
     if runs_on or job["execution"]["cluster"] not in CLUSTERS:
         unchanged = {k: v for k, v in job["execution"].items() if k in ("partition_bytes", "checkpoint", "retries")}
         job["execution"] = {**unchanged, **(runs_on or {"cluster": "threads"})}
+    if job["execution"].get("checkpoint"):
+        job["execution"]["checkpoint"] = "auto"
     job["output"]["dir"] = str(path)
     return load_job(job)
