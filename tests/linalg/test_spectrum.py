@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg.sketch import spectrum
-from sketchselect.linalg.sketch.spectrum import row_directions, symmetric_directions
+from sketchselect.linalg.sketch.spectrum import row_directions, subspace_angle, symmetric_directions
 
 UNITS = 1e-13
 
@@ -78,3 +78,9 @@ def test_vectors_in_place_of_the_rows_are_the_same(decades: int, monkeypatch: py
     assert np.array_equal(instead.vectors, beside.vectors)
     images = before @ instead.vectors.T
     np.testing.assert_allclose(images @ instead.vectors, before, rtol=0, atol=UNITS * np.sqrt(instead.squares[0]))
+
+
+def test_no_direction_has_no_angle() -> None:
+    assert subspace_angle(np.zeros(0), 0, 0.0, 3) is None
+    assert subspace_angle(np.array([4.0]), 0, 0.0, 3) is None
+    assert subspace_angle(np.array([4.0]), 2, 0.0, 3) is None

@@ -117,7 +117,7 @@ def subspace_angle(squares: Floats, n_components: int, shrinkage: float, n_colum
     >>> subspace_angle(np.array([9.0, 4.0, 1.0]), 2, 0.5, 3), subspace_angle(np.array([9.0, 4.0, 4.0]), 2, 0.5, 3)
     (0.2..., None)
     """
-    if squares.size < n_components:
+    if not 0 < n_components <= squares.size:
         return None
     error = shrinkage + n_columns * float(np.finfo(np.float64).eps) * float(squares.max(initial=0.0))
     following = float(squares[n_components]) if squares.size > n_components else 0.0
