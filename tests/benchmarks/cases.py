@@ -45,7 +45,25 @@ def _bare(work: Callable[[], Any]) -> Callable[[], Work]:
 
 def kmeans(small: bool) -> Case:
     """Ten Lloyd iterations from the same centres."""
-    n, p, k = (2000, 8, 5) if small else (200_000, 64, 50)
+    return _lloyd(*((2000, 8, 5) if small else (200_000, 64, 50)))
+
+
+def kmeans_narrow(small: bool) -> Case:
+    """The same on few columns."""
+    return _lloyd(*((2000, 4, 3) if small else (200_000, 16, 10)))
+
+
+def kmeans_many(small: bool) -> Case:
+    """The same with many clusters."""
+    return _lloyd(*((1000, 20, 10) if small else (100_000, 200, 100)))
+
+
+def kmeans_images(small: bool) -> Case:
+    """The same on rows as long as those of MNIST."""
+    return _lloyd(*((500, 98, 10) if small else (50_000, 784, 10)))
+
+
+def _lloyd(n: int, p: int, k: int) -> Case:
     X, centers = clouds(n, p, k, "float32")
 
     def fit(make: Callable[[int], Any]) -> Callable[[], Work]:
@@ -318,10 +336,13 @@ def genes(small: bool) -> Case:
     def scanpy() -> Work:
         import anndata
         import scanpy as library
+        from scipy.sparse import csr_matrix
+
+        rows = csr_matrix(X)  # it refuses arrays
 
         def work() -> float:
             table = library.pp.highly_variable_genes(
-                anndata.AnnData(X.copy()), flavor="seurat_v3", n_top_genes=n_top, inplace=False
+                anndata.AnnData(rows.copy()), flavor="seurat_v3", n_top_genes=n_top, inplace=False
             )
             return float(table["variances_norm"].sum())
 
@@ -339,5 +360,6 @@ def genes(small: bool) -> Case:
 
 
 CASES: dict[str, Callable[[bool], Case]] = {
-    one.__name__: one for one in (kmeans, sketch, store, sparse, lasso, stream, genes)
+    one.__name__: one
+    for one in (kmeans, kmeans_narrow, kmeans_many, kmeans_images, sketch, store, sparse, lasso, stream, genes)
 }

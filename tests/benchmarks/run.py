@@ -51,15 +51,15 @@ def measure(case: Case, repeats: int) -> dict[str, Side]:
     ready: dict[str, Callable[[], float | None]] = {}
     for name, make in case.sides.items():
         try:
-            ready[name] = make()
-            ready[name]()
-        except ImportError:
-            sides[name].reason = MISSING
+            work = make()
+            work()
         except Exception as error:  # a peer that fails is a row, not the end of the table
             if name in (OURS, FLOOR):
                 raise
-            sides[name].reason = f"fails: {type(error).__name__}"
-            ready.pop(name, None)
+            missing = isinstance(error, ImportError)
+            sides[name].reason = MISSING if missing else f"fails: {type(error).__name__}"
+        else:
+            ready[name] = work
     for _ in range(repeats):
         for name, work in ready.items():
             sides[name].measure(work)

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
@@ -109,7 +118,7 @@ def _checkpoint(value: Any) -> Any:
     return value
 
 
-Text = Annotated[str, Field(min_length=1), AfterValidator(_plain)]
+Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_plain)]
 Address = Annotated[Text, AfterValidator(_address)]
 Size = Annotated[int, Field(gt=0), BeforeValidator(_bytes), WithJsonSchema({"type": ["integer", "string"]})]
 Count = Annotated[int, Field(ge=1)]
