@@ -43,6 +43,17 @@ def _single_products(block: Array, height: int, squares: Floats, lost: float) ->
     return SingleProducts(np.empty((height, block.shape[1]), np.float32), float(squares.sum()), lost)
 
 
+def _single_factors(
+    single: SingleProducts, gram: Floats, rows: Floats, norms: Floats, squares: Floats, size: int
+) -> tuple[Floats, Floats, float] | None:
+    """Return `shrink_factors` with the error of products in float32 in what is lost; None where that is too much."""
+    error = single.fill(gram, rows, norms, squares)
+    if error is None:
+        return None
+    matrix, norms, lost = shrink_factors(gram, size)
+    return (matrix, norms, lost + error) if single.accepts(error, lost) else None
+
+
 def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     """Return ``(M, squares, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, the diagonal of M K M', and
     the increase of Delta, lam_l and what rounding may add to it.
@@ -150,7 +161,7 @@ def shrink_block(
         center_into(block[a:b], shift, weights[a:b], new, sums, squares)
         check_squares(squares, block, start)
         k = gram[:m, :m]
-        factors = None if single is None else single.factors(k, buffer[:m], norms, squares, size)
+        factors = None if single is None else _single_factors(single, k, buffer[:m], norms, squares, size)
         if factors is None:
             drifted = single is not None and single.drift > 0
             k[:old, :old] = buffer[:old] @ buffer[:old].T if drifted else np.diag(norms)

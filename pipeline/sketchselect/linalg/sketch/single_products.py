@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.sketch.shrink import shrink_factors
 
 CHUNK = 256
 """Columns whose products are added up in float32."""
@@ -49,12 +48,10 @@ class SingleProducts:
         # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
         self.drift = 0.0
 
-    def factors(
-        self, gram: Floats, rows: Floats, norms: Floats, squares: Floats, size: int
-    ) -> tuple[Floats, Floats, float] | None:
-        """Return `shrink_factors` of C, with the rounding in what is lost; None where that is too much.
+    def fill(self, gram: Floats, rows: Floats, norms: Floats, squares: Floats) -> float | None:
+        """Write the lower triangle of K^ and return a bound of its error, or None where that will be too much.
 
-        `gram` of shape (m, m): Work space.
+        `gram` of shape (m, m).
         `rows` of shape (m, n_columns): C, the sketch first.
         `norms`: Squared norms of the rows of the sketch as the last shrink has them.
         `squares` of shape (n_columns,): Squared norms of the columns of all rows of the block up to the new ones.
@@ -63,13 +60,13 @@ class SingleProducts:
         new, self._energy = max(energy - self._energy, 0.0), energy
         if not _rounding(new, float(norms.sum())) <= limit:
             return None
-        error = self._fill(gram, rows, norms, squares, self.drift > limit)
-        matrix, norms, lost = shrink_factors(gram, size)
-        if not error <= SHARE * lost:
-            return None
+        return self._fill(gram, rows, norms, squares, self.drift > limit)
+
+    def accepts(self, error: float, lost: float) -> bool:
+        """Return whether a shrink that lost as much may have this error."""
         # The next sketch is M C: its Gram matrix is M K M', with ||M|| <= 1, and is taken for M K^ M'.
         self.drift, self._lost = error, lost
-        return matrix, norms, lost + error
+        return error <= SHARE * lost
 
     def _fill(self, gram: Floats, rows: Floats, norms: Floats, squares: Floats, renew: bool) -> float:
         """Write the lower triangle of K^; return a bound of its error."""
