@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import zarr
 from scipy.sparse import csr_array
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
@@ -18,6 +19,7 @@ from sketchselect.cluster import blocks_certificate
 from sketchselect.cluster.certificates import block as block_certificate
 from sketchselect.errors import BadParameter, Incompatible, Interrupted
 from sketchselect.execution import Checkpoint, Source
+from sketchselect.execution.run import source_partitions
 from sketchselect.job.schema import CertificateSettings
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import BlockBound, Bundle
@@ -281,3 +283,15 @@ def test_no_partition_is_minutes_of_work(n_columns):
     for description in (BlockBound(5, block_rows=400), Bundle({"bound": BlockBound(5, block_rows=400)})):
         rows = block_certificate.block_partition_bytes(description, source) / (8 * n_columns)
         assert 8 * 400 <= rows <= 32 * 400
+
+
+@pytest.mark.parametrize("n_columns", [2, 1000])
+def test_rows_in_tall_chunks_are_certified(tmp_path, n_columns):
+    """Partitions for the blocks are smaller than those of other passes, and chunks may be taller than four of them."""
+    height = 5 * block_certificate.DEFAULT_PARTITION_BYTES // (8 * 1000)
+    path = str(tmp_path / "tall.zarr")
+    zarr.create_array(path, shape=(2 * height, n_columns), chunks=(height, n_columns), dtype="f8")
+    source = Source(open_matrix(path, missing_chunks="fill"))
+    size = block_certificate.block_partition_bytes(BlockBound(5, block_rows=40), source)
+    partitions = source_partitions(source, size)
+    assert 1 < partitions.read_amplification <= 4

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,19 +37,24 @@ Pauses = list[tuple[float, Callable[[], object]]]
 """What ends a pause, and when."""
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Return the digest of everything under a final name; what is damaged raises an error of its own."""
+FILES = ("selection.json", "scores.csv", "summary.sks")
+STORES = ("features.zarr", "labels.zarr", "centers.zarr")
+RECORD = "manifest.json"
+
+
+def digests(folder: Path, spoiled: Set[Path] = frozenset()) -> dict[str, str]:
+    """Return the digest of everything under a final name, without what was damaged on purpose; other damage raises."""
+    damaged = {path.relative_to(folder).parts[0] for path in spoiled if path.is_relative_to(folder)}
+    names = {path.name for path in folder.iterdir()} - damaged if folder.exists() else set()
     contents: dict[str, bytes] = {}
-    for name in ("selection.json", "scores.csv", "summary.sks"):
-        if (folder / name).exists():
-            contents[name] = (folder / name).read_bytes()
+    for name in names.intersection(FILES):
+        contents[name] = (folder / name).read_bytes()
     if "summary.sks" in contents:
         load(folder / "summary.sks")
-    for name in ("features.zarr", "labels.zarr", "centers.zarr"):
-        if (folder / name).exists():
-            contents[name] = np.asarray(zarr.open_array(folder / name, mode="r")[:]).tobytes()
-    if (folder / "manifest.json").exists():
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for name in names.intersection(STORES):
+        contents[name] = np.asarray(zarr.open_array(folder / name, mode="r")[:]).tobytes()
+    if RECORD in names:
+        manifest = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         # What a run read and how long it took is its own account: one that resumes reads less.
         account = ("cost", "rows_read", "bytes_read")
         proofs = [{k: v for k, v in proof.items() if k not in account} for proof in manifest["certificates"]]
@@ -144,7 +149,7 @@ class Stage:
             if fault.target == "machine":
                 os.killpg(self.workers[fault.which].pid, signal.Signals[f"SIG{fault.action}"])
             elif fault.target == "checkpoint":
-                damaged = damage_one(self.out, len(self.exits))
+                damaged = damage_one(checkpoint_files(self.out), len(self.exits))
                 self.spoiled |= damaged
                 self.n_done += len(damaged) - 1
             elif fault.target == "disk":
@@ -238,11 +243,21 @@ def damaged_nodes(out: Path) -> dict[Path, str]:
     return bad
 
 
-def damage_one(out: Path, seed: int) -> set[Path]:
-    """Flip a bit of a node, or of the record of finished stages, as a bad disk does; return the file."""
+def checkpoint_files(out: Path) -> list[Path]:
+    """Return the nodes, and the record of finished stages."""
+    record = out / "checkpoints" / "stages.json"
+    return sorted((out / "checkpoints" / "nodes").rglob("*.sks")) + [record] * record.exists()
+
+
+def result_files(out: Path) -> list[Path]:
+    """Return what stands under a final name: files, and those that stores consist of."""
+    parts = (out / name for name in (*FILES, *STORES, RECORD))
+    return sorted(file for part in parts for file in (part, *part.rglob("*")) if file.is_file())
+
+
+def damage_one(files: list[Path], seed: int) -> set[Path]:
+    """Flip a bit of one of the files, as a bad disk does; return that file."""
     rng = random.Random(seed)
-    files = sorted((out / "checkpoints" / "nodes").rglob("*.sks"))
-    files += [record for record in [out / "checkpoints" / "stages.json"] if record.exists()]
     if not files:
         return set()
     path = rng.choice(files)

@@ -65,11 +65,11 @@ class Plan:
     cluster: str
     runs: tuple[tuple[Fault, ...], ...]
     damages: bool
-    """Whether a bit of a checkpoint flips between the runs."""
+    """Whether a bit of a file flips after each run: of checkpoint or results, at the end of the results."""
 
     def __str__(self) -> str:
         runs = "; then ".join(" and ".join(map(str, faults)) for faults in self.runs)
-        damage = ", a bit of a checkpoint flipped after each" if self.damages else ""
+        damage = ", a bit of a file flipped after each" if self.damages else ""
         return f"seed {self.seed} on {self.cluster} workers: {runs}{damage}"
 
 

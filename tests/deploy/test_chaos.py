@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.deploy.chaos import Stage, damage_one, damaged_nodes, digests
+from tests.deploy.chaos import Stage, checkpoint_files, damage_one, damaged_nodes, digests, result_files
 from tests.deploy.cluster_jobs import write_clustering_job
 from tests.deploy.conftest import PlainCluster
 from tests.deploy.faults import codes_of, plan_of
@@ -61,14 +61,21 @@ def test_faults_change_no_bit_and_leave_nothing_behind(
             # A driver may be killed after it has said why it ends.
             assert len(errors) == (code > 0) or (code < 0 and len(errors) == 1), f"exit code {code}: {said}"
             assert "Traceback" not in said, said
-            now = digests(stage.out)
+            now = digests(stage.out, stage.spoiled if code else frozenset())
             assert now.items() <= quiet.items(), f"half-written or wrong: {now.items() - quiet.items()}"
             assert damaged_nodes(stage.out).keys() <= stage.spoiled
             assert code != 0 or now == quiet
             if plan.damages and code != 0:
-                stage.spoiled |= damage_one(stage.out, chaos_seed)
+                stage.spoiled |= damage_one(checkpoint_files(stage.out) + result_files(stage.out), chaos_seed)
             if code == 0:  # what is finished cannot be disturbed any more
-                stage.out = place / f"out-{len(stage.exits)}"
+                finished, stage.out = stage.out, place / f"out-{len(stage.exits)}"
+        if plan.damages:
+            stage.out = finished
+            damage_one(result_files(finished), chaos_seed)
+            stage.start_what_died()
+            code, said = stage.run(())
+            assert code == 0, f"exit code {code}: {said}"
+            assert digests(stage.out) == quiet
         stage.end()
     except BaseException as error:
         error.add_note(f"{plan}; exit codes {stage.exits}")

@@ -146,6 +146,12 @@ def test_a_manifest_of_other_types_is_one_line(out: Path, key: str, value: Any) 
     assert "unexpected" not in done.output
 
 
+def test_files_that_have_no_names_are_one_line(out: Path) -> None:
+    rewrite(out, lambda content: content.update(files=[3], digests={}))
+    for verb in ("verify", "certify"):
+        refused(cli(verb, out), 1, "manifest.json: damaged")
+
+
 def test_verify_looks_at_no_file_outside(out: Path) -> None:
     def point_outside(content: dict[str, Any]) -> None:
         content["files"] += ["../../../etc/passwd", "a\x1b[31m\nb"]

@@ -198,7 +198,7 @@ def command(*words: Any) -> Any:
 
 
 def test_json_is_complete_and_adds_up(job_file: Path) -> None:
-    done = command(job_file, "--json", "--no-calibrate", "--workers", 3)
+    done = command(job_file, "--json", "--no-calibrate", "--n-workers", 3)
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)
     assert plan["format"] == 1
@@ -235,7 +235,7 @@ def test_iterations_are_those_of_the_first_rows_and_sizes_are_stated(tmp_path: P
 def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     yaml = pytest.importorskip("yaml")
     overlay = Path(__file__).parents[2] / "deploy/kubernetes/job/overlays/planned/workers.yaml"
-    done = command(job_file, "--kubernetes", "--no-calibrate", "--workers", 5)
+    done = command(job_file, "--kubernetes", "--no-calibrate", "--n-workers", 5)
     assert done.exit_code == 0, done.output
     printed, written = (yaml.safe_load(text) for text in (done.stdout, overlay.read_text(encoding="utf-8")))
     assert [(one["op"], one["path"]) for one in printed] == [(one["op"], one["path"]) for one in written]
@@ -247,7 +247,7 @@ def test_kubernetes_patch_has_the_form_of_the_overlay(job_file: Path) -> None:
     assert mebibytes % 256 == 0
     assert limit * 9 / 8 <= mebibytes << 20 < limit * 9 / 8 + (256 << 20)
     limited = command(
-        *(job_file, "--kubernetes", "--no-calibrate", "--workers", 8, "--set", "execution.memory_limit=4GiB")
+        *(job_file, "--kubernetes", "--no-calibrate", "--n-workers", 8, "--set", "execution.memory_limit=4GiB")
     )
     # The overlay in the repository is what this prints.
     assert limited.stdout == overlay.read_text(encoding="utf-8")

@@ -106,6 +106,34 @@ def test_former_names_of_options_are_taken_with_a_note(rows: Path, form: tuple[s
     assert f"note: {form[0].partition('=')[0]} is now --scheduler" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("nope",), ("sketchselect: ", "'nope'", "sketchselect --help")),
+        (("--nope",), ("sketchselect: ", "--nope", "sketchselect --help")),
+        (("run",), ("sketchselect run: ", "JOB", "sketchselect run --help")),
+        (("run", "j.toml", "--scheduller", "x"), ("sketchselect run: ", "--scheduller", "--scheduler", "run --help")),
+        (("demo", "--scheduler"), ("sketchselect demo: ", "--scheduler", "demo --help")),
+        (("plan", "j.toml", "--workers", 0), ("sketchselect plan: ", "--n-workers", "plan --help")),
+        (("summarize", "a.npy", "--size", "x", "-o", "b"), ("sketchselect summarize: ", "--size", "summarize --help")),
+        (("methods", "greedy", "variance"), ("sketchselect methods: ", "variance", "methods --help")),
+    ],
+)
+def test_a_mistake_in_the_words_of_a_command_is_one_line(words: tuple[object, ...], expected: tuple[str, ...]) -> None:
+    done = cli(*words)
+    refused(done, 2, *expected)
+    assert [line for line in done.stderr.splitlines() if not line.startswith("note: ")] == [
+        done.stderr.splitlines()[-1]
+    ]
+
+
+def test_the_command_line_without_a_command_is_helped() -> None:
+    done = cli()
+    assert done.exit_code == 2
+    assert "Start:" in done.output
+    assert "error: " not in done.output
+
+
 def test_a_job_comes_from_standard_input(rows: Path) -> None:
     command = [sys.executable, "-m", "sketchselect", "run", "-", "-q"]
     done = subprocess.run(command, input=job("out"), capture_output=True, text=True, check=False)

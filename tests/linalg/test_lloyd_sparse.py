@@ -8,6 +8,7 @@ from scipy import sparse
 
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.sparse_sums import sparse_mean_products
 from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.summaries import CentroidSums
 
@@ -107,3 +108,27 @@ def test_huge_values_are_refused_by_name():
     row, column = 40 + int(np.searchsorted(X.indptr, 0, side="right")) - 1, int(X.indices[0])
     with pytest.raises(BadBlock, match=f"row {row}, column {column}"):
         CentroidSums(centers=np.ones((2, 90))).from_block(X, start=40)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_that_are_not_held_have_the_products_of_those_that_are(seed: int) -> None:
+    """Signed values, so that sums can be zero; rows without weight, an empty cluster and an empty column."""
+    rng = np.random.default_rng(seed)
+    n, p, k, m = 40, 12, 6, 3
+    rows = np.where(rng.random((n, p)) < 0.4, rng.integers(-2, 3, (n, p)), 0).astype(np.float32)
+    rows[:, 3] = 0.0
+    weights = rng.integers(0, 3, n).astype(float)
+    labels = rng.integers(0, k - 1, (n, m)).astype(np.int32)
+    totals, norms, paired, products = sparse_mean_products(sparse.csc_array(rows), labels, k, weights, of=1)
+    for a in range(m):
+        mean = np.zeros((k, p))
+        for c in range(k):
+            inside = labels[:, a] == c
+            assert totals[a, c] == weights[inside].sum()
+            if totals[a, c]:
+                mean[c] = weights[inside] @ rows[inside] / totals[a, c]
+        assert norms[a] == pytest.approx((mean**2).sum(axis=1), rel=1e-12, abs=1e-15)
+        assert paired[a] == pytest.approx((mean[: k // 2] * mean[k // 2 :]).sum(axis=1), rel=1e-12, abs=1e-15)
+        if a == 1:
+            assert products == pytest.approx((rows * mean[labels[:, a]]).sum(axis=1), rel=1e-12, abs=1e-15)
+    assert not sparse_mean_products(sparse.csc_array(rows), labels, k, weights)[3].any()

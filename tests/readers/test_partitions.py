@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions
+from sketchselect.readers.partitions import accepted_size
 
 
 class Shape(Matrix):
@@ -101,7 +102,9 @@ def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path)
     assert "a.zarr: chunks are 100 rows high" in message
     assert "sketchselect convert IN OUT.zarr --chunks 10x17" in message
     # The advice, followed to the letter, reads every chunk once.
-    advised = message.rpartition("partition_bytes to ")[2]
+    advised = message.rpartition("partition_bytes to ")[2].partition(",")[0]
+    assert advised == str(100 * 17 * 8)
+    assert "with some 106.25 kiB of memory for each thread" in message
     assert row_partitions(open_matrix(write(values, "c.zarr", chunks=(100, 6))), advised).read_amplification == 1
     mended = row_partitions(open_matrix(write(values, "b.zarr", chunks=(10, 17))), 17 * 8 * 10)
     assert mended.read_amplification == 1
@@ -110,12 +113,23 @@ def test_too_tall_chunks_are_refused_with_what_mends_it(write, values, tmp_path)
 
 
 def test_by_default_a_chunk_of_some_partitions_stays_whole():
-    for matrix in (Shape(60_000, 500, 10_000), Shape(10**6, 1000, 16_000)):
+    for matrix in (Shape(60_000, 500, 10_000), Shape(10**6, 1000, 16_000), Shape(25 * 10**6, 10_000, 13_000)):
         partitions = row_partitions(matrix)
         assert partitions.read_amplification == 1
         assert partitions.edges[1] == matrix.chunk_rows
     assert row_partitions(Shape(60_000, 500, 10_000), DEFAULT_PARTITION_BYTES).read_amplification == 2
     assert row_partitions(Shape(10**6, 1000, 40_000), "128MiB").edges[1] < 40_000
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2000), st.integers(1, 50), st.integers(1, 300), st.integers(8, 200_000))
+def test_sizes_that_nobody_asked_for_are_never_refused(n_rows, n_columns, chunk_rows, size):
+    for edges in ((), (*range(0, n_rows, chunk_rows), n_rows)):
+        matrix = Shape(n_rows, n_columns, chunk_rows, edges)
+        partitions = row_partitions(matrix, accepted_size(matrix, size))
+        assert partitions.read_amplification <= 4
+        if chunk_rows <= 2 * max(1, size // (8 * n_columns)):
+            assert accepted_size(matrix, size) == size
 
 
 def test_split_chunks_are_counted(write, values):

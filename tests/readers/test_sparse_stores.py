@@ -124,7 +124,7 @@ def test_matrix_market_in_place(counts, tmp_path):
         open_matrix(tmp_path / "m.mtx", key="X")
 
 
-def test_appended_rows_leave_the_identity_of_whole_chunks_alone(tmp_path):
+def test_appended_rows_leave_the_identity_of_accepted_size_alone(tmp_path):
     values = sp.random(1000, 30, 0.3, format="csr", random_state=1)
     path = tmp_path / "c.zarr"
     group = zarr.create_group(path, attributes={"encoding-type": "csr_matrix", "shape": [600, 30]})

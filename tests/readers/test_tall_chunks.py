@@ -125,7 +125,7 @@ def test_a_store_without_versions_is_read_every_time(
     assert fetched == {"0/0": 2, "0/1": 2}
 
 
-def test_whole_chunks_are_not_remembered(url: str, fetched: Counter[str]) -> None:
+def test_accepted_size_are_not_remembered(url: str, fetched: Counter[str]) -> None:
     matrix = open_matrix(url)
     for _ in range(2):
         assert np.array_equal(matrix.read_rows(120, 240), ROWS[120:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from itertools import product
 
@@ -171,6 +172,35 @@ def test_the_lowest_objective_wins_and_ties_go_to_fewer_columns_then_to_the_orde
     assert len(chosen.support_) == 5
 
 
+def test_several_of_one_method_compete_each_under_its_parameters() -> None:
+    """The first two columns make the clusters, and two directions see them; one direction sees one of them."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 12))
+    X[:, [0, 1]] += [12.0, 9.0] * rng.integers(0, 2, (300, 2))
+    X[:, [2, 3, 4]] = X[:, [0]] + 0.5 * rng.standard_normal((300, 3))
+    for n_components in ((1, 2), (2, 1)):
+        methods = [sks.GreedySelector(n_components=m) for m in n_components]
+        chosen = AutoSelector(2, n_clusters=4, normalize=None, methods=[*methods, "variance"]).fit(X)
+        names = [f"greedy(n_components={m})" for m in n_components]
+        assert list(chosen.curve_.methods) == [*names, "variance"]
+        assert [line.split(",")[0] for line in chosen.curve_.to_csv().split()[1:]].count(names[0]) >= 1
+        for name, m in zip(names, n_components, strict=True):
+            point = next(p for p in chosen.curve_.points if p.method == name and p.n_features == 2)
+            alone = sks.GreedySelector(2, n_components=m, normalize=None).fit_summary(chosen.summary_)
+            assert point.selection.support.tolist() == alone.support_.tolist()
+        assert chosen.selection_.method == "greedy"
+        assert chosen.selection_.parameters["n_components"] == 2
+        assert chosen.selection_.diagnostics["competitor"] == "greedy(n_components=2)"
+        assert "by greedy(n_components=2), the best of 3 methods" in chosen.selection_.diagnostics["choice"]
+
+
+def test_parameters_that_tell_methods_apart_are_one_cell_of_the_table() -> None:
+    methods = [sks.GreedySelector(n_components=2), sks.GreedySelector(n_components=3, noise=None)]
+    table = selection_curve(blobs(60, 6, 2), 2, methods=methods, sizes=[3]).to_csv()
+    names = [row["method"] for row in csv.DictReader(table.splitlines())]
+    assert names == ["greedy(n_components=2, noise='residual')", "greedy(n_components=3, noise=None)"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_of_few_rows_clusters_are_as_good_as_those_of_ten_starts(seed: int) -> None:
     """Of 60 rows from ten clusters single starts scatter by a tenth and more."""
@@ -304,6 +334,7 @@ def test_mistakes_are_named() -> None:
         ({"methods": ["lasso"]}, "lasso cannot compete"),
         ({"methods": ["auto"]}, "auto cannot compete"),
         ({"methods": []}, "none was named"),
+        ({"methods": ["greedy", "variance", "greedy"]}, "greedy is named twice"),
         ({"methods": ["gredy"]}, "did you mean 'greedy'"),
         ({"tolerance": 0}, "tolerance must be a number above 0"),
         ({"n_features_to_select": "all"}, '"auto" or a number'),

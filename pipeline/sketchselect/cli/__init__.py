@@ -18,7 +18,7 @@ from sketchselect.cli.evaluate import evaluate
 from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
 from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets, StorageOptions
 from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import Command, command, open_standard_streams
+from sketchselect.cli.shell import Command, command, open_standard_streams, plain_usage
 from sketchselect.cli.verify import verify
 from sketchselect.workflow.commands.outcome import Outcome
 
@@ -119,6 +119,16 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
 
 class _Grouped(typer.core.TyperGroup):
     """A list of commands in groups."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the words before a command."""
+        with plain_usage("sketchselect"):
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Look for the command, and run it."""
+        with plain_usage("sketchselect"):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group under its name."""

@@ -41,11 +41,13 @@ RENAMED = {
     "--scheduler-file": "--scheduler",
     "--clusters": "--n-clusters",
     "--seed": "--random-state",
+    "--workers": "--n-workers",
 }
 """Former name of an option -> its name; the command line takes both."""
 
 METAVARS = {
-    "N": "--after --block-rows --folds --n-clusters --n-features --random-state --sample --size --top-values --workers",
+    "N": "--after --block-rows --folds --n-clusters --n-features --n-workers --random-state --sample --size"
+    " --top-values",
     "0..1": "--fraction --max-dropped --share",
     "FILE": "--csv --fitted --model --output --page --selection --write-fitted",
     "FILE|NAME": "--batches --labels --row-names --target --weight",
@@ -104,6 +106,23 @@ def _reporting(quiet: bool, verbose: bool) -> Iterator[None]:
         root.setLevel(level)
 
 
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__base__)
+"""What Typer's parser raises; it has no public name."""
+
+
+@contextlib.contextmanager
+def plain_usage(name: str) -> Iterator[None]:
+    """Turn a mistake in the words of a command line, as Typer raises it, into one line that says where help is."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help itself
+            raise
+        mistake = _one_line(cast(Any, error).format_message()).rstrip(".")
+        _print_error(f"{name}: {mistake[:1].lower()}{mistake[1:]}; {name} --help lists what it takes")
+        raise typer.Exit(2) from None
+
+
 class Command(typer.core.TyperCommand):
     """A command that also takes the former names of its options, and says what the value of each is."""
 
@@ -113,6 +132,11 @@ class Command(typer.core.TyperCommand):
             if parameter.metavar is None and not getattr(parameter, "is_flag", False) and parameter.name:
                 names = (_METAVARS[option] for option in parameter.opts if option in _METAVARS)
                 parameter.metavar = next(names, parameter.name.upper())
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the words of a command line."""
+        with plain_usage(f"sketchselect {info_name}"):
+            return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Replace former names, and say so."""

@@ -23,6 +23,7 @@ from sketchselect.execution.run import (
 from sketchselect.execution.source import Block, Source
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.readers.base import Partitions
+from sketchselect.readers.partitions import accepted_size
 from sketchselect.summaries import Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
 from sketchselect.summaries.row_ranges import Ranges
@@ -111,7 +112,7 @@ class SummaryPasses:
         source = source_for(source, description)
         panels = make_panels(description, source.n_columns, source.n_targets) if description.has_panels else None
         if panels is not None and options.partition_bytes is None:
-            options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+            options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
             partitions = replace(partitions, edges=(first_row, *(e for e in partitions.edges if e > first_row)))

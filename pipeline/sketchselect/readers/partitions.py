@@ -15,8 +15,11 @@ DEFAULT_PARTITION_BYTES = 32 << 20
 MAX_READ_AMPLIFICATION = 4.0
 """Bytes decoded per byte used, beyond which a run is refused."""
 
-WHOLE_CHUNKS = 4
+WHOLE_CHUNKS = 32
 """Largest chunk, in partitions of the default size, that is one partition rather than decoded by several."""
+
+WHOLE_CHUNK_MEMORY = 8
+"""About what a task takes in all that reads a chunk whole, in such chunks."""
 
 _LEAST_CHUNK_VALUES = 2**15
 
@@ -41,7 +44,7 @@ def row_partitions(
         The source.
     partition_bytes : int or str, default 32 MiB
         Size, as rows x columns x 8 bytes, whatever the type as stored; with `sparse`, as stored entries x 16. By
-        default a chunk of up to 128 MiB stays whole.
+        default a chunk of up to 1 GiB stays whole.
     sparse : bool
         Whether blocks stay sparse.
     dense_columns : int
@@ -65,22 +68,30 @@ def row_partitions(
         runs = entry_runs(matrix.entry_offsets, size // ENTRY_NBYTES, max(1, size // (8 * max(1, dense_columns))))
         return Partitions((0, *(stop for _, stop in runs)))
     fitting = max(1, size // (8 * max(1, n_columns)))
-    highest = max(np.diff(matrix.chunk_edges)) if matrix.chunk_edges else min(matrix.chunk_rows, n_rows)
+    highest = _highest_chunk(matrix)
     if partition_bytes is None and highest <= WHOLE_CHUNKS * fitting:
-        fitting = max(fitting, int(highest))
-    partitions = (
-        _irregular(matrix.chunk_edges, fitting) if matrix.chunk_edges else _regular(n_rows, matrix.chunk_rows, fitting)
-    )
+        fitting = max(fitting, highest)
+    partitions = _cut(matrix, fitting)
     if partitions.read_amplification > MAX_READ_AMPLIFICATION:
         needed = matrix.chunk_rows * n_columns * 8
         rows, height = ("rows", "high") if matrix.axes[0] == "row" else ("columns", "wide")
         raise BadParameter(
             f"{matrix.address}: chunks are {matrix.chunk_rows} {rows} {height} ({format_bytes(needed)} counted as 8 "
             f"bytes a value), so partitions of {format_bytes(size)} would decode everything "
-            f"{partitions.read_amplification:.1f} times; {_advice(matrix, fitting, size)}, or set partition_bytes to "
-            f"{needed}"
+            f"{partitions.read_amplification:.1f} times; set partition_bytes to {needed}, with "
+            f"some {format_bytes(WHOLE_CHUNK_MEMORY * needed)} of memory for each thread, or "
+            f"{_advice(matrix, fitting, size)}"
         )
     return partitions
+
+
+def accepted_size(matrix: Matrix, partition_bytes: int) -> int:
+    """Return the least size that `row_partitions` does not refuse, from one on that nobody asked for."""
+    row, highest = 8 * max(1, matrix.shape[1]), _highest_chunk(matrix)
+    fitting = max(1, partition_bytes // row)
+    heights = (fitting, *(-(-highest // pieces) for pieces in (4, 3, 2, 1)))
+    height = next(h for h in heights if h >= fitting and _cut(matrix, h).read_amplification <= MAX_READ_AMPLIFICATION)
+    return partition_bytes if height == fitting else row * height
 
 
 def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_columns: int) -> Partitions:
@@ -100,6 +111,17 @@ def even_partitions(matrix: Matrix, partition_bytes: int | str | None, dense_col
     ):
         step = -(-step // 2)
     return Partitions((*range(0, n_rows, step), n_rows))
+
+
+def _cut(matrix: Matrix, fitting: int) -> Partitions:
+    """Cut dense rows into partitions of at most `fitting` rows."""
+    if matrix.chunk_edges:
+        return _irregular(matrix.chunk_edges, fitting)
+    return _regular(matrix.shape[0], matrix.chunk_rows, fitting)
+
+
+def _highest_chunk(matrix: Matrix) -> int:
+    return int(max(np.diff(matrix.chunk_edges))) if matrix.chunk_edges else min(matrix.chunk_rows, matrix.shape[0])
 
 
 def _advice(matrix: Matrix, fitting: int, size: int) -> str:

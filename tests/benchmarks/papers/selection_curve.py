@@ -1,12 +1,11 @@
 """The curve of the objective over the number of columns against full runs, and `auto` against the best method.
 
-    python tests/benchmarks/papers/selection_curve.py [--sets USPS,TDT2] [--runs FOLDER] [--seeds 10 [--rows 2000]]
+    python tests/benchmarks/papers/selection_curve.py [--sets USPS,TDT2] [--runs FOLDER]
 
 For every data set, competitor and number of columns k-means is run on all rows (kept in FOLDER as JSON: it takes
 long), and the curve of `selection_curve` is made from one pass. Shown: the error of the curve, the share of runs within
 its intervals and below their upper ends, `auto` at a given number of columns against the best method, and CPU seconds
-of the pass and of the curve. With seeds NMI relative to all columns is shown instead, at the number of columns that
-`auto` takes. Data: ../shared/data, or $SKETCHSELECT_DATA.
+of the pass and of the curve. Data: ../shared/data, or $SKETCHSELECT_DATA.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from real_data import KINDS, DataSet, dense_columns, load
-from sklearn.cluster import KMeans
-from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect.selectors import AutoSelector, make
@@ -30,7 +27,6 @@ from sketchselect.summaries import FrequentDirections, pick
 
 SIZES = {"image": (8, 16, 32, 64, 128, 256)} | dict.fromkeys(("text", "cells", "arrays"), (64, 256, 1024))
 
-DRAWS = 3
 # Sums of the same clusters differ by rounding.
 NEAR = 1 + 1e-9
 
@@ -103,48 +99,15 @@ class Chosen:
         self.method, self.support = method, support
 
 
-def agreements(data: DataSet, seeds: int) -> None:
-    """Print NMI relative to all columns, of auto, of every competitor and of random columns, at the number of auto."""
-    rows = data.select if sp.issparse(data.select) else data.select.astype(np.float32)
-    selector = AutoSelector(n_clusters=data.n_clusters, normalize=None)
-    summary = selector.collect(rows, client="serial")
-    chosen = selector.fit_summary(summary).selection_
-    r, p = chosen.support.size, rows.shape[1]
-    sets = {"auto": [chosen.support]}
-    for method in selector._competitors():
-        clusters = {"n_clusters": data.n_clusters} if "n_clusters" in make(method).get_params() else {}
-        if not clusters or r > data.n_clusters:
-            sets[method] = [make(method, n_features_to_select=r, **clusters).fit_summary(summary).support_]
-    sets["random"] = [np.sort(np.random.default_rng(i).choice(p, r, replace=False)) for i in range(DRAWS)]
-    whole = by_seed(data.cluster, data, seeds)
-    print(f"{data.name}: {r} of {p} columns by {chosen.method}; all columns {whole.mean():.3f} +- {whole.std():.3f}")
-    for name, supports in sets.items():
-        values = np.concatenate([by_seed(dense_columns(data.cluster, one), data, seeds) for one in supports])
-        share = values / whole.mean()
-        print(f"  {name:15} {share.mean():.3f} +- {share.std():.3f}", flush=True)
-
-
-def by_seed(features: Any, data: DataSet, seeds: int) -> Any:
-    """Return the NMI of scikit-learn's k-means with each seed."""
-    labels = (KMeans(data.n_clusters, n_init=5, random_state=seed).fit_predict(features) for seed in range(seeds))
-    return np.array([normalized_mutual_info_score(data.y, one) for one in labels])
-
-
 def main() -> None:
     """Measure the data sets that are there."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", default=",".join(KINDS))
     parser.add_argument("--runs", type=Path, default=Path("selection_curve_runs"))
-    parser.add_argument("--seeds", type=int, default=0, help="NMI from this many seeds instead")
-    parser.add_argument("--rows", type=int, default=2000, help="random rows that NMI is measured on")
     options = parser.parse_args()
     options.runs.mkdir(exist_ok=True)
     for name in options.sets.split(","):
-        if (data := load(name, options.rows if options.seeds else 10**9)) is None:
-            continue
-        if options.seeds:
-            agreements(data, options.seeds)
-        else:
+        if (data := load(name, 10**9)) is not None:
             measure(data, options.runs)
 
 

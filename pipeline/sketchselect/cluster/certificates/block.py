@@ -26,7 +26,7 @@ from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
 from sketchselect.execution.options import PassOptions
 from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
-from sketchselect.readers.partitions import ENTRY_NBYTES
+from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import BlockBound, Bundle, Summary
 
 SAMPLED_SHARE = 0.25
@@ -116,17 +116,21 @@ def block_pass(
 
 
 def block_partition_bytes(description: Summary[Any], source: Source) -> int:
-    """Return the size of partitions: `BLOCKS_PER_PARTITION` blocks, or the default size, but at most `MOST_BLOCKS`."""
+    """Return the size of partitions: `BLOCKS_PER_PARTITION` blocks, or the default size, but at most `MOST_BLOCKS`.
+
+    Where chunks are much taller it is more.
+    """
     bounds = description.values() if isinstance(description, Bundle) else [description]
     block = max(getattr(member, "block_rows", 0) for member in bounds)
     row = 8.0 * source.n_columns
     entries = source.matrix.entry_offsets
-    if description.accepts_sparse and entries is not None and replace(source, takes_sparse=True).is_sparse:
+    is_sparse = description.accepts_sparse and entries is not None and replace(source, takes_sparse=True).is_sparse
+    if is_sparse and entries is not None:
         row = ENTRY_NBYTES * float(entries[-1]) / max(source.n_rows, 1)
-    if not block:
-        return DEFAULT_PARTITION_BYTES
-    size = max(DEFAULT_PARTITION_BYTES, int(BLOCKS_PER_PARTITION * block * row))
-    return min(size, int(MOST_BLOCKS * block * row))
+    size = DEFAULT_PARTITION_BYTES
+    if block:
+        size = min(max(size, int(BLOCKS_PER_PARTITION * block * row)), int(MOST_BLOCKS * block * row))
+    return size if is_sparse else accepted_size(source.matrix, size)
 
 
 def blocks_certificate(

@@ -20,7 +20,7 @@ from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.readers.arrays.dask import futures_client
-from sketchselect.readers.partitions import ENTRY_NBYTES
+from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import CentroidSums
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
     nbytes = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
     full_row = 8 * max(1, source.matrix.shape[1])
     rows = max(nbytes // row, source.matrix.chunk_rows)
-    return max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row)
+    return accepted_size(source.matrix, max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row))
 
 
 def prepared_nbytes(source: Source, n_clusters: int) -> int:

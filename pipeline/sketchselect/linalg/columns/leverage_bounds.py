@@ -8,6 +8,9 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.columns.leverage import floored
 from sketchselect.linalg.sketch.spectrum import Directions
 
+BAND = 2048
+"""Columns whose squares are made at a time."""
+
 
 def tail_ridge(directions: Directions, squared_norm: float, shrinkage: float, n_components: int) -> float:
     """Return a lower bound of ``||A - A_k||_F^2 / k``, equal to it for an exact sketch.
@@ -45,16 +48,16 @@ def leverage_bounds(
 
     ``tau = 1 - ridge e'(G + ridge)^-1 e`` and ``B'B <= G <= B'B + Delta`` give the lower bound and the second upper
     bound; convexity of the inverse at B'B and the residual of each column, ``r_i = ||a_i||^2 - ||B e_i||^2``, the last.
-    Cost: 4 sweeps over the directions.
+    Cost: one sweep over the directions.
     """
-    s2, squared = directions.squares, directions.vectors**2
+    s2 = directions.squares
     if error > 0:
         # Twice, since negative eigenvalues were cut off.
-        return _perturbed_bounds(s2, squared, column_squares, ridge, 2.0 * error)
-    inner = np.minimum(squared.T @ (s2 / (s2 + ridge)), 1.0)
-    outer = squared.T @ (s2 / (s2 + ridge + shrinkage))
-    curved = squared.T @ (s2 / (s2 + ridge)) ** 2
-    residual = np.maximum(column_squares - squared.T @ s2, 0.0)
+        return _perturbed_bounds(s2, directions.vectors**2, column_squares, ridge, 2.0 * error)
+    shares = s2 / (s2 + ridge)
+    inner, outer, curved, seen = _weighted(directions, np.stack([shares, s2 / (s2 + ridge + shrinkage), shares**2, s2]))
+    inner = np.minimum(inner, 1.0)
+    residual = np.maximum(column_squares - seen, 0.0)
     # Eigenvalues are known to within rounding of the largest; both bounds are relaxed by that much.
     slack = column_squares.size * float(np.finfo(np.float64).eps) * float(s2.max(initial=0.0)) / ridge
     upper = np.minimum.reduce(
@@ -67,6 +70,14 @@ def leverage_bounds(
     # Last, without slack: a column of zeros scores exactly 0.
     upper = np.minimum(upper, column_squares * (1 + 8 * float(np.finfo(np.float64).eps)) / ridge)
     return np.minimum(np.maximum(inner - slack, 0.0), upper), upper
+
+
+def _weighted(directions: Directions, weights: Floats) -> Floats:
+    """Return sums over the directions of their squared entries, shape (number of weightings, n_columns)."""
+    out = np.empty((len(weights), directions.vectors.shape[1]))
+    for a in range(0, out.shape[1], BAND):
+        out[:, a : a + BAND] = weights @ directions.vectors[:, a : a + BAND] ** 2
+    return out
 
 
 def _perturbed_bounds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, two_sum
@@ -46,6 +46,65 @@ def sparse_label_sums(
         refuse_huge(block, start)
     mean, correction = two_sum(mean, correction)
     return ClusterSums(weight, mean, correction, within)
+
+
+def sparse_mean_products(
+    columns: csc_array, labels: Array, n_clusters: int, weights: Floats, of: int = -1
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what the means of the clusters of several labellings have to do with each other and with the rows.
+
+    Column by column, so that no mean takes memory.
+
+    `labels` of shape (n_rows, m): At least 0.
+    `of`: The labelling of which products with the rows are returned; none of -1.
+
+    Returns
+    -------
+    totals, norms : arrays of shape (m, n_clusters)
+        Weight of each cluster, and squared norm of its mean; 0 for an empty one.
+    paired : array of shape (m, n_clusters // 2)
+        Product of the means of cluster c and cluster ``c + n_clusters // 2``.
+    products : array of shape (n_rows,)
+        Product of each row and the mean of its cluster.
+    """
+    m = labels.shape[1]
+    cells = (labels + np.arange(m) * n_clusters).astype(np.int64)
+    totals: Floats = np.bincount(cells.ravel(), np.repeat(weights, m), m * n_clusters).astype(np.float64, copy=False)
+    norms, paired, products = np.zeros(totals.size), np.zeros(totals.size), np.zeros(labels.shape[0])
+    data, indices, indptr = columns.data, columns.indices, columns.indptr
+    _mean_products(data, indices, indptr, cells, n_clusters, weights, totals, of, norms, paired, products)
+    shape = (m, n_clusters)
+    return totals.reshape(shape), norms.reshape(shape), paired.reshape(shape)[:, : n_clusters // 2], products
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _mean_products(data, indices, indptr, cells, k, weights, totals, of, norms, paired, products):  # type: ignore[no-untyped-def]
+    m, half = cells.shape[1], k // 2
+    means, seen = np.zeros(totals.shape[0]), np.full(totals.shape[0], -1, np.int64)
+    touched = np.empty(totals.shape[0], np.int64)
+    for j in range(indptr.shape[0] - 1):
+        count = 0
+        for e in range(indptr[j], indptr[j + 1]):
+            i = indices[e]
+            share = weights[i] * np.float64(data[e])
+            for a in range(m):
+                cell = cells[i, a]
+                if seen[cell] != j:
+                    seen[cell], means[cell], touched[count] = j, 0.0, cell
+                    count += 1
+                means[cell] += share
+        for t in range(count):
+            cell = touched[t]
+            means[cell] = means[cell] / totals[cell] if totals[cell] > 0.0 else 0.0
+            norms[cell] += means[cell] * means[cell]
+        for t in range(count):
+            cell = touched[t]
+            if cell % k < half and seen[cell + half] == j:
+                paired[cell] += means[cell] * means[cell + half]
+        if of >= 0:
+            for e in range(indptr[j], indptr[j + 1]):
+                i = indices[e]
+                products[i] += np.float64(data[e]) * means[cells[i, of]]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

@@ -20,6 +20,8 @@ def curve_section(diagnostics: Mapping[str, Any], method: str, n_selected: int) 
     if not isinstance(curve, Mapping) or not curve.get("method"):
         return None
     names = [clean(name) for name in curve["method"]]
+    # Where several of one method competed, the curve tells them apart.
+    method = str(diagnostics.get("competitor", method))
     sizes, ratio, low, high = (as_numbers(curve[name]) for name in ("n_features", "ratio", "low", "high"))
     shown = [
         [name, count(int(r)), *(f"{value:.3f}" for value in row)]

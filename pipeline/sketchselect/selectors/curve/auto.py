@@ -50,7 +50,8 @@ class AutoSelector(BaseSelector):
     tolerance : float
         "auto": largest excess of the objective over that of k-means on all columns.
     methods : sequence of str or selectors, optional
-        The competitors, in the order that decides ties.
+        The competitors, in the order that decides ties. Several of one method are named in the curve with
+        the parameters in which they differ, as in ``greedy(n_components=10)``.
     sample_rows : int, optional
         Rows that are clustered; ``max(2000, 20 k)`` by default, fewer where they would take more than 512 MiB.
     random_state : int
@@ -122,7 +123,7 @@ class AutoSelector(BaseSelector):
         self._competitors()
 
     def _competitors(self) -> dict[str, BaseSelector]:
-        """Return the methods by name, unfitted."""
+        """Return the methods by name in the curve, unfitted."""
         chosen: list[BaseSelector]
         if isinstance(self.methods, str):
             raise BadParameter(f"methods: expected a list of methods, got the text {self.methods!r:.40}")
@@ -139,7 +140,11 @@ class AutoSelector(BaseSelector):
                 one.set_params(n_clusters=self.n_clusters)
         if not chosen:
             raise BadParameter("methods: none was named; leave it out for all that are fast")
-        return {one.method: one for one in chosen}
+        names = _names(chosen)
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise BadParameter(f"methods: {name} is named twice; leave one of them out")
+        return dict(zip(names, chosen, strict=True))
 
     def _named(self, name: str) -> BaseSelector:
         if name not in self.registered:
@@ -248,10 +253,23 @@ class AutoSelector(BaseSelector):
         return replace(selection, diagnostics=selection.diagnostics | limits)
 
 
+def _names(methods: Sequence[BaseSelector]) -> list[str]:
+    """Return the names of methods, with the parameters in which several of one name differ."""
+    names = []
+    for one in methods:
+        alike = [other.get_params() for other in methods if other.method == one.method]
+        differ = [key for key in one.get_params() if len({repr(other[key]) for other in alike}) > 1]
+        values = ", ".join(f"{key}={one.get_params()[key]!r}" for key in differ)
+        names.append(f"{one.method}({values})" if values else one.method)
+    return names
+
+
 def with_curve(point: CurvePoint, curve: SelectionCurve) -> Selection:
     """Return the selection of a point of a curve, with the curve among its diagnostics."""
     added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled}
     selection = point.selection
+    if point.method != selection.method:
+        added["competitor"] = point.method
     return replace(selection, weights=None, diagnostics=selection.diagnostics | added)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ class CurvePoint:
     Parameters
     ----------
     method : str
-        Name of the method.
+        Name of the method, with parameters where several of that name compete.
     n_features : int
         Selected columns.
     ratio : float
@@ -120,9 +122,9 @@ class SelectionCurve:
 
     def to_csv(self) -> str:
         """Return the table as text, one line for each method and number of columns."""
-        columns = self.to_dict()
-        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-        return "\n".join(lines) + "\n"
+        columns, text = self.to_dict(), StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+        return text.getvalue()
 
 
 TIE = 0.002
@@ -207,7 +209,7 @@ class Curve:
         for point in fresh:
             selection, clusters = self._points[point.method, size]
             with one_blas_thread():
-                again = self.coreset.clustered(selection.support, n_starts=SETTLING)
+                again = self.coreset.clustered(selection.support, clusters.labels, n_starts=SETTLING)
             # The spread stays that of as many starts as all other points have.
             self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
             self._settled.add((point.method, size))

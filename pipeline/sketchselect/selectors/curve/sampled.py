@@ -16,6 +16,7 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
 from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
+from sketchselect.linalg.kmeans.sparse_sums import sparse_mean_products
 from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
 from sketchselect.summaries import RowSample
 
@@ -30,11 +31,17 @@ SETTLING = 10
 CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
 """Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
 
+SEEN = 1e-10
+"""Share of the largest squared norm of a direction below which its products are rounding."""
+
 ROUNDING = 1e-12
 """Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
 
+HEAT, FINALISTS = 5, 3
+"""Iterations after which starts are compared first, and how many of them go on."""
+
 RACING = 3e-4
-"""Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
+"""These are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
 
 PROJECTED = 64
 """Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
@@ -64,6 +71,7 @@ class Coreset:
         if is_csr(self.sampled):
             # Columns without an entry add nothing to any cost; the first one stays, so that there is one.
             self.rows: Any = take_columns(self.sampled, np.unique(np.append(self.sampled.indices, 0)))
+            self.columns = self.rows.tocsc()
         else:
             # Far from the origin products would cancel.
             self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
@@ -76,21 +84,26 @@ class Coreset:
         self.seed = seed
         self.racing = self.rows
         if n_columns > PROJECTED:
-            draws = gaussians(derive_seed(seed, "curve", "projection"), (n_columns, PROJECTED))
+            n_rows, number = self.rows.shape[0], derive_seed(seed, "curve", "projection")
+            draws = gaussians(number, (min(n_rows, n_columns), PROJECTED))
+            if n_rows < n_columns:
+                draws = self.rows.T @ draws
             # About the top directions, by one step of subspace iteration: clusters are there, and rows are short.
-            basis = np.linalg.qr(np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws))))[0]
-            self.racing = np.asarray(self.rows @ basis, dtype=np.float32)
-        self.starts = self._drawn_starts(self.racing, self._n_starts(self.racing))
+            image = np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws)))
+            squares, turns = np.linalg.eigh(image.T @ image)
+            seen = squares > SEEN * squares[-1]
+            self.racing = np.asarray(self.rows @ image @ (turns[:, seen] / np.sqrt(squares[seen])), dtype=np.float32)
+        self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing)))
 
     def _n_starts(self, points: Any) -> int:
         """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
         flops = 2.0 * points.shape[0] * (points.shape[1] + OVERHEAD) * self.n_clusters * REFINEMENTS
         return int(np.clip(CHEAP_FLOPS // flops, STARTS, SETTLING))
 
-    def _drawn_starts(self, points: Any, n_starts: int) -> list[Labels]:
-        """Return labels by the nearest of some rows, which k-means++ draws."""
+    def _drawn_starts(self, points: Any, starts: range) -> list[Labels]:
+        """Return labels by the nearest of some rows, which k-means++ draws; the starts have numbers."""
         dense = densify(points) if is_csr(points) else points
-        seeds = (derive_seed(self.seed, "curve", start) for start in range(n_starts))
+        seeds = (derive_seed(self.seed, "curve", start) for start in starts)
         chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
         return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
 
@@ -100,31 +113,33 @@ class Coreset:
         """Return the best clustering on these columns (None: on all), from several starts and from other labels.
 
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
+        With `n_starts` those are drawn that are made beyond the usual ones, whose best labels are given.
         """
         # On all columns starts race where rows are short.
         points, starts = self.racing, self.starts
         if columns is not None:
             points = _points(self.sampled, columns)
-            fresh = (self._n_starts(points) if n_starts is None else n_starts) - 1
-            starts = [self.starts[0], *self._drawn_starts(points, fresh), *([] if warm is None else [warm])]
-        refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
-        best = min(range(len(starts)), key=lambda start: refined[start][0])
+            usual, before = self._n_starts(points), [] if warm is None else [warm]
+            if n_starts is None:
+                starts = [self.starts[0], *self._drawn_starts(points, range(usual - 1)), *before]
+            else:
+                starts = [*before, *self._drawn_starts(points, range(usual - 1, max(n_starts, 2 * usual) - 1))]
+        refined = self._raced(points, starts)
+        best = min(range(len(refined)), key=lambda start: refined[start][0])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
         centers = refined[best][1]
         if columns is None:
             points = _points(self.rows)
             centers = self._means(points, [tried[best]])[0][0]
         tried[best] = lloyd.assign(points, refine(points, self.weights, centers)[1])[0]
-        means, totals = self._means(self.rows, tried)
-        norms = [_products(one, one) for one in means]
+        totals, norms, _, products = self._products(tried, self.n_clusters, best)
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
-        objectives = square - np.array([total @ norm for total, norm in zip(totals, norms, strict=True)])
-        exact = objectives.min() <= square * ROUNDING
+        objectives = square - (totals * norms).sum(axis=1)
+        apart = objectives.size < 2 or objectives.min() <= square * ROUNDING
         # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
-        spread = 0.0 if exact else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
+        spread = 0.0 if apart else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
         labels = tried[best]
-        products = (self.rows @ means[best].T)[np.arange(labels.size), labels]
         costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
         if self.weights @ costs <= square * ROUNDING:
             costs = np.zeros_like(costs)
@@ -132,6 +147,12 @@ class Coreset:
         return SampledClusters(
             labels, costs, spread, objective, objective if self.is_complete else self._unseen(points, labels)
         )
+
+    def _raced(self, points: Any, starts: Sequence[Labels]) -> list[tuple[float, Floats]]:
+        """Return cost and centres of the starts that are ahead after some iterations, once they have had more."""
+        heat = [refine(points, self.weights, means, HEAT, RACING) for means in self._means(points, starts)[0]]
+        ahead = sorted(heat, key=lambda start: start[0])[:FINALISTS]
+        return [refine(points, self.weights, centers, still=RACING) for _, centers in ahead]
 
     def _unseen(self, points: Any, labels: Labels) -> float:
         """Return the objective of each half of the rows under clusters of the other one."""
@@ -141,21 +162,37 @@ class Coreset:
         for start, half in zip(self._means(points, halves)[0], (slice(0, None, 2), slice(1, None, 2)), strict=True):
             centers = refine(points[half], self.weights[half], start)[1]
             near.append(lloyd.assign(points, centers)[0])
-        parts = [np.where(part, one, -1) for one in near for part in (even, ~even)]
-        means, totals = self._means(self.rows, parts)
+        # A cluster is one of the even rows and one of the odd ones.
+        parts = [one + self.n_clusters * ~even for one in near]
+        totals, norms, paired, _ = self._products(parts, 2 * self.n_clusters)
         cost = float(self.weights @ self.squares)
-        for seen, other in ((0, 1), (3, 2)):
-            cost += float(
-                totals[other] @ (_products(means[seen], means[seen]) - 2.0 * _products(means[other], means[seen]))
-            )
+        evens, odds = slice(0, self.n_clusters), slice(self.n_clusters, None)
+        for place, (seen, other) in enumerate(((evens, odds), (odds, evens))):
+            cost += float(totals[place, other] @ (norms[place, seen] - 2.0 * paired[place]))
         return max(cost, 0.0)
 
-    def _means(self, rows: Any, labelings: Sequence[Labels]) -> tuple[list[Floats], Floats]:
+    def _products(
+        self, labelings: Sequence[Labels], n_clusters: int, of: int = -1
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what `sparse_mean_products` does, of dense rows too."""
+        if is_csr(self.rows):
+            return sparse_mean_products(self.columns, np.stack(labelings, axis=1), n_clusters, self.weights, of)
+        means, totals = self._means(self.rows, labelings, n_clusters)
+        half, within = n_clusters // 2, np.zeros(len(self.weights))
+        norms = np.stack([_products(one, one) for one in means])
+        paired = np.stack([_products(one[:half], one[half : 2 * half]) for one in means])
+        if of >= 0:
+            within = (self.rows @ means[of].T)[np.arange(len(within)), labelings[of]]
+        return totals, norms, paired, within
+
+    def _means(
+        self, rows: Any, labelings: Sequence[Labels], n_clusters: int | None = None
+    ) -> tuple[list[Floats], Floats]:
         """Return the means of the clusters of each labelling, and their weights; zeros for an empty one.
 
         Rows with a negative label are left out.
         """
-        labels, k = np.stack(labelings, axis=1), self.n_clusters
+        labels, k = np.stack(labelings, axis=1), self.n_clusters if n_clusters is None else n_clusters
         inside, m = labels >= 0, len(labelings)
         cells, counts = (labels + k * np.arange(m))[inside], inside.sum(axis=1)
         shares, ends = np.repeat(self.weights, counts), np.concatenate([[0], np.cumsum(counts)])

@@ -22,6 +22,9 @@ AHEAD = 4
 FINENESS = 8
 """The number of columns is found to an eighth of itself."""
 
+FAR = 4
+"""Multiple of the tolerated excess from which the number of columns is not doubled, but taken as often."""
+
 MOST_FLOPS = 1e10
 """A method that needs more to select does not compete: about a second."""
 
@@ -52,13 +55,17 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
 
     size, below = max(min(FEWEST, most), least), least - 1
     while not within(names[:1], size) and size < most:
-        below, size = size, min(2 * size, most)
+        # About as the number of columns grows, the excess falls.
+        far = np.inf > excess(names[:1], size) > (FAR - 1) * (limit - 1.0)
+        below, size = size, min((FAR if far else 2) * size, most)
     if within(names[:1], size):
         size = narrowed(names[:1], below, size)
-    fewer = size - max(1, size // (FINENESS + 1))
+    step, fewer = max(1, size // (FINENESS + 1)), 0
     rivals = [name for name in within(names, size) if name != names[0]]
-    if fewer >= least and (rivals := within(rivals, fewer)):
-        size = narrowed(rivals, least - 1, fewer)
+    while rivals and (fewer := size - step) >= least and (closer := within(rivals, fewer)):
+        rivals, size, step = closer, fewer, 2 * step
+    if 0 < fewer < size - 1:
+        size = narrowed(rivals, max(fewer, least - 1), size)
 
     def fewest() -> CurvePoint | None:
         # Points share an estimate of the spread between starts: later points move the intervals of earlier ones.

@@ -228,7 +228,7 @@ def complete(content: dict[str, Any]) -> dict[str, Any]:
     content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
     sections = [section for section in content["job"].values() if section is not None]
     texts = [*content["files"], *content.get("digests", {})]
-    if not all(isinstance(one, dict) for one in (*sections, *content["stages"])) or {*map(type, texts)} > {str}:
+    if not all(isinstance(one, dict) for one in (*sections, *content["stages"])) or {*map(type, texts)} - {str}:
         raise TypeError("sections, stages and names of files")
     return content
 

@@ -25,6 +25,7 @@ from sketchselect.execution.engine import available_cores
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import Vector, open_matrix
+from sketchselect.readers.partitions import accepted_size
 from sketchselect.selectors.streams.scan import scan_pass
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, make_panels
@@ -169,7 +170,7 @@ class _Walk:
             # The whole co-moment is more than a forecast should take; its panels are passes like any other.
             options = session.pass_options
             if options.partition_bytes is None:
-                options = options.but(partition_bytes=PANEL_PARTITION_NBYTES)
+                options = options.but(partition_bytes=accepted_size(session.source.matrix, PANEL_PARTITION_NBYTES))
             for part in panels.descriptions():
                 summarize_source(session.source, part, options, stage="summarize, a panel")
             self.client_nbytes = max(self.client_nbytes, 2 * 8 * panels.edges[-1] ** 2)

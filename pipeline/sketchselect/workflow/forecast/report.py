@@ -232,7 +232,7 @@ class JobForecast:
         memory = f"{limit >> 30}GiB" if limit % (1 << 30) == 0 else f"{limit >> 20}MiB"
         worker = "/spec/cluster/spec/worker"
         return (
-            f"# Printed by: sketchselect plan JOB.toml --workers {self.place.n_slots} --kubernetes\n"
+            f"# Printed by: sketchselect plan JOB.toml --n-workers {self.place.n_slots} --kubernetes\n"
             f"- {{op: replace, path: {worker}/replicas, value: {self.place.n_slots}}}\n"
             f"- {{op: replace, path: {worker}/spec/containers/0/env/0/value, value: {memory}}}\n"
             f"- op: replace\n"

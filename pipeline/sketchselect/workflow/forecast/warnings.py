@@ -91,7 +91,7 @@ def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[st
 def _of_cluster(plan: JobForecast) -> Iterator[str]:
     if not plan.place.asked:
         yield (
-            f"how many workers {plan.place.cluster} has is not asked; {plan.place.n_workers} are assumed (--workers)"
+            f"how many workers {plan.place.cluster} has is not asked; {plan.place.n_workers} are assumed (--n-workers)"
         )
     if _is_here(plan.place.cluster):
         return

@@ -1,0 +1,68 @@
+"""Every method, and k-means on its columns: the same bits on every scheduler and any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import sketchselect as sks
+from sketchselect.execution import LocalEngine, local_cluster
+from sketchselect.selectors import METHODS
+from sketchselect.workflow.output.digests import tree_digest
+
+pytestmark = pytest.mark.slow
+
+FILES = ("selection.json", "scores.csv", "summary.sks", "features.zarr", "labels.zarr", "centers.zarr")
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, Any]]:
+    """Schedulers by name; those of Dask have one, two and three worker processes."""
+    with ExitStack() as stack:
+        clusters = {f"{n} workers": stack.enter_context(local_cluster(n)) for n in (1, 2, 3)}
+        yield {"serial": LocalEngine(kind="serial"), "threads": LocalEngine(kind="threads", n_threads=2), **clusters}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Counts of 600 rows and 24 columns in three clusters, the same as sparse float32, and a target of two classes."""
+    rng = np.random.default_rng(8)
+    means = rng.gamma(2.0, 4.0, (3, 24))
+    classes = rng.integers(3, size=600)
+    rows = rng.poisson(means[classes]).astype(np.float32)
+    path = tmp_path_factory.mktemp("engines")
+    store = zarr.create_array(str(path / "rows.zarr"), shape=rows.shape, chunks=(50, 24), dtype="f4")
+    store[:] = rows
+    np.save(path / "classes.npy", (classes == 0).astype(np.int64))
+    return path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_the_same_bits_on_every_engine(
+    folder: Path, engines: dict[str, Any], method: str, tmp_path: Path
+) -> None:
+    select: dict[str, Any] = {"method": method, "n_features": 6}
+    source = {"url": str(folder / "rows.zarr")}
+    if METHODS[method].needs_target:
+        source["target"] = str(folder / "classes.npy")
+    digests: dict[str, set[str | None]] = {file: set() for file in FILES}
+    for name, engine in engines.items():
+        out = tmp_path / name
+        job = {
+            "input": source,
+            "select": select,
+            "cluster": {"n_clusters": 3, "certificate": "blocks"},
+            "execution": {"partition_bytes": "8KiB"},
+            "output": {"dir": str(out), "report": False},
+        }
+        sks.run(job, client=engine)
+        for file, ones in digests.items():
+            ones.add(tree_digest(out / file) if (out / file).exists() else None)
+    assert {file for file, ones in digests.items() if len(ones) > 1} == set()
+    assert None not in digests["selection.json"] | digests["labels.zarr"]
