@@ -9,11 +9,13 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import zarr
 
 from sketchselect import open_matrix
+from sketchselect.cluster import KMeans
 from sketchselect.errors import BadParameter, EmptyInput, SourceError
 from sketchselect.readers import open_vector
 from sketchselect.readers.zarr import metadata as zarr_metadata
@@ -200,6 +202,7 @@ CASES = [
     ("empty list", lambda d: np.zeros((0, 0)), {}, EmptyInput, ["0 x 0"]),
     ("frame of text", lambda d: pd.DataFrame({"a": [1], "name": ["x"]}), {}, SourceError, ["column 'name'", "encode"]),
     ("frame of dates", lambda d: pd.DataFrame({"when": DATES[0]}), {}, SourceError, ["column 'when'", "datetime64"]),
+    ("names twice", lambda d: pa.table([[1.0], [2.0], [3.0]], ["b", "a", "a"]), {}, SourceError, ["2 columns are named 'a'"]),
     ("frame of nothing", lambda d: pd.DataFrame(), {}, EmptyInput, ["0 x 0"]),
     ("sparse complex", lambda d: sp.csr_matrix(GOOD * 1j), {}, SourceError, ["complex128"]),
     ("sparse empty", lambda d: sp.csr_matrix((0, 4)), {}, EmptyInput, ["0 x 4"]),
@@ -236,6 +239,28 @@ def test_one_line_that_names_it(tmp_path, maker, arguments, kind, parts):
     for part in parts:
         assert part in message
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("column", "part"),
+    [
+        (pd.date_range("2020", periods=3), "'b' is of type datetime64"),
+        (pd.date_range("2020", periods=3, tz="UTC"), "'b' is of type datetime64"),
+        (pd.to_timedelta([1, 2, 3]), "'b' is of type timedelta64"),
+        (["x", "y", "z"], "'b' is of type"),
+    ],
+)
+def test_estimators_refuse_columns_that_are_no_numbers(column, part):
+    """NumPy would make numbers of dates where all columns are dates."""
+    for frame in (pd.DataFrame({"b": column}), pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": column})):
+        with pytest.raises(SourceError, match=part) as caught:
+            KMeans(1).fit(frame)
+        assert "\n" not in str(caught.value)
+
+
+def test_estimators_refuse_names_that_are_there_twice():
+    with pytest.raises(SourceError, match="2 columns are named 'a'"):
+        KMeans(1).fit(pd.DataFrame(GOOD, columns=[*"bca"[: GOOD.shape[1] - 2], "a", "a"]))
 
 
 def test_dask_arrays():

@@ -137,6 +137,7 @@ def test_predictions_of_an_xarray_are_lazy_as_it_is_and_have_the_coordinates_of_
     ):
         made, expected = method(source), method(values)
         assert made.dims == dims
+        assert made.name is None, "no key of Dask's"
         assert isinstance(made.data, da.Array) is chunked
         assert made.dtype == expected.dtype
         assert made.shape == expected.shape

@@ -135,7 +135,7 @@ def require_fit(projected: Projection, limit: int | None, address: str) -> None:
     if limit is None or projected.nbytes <= limit:
         return
     cure = (
-        "lower partition_bytes, or the chunks of the store if they are larger"
+        "lower partition_bytes, or where chunks are larger rechunk (`sketchselect convert --chunks`, `x.rechunk`)"
         if projected.reading >= projected.states + projected.working
         else "use a smaller sketch (size) or fewer columns"
     )

@@ -61,7 +61,8 @@ def highly_variable_genes(
     selector = HighlyVariableGenes(n_top_genes, batches=batches is not None, span=span)
     selector.fit(matrix, batches, client=client)
     adata.uns["hvg"] = dict(HVG)
-    adata.var.drop(columns="highly_variable_nbatches", errors="ignore", inplace=True)  # Of another call
+    if "highly_variable_nbatches" in adata.var:
+        del adata.var["highly_variable_nbatches"]  # Of another call
     for name, column in gene_columns(selector).items():
         adata.var[name] = column
 

@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.arrays.frames import is_pandas, require_no_text, without_columns
+from sketchselect.readers.arrays.frames import is_pandas, require_numbers, without_columns
 from sketchselect.readers.base import Matrix
 from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.opening import local_names, open_matrix
@@ -44,7 +44,7 @@ def open_features(
         rows, beside = X, dict[str, Any]()
         if is_pandas(X):
             rows, beside = without_columns(X, local_names(vectors))
-            require_no_text(rows)
+            require_numbers(rows)
         values = validate_data(estimator, rows, reset=reset, accept_sparse="csr", **checks)
         matrix = open_matrix(values, nonfinite=nonfinite)
         matrix.columns_beside = beside

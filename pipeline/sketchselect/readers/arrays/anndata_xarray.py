@@ -110,7 +110,9 @@ def like_rows(source: Any, values: Any, dimension: str | None = None) -> Any:
     array = variable_of(source)
     rows = array.dims[0]
     coordinates = {name: entry for name, entry in array.coords.items() if entry.dims in ((), (rows,))}
-    return type(array)(values, dims=(rows,) if dimension is None else (rows, dimension), coords=coordinates)
+    dims = (rows,) if dimension is None else (rows, dimension)
+    made = type(array)(values, dims=dims, coords=coordinates)
+    return made.rename(None)  # xarray names it by the key of a lazy array
 
 
 def _coordinate(array: Any, axis: int) -> tuple[str, ...] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,11 +50,16 @@ def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, A
 def _narwhals_frame(source: Any) -> Any | None:
     """Return a data frame as narwhals has it; None for every other object.
 
-    Raises `SourceError` if the frame is lazy.
+    Raises `SourceError` if the frame is lazy, or two columns have one name.
     """
     import narwhals
+    import narwhals.exceptions
 
-    frame = narwhals.from_native(source, pass_through=True)
+    try:
+        frame = narwhals.from_native(source, pass_through=True)
+    except narwhals.exceptions.DuplicateError:
+        _require_distinct(source.column_names)
+        raise
     if isinstance(frame, narwhals.LazyFrame):
         raise SourceError(f"lazy {_ADDRESS} of type {type(source).__name__}: compute it first, e.g. with .collect()")
     return frame if isinstance(frame, narwhals.DataFrame) else None
@@ -93,14 +99,25 @@ def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
     return ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
 
 
-def require_no_text(frame: Any) -> None:
-    """Raise the error of the first column of a data frame of pandas whose objects are no numbers."""
+def require_numbers(frame: Any) -> None:
+    """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
+    _require_distinct(frame.columns)
     for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
-        if getattr(dtype, "kind", "O") == "O":
+        kind = getattr(dtype, "kind", "O")
+        if kind in "mM":
+            raise not_numeric(name, dtype)
+        if kind == "O":
             try:
                 frame.iloc[:, place].to_numpy(dtype=float, na_value=np.nan)
             except (TypeError, ValueError):
                 raise not_numeric(name, dtype) from None
+
+
+def _require_distinct(names: Iterable[Any]) -> None:
+    """Raise `SourceError` if two columns have one name: what is selected would be ambiguous."""
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise SourceError(f"{_ADDRESS}: {count} columns are named {name!r:.80}; give each a name of its own")
 
 
 def not_numeric(name: Any, dtype: Any) -> SourceError:

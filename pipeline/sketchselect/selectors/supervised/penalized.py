@@ -123,7 +123,10 @@ class PenalizedPath(SupervisedSelector):
             alphas = np.asarray(self.alphas)
             is_sequence = alphas.dtype.kind in "fiu" and alphas.ndim == 1 and alphas.size > 0
             if not is_sequence or not (np.isfinite(alphas) & (alphas > 0)).all():
-                raise BadParameter("alphas must be a sequence of finite numbers above 0; one number is `alpha`")
+                raise BadParameter(
+                    "alphas must be a sequence of finite numbers above 0; one number is `alpha`, "
+                    "and a number of columns `n_features_to_select`"
+                )
 
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None

@@ -50,6 +50,7 @@ dir = {folder}
 
 _SAMPLE_ROWS = 1000
 _LISTED = 20
+_GENES = 2000  # as scanpy takes by default
 
 
 def method_facts() -> dict[str, dict[str, Any]]:
@@ -147,7 +148,7 @@ def write_first_job(
         nonfinite=f"{fill}\n" if n_missing else "",
         prepare=f"steps = {steps}".ljust(32) + ' # such as "standardise" for columns of different units\n',
         method=json.dumps((HighlyVariableGenes if sparse_counts else AutoSelector).method),
-        n_features=max(1, min(50, n_columns // 2)) if sparse_counts else '"auto"',
+        n_features=max(1, min(_GENES if cells else 50, n_columns // 2)) if sparse_counts else '"auto"',
         n_columns=n_columns,
         fewest="" if sparse_counts else "; the fewest within 5 % of clustering on all of them, or a number",
         folder=json.dumps(f"{Path(source.rstrip('/')).name.partition('.')[0]}-selected"),
