@@ -76,7 +76,6 @@ def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> No
 
 def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: Any, tmp_path: Path) -> None:
     """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""
-    ratios = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X = 3.0 * rng.standard_normal((10, 12))[rng.integers(10, size=1000)] + rng.standard_normal((1000, 12))
@@ -84,7 +83,7 @@ def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: An
         select = {"method": "auto", "n_features": 3, "normalize": False}
         results = {}
         for init in ("auto", "k-means||"):
-            cluster = {"n_clusters": 10, "init": init, "n_init": 1, "certificate": False}
+            cluster = {"n_clusters": 10, "init": init, "certificate": False}
             whole = {**selecting(job, select), "input": {"url": str(tmp_path / "r.npy")}, "cluster": cluster}
             results[init] = sks.run(whole, fresh=True)
             again = {**whole, "execution": {"cluster": "threads", "partition_bytes": "8KiB"}}
@@ -94,8 +93,8 @@ def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: An
         start = cluster_means(pick(load(results["auto"].folder / "summary.sks"), "row-sample"), 10, 0)
         alone = sks.KMeans(10, init=start[:, support]).fit(X[:, support])
         assert alone.labels_.tolist() == results["auto"].labels.tolist()
-        ratios.append(results["auto"].objective / results["k-means||"].objective)
-    assert np.mean(ratios) < 1
+        other = sks.KMeans(10).fit(X[:, support])
+        assert other.labels_.tolist() == results["k-means||"].labels.tolist() != results["auto"].labels.tolist()
 
 
 def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> None:

@@ -30,7 +30,7 @@ def proved(rows: np.ndarray, k: int, folder: Path, block_rows: int, reassign: bo
     np.save(folder / "rows.npy", rows)
     certificate = {"method": "blocks", "block_rows": block_rows}
     select = {"method": "auto", "n_features": "auto", "tolerance_proved": TOLERANCE}
-    cluster = {"n_clusters": k, "n_init": 5, "reassign": reassign, "certificate": certificate}
+    cluster = {"n_clusters": k, "reassign": reassign, "certificate": certificate}
     job = {"input": {"url": str(folder / "rows.npy")}, "prepare": {"rows": ["l2"]}, "select": select}
     output = {"dir": str(folder / "out"), "report": False}
     return sks.run({**job, "cluster": cluster, "execution": {"cluster": "serial"}, "output": output})

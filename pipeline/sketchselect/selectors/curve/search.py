@@ -17,7 +17,7 @@ FEWEST = 4
 """Smallest number of columns that is tried where the number is open."""
 
 AHEAD, MOST_AHEAD = 4, 128
-"""Multiple of a number of columns to which a nested method selects at once, but no further than to so many."""
+"""Multiple of a number of columns to which a nested method selects at once, and the largest number that it does."""
 
 FINENESS = 8
 """The number of columns is found to an eighth of itself."""

@@ -75,7 +75,8 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     assert settings is not None
     members = {one.kind: one for one in (summary.values() if isinstance(summary, Bundle) else [summary])}
     sample = members.get(RowSample.kind)
-    if settings.init != "auto" or session.start is not None or not isinstance(sample, RowSample):
+    is_open = settings.init == settings.n_init == "auto"
+    if not is_open or session.start is not None or not isinstance(sample, RowSample):
         return
     session.start = cluster_means(sample, settings.n_clusters, settings.random_state)
     if session.start is not None:
