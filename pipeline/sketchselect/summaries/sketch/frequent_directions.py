@@ -61,7 +61,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     All to rounding of the rows. The upper bounds include some 2 size units in the last place of ||A_c||_2^2 per shrink,
     and the rounding of the means per merge, which is more for means far from zero. The lower bounds and the last line
-    hold up to as much; where the state is exact, so do all.
+    hold up to as much; where the state is exact, so do all. Products of float32 rows are in float32 where a bound of
+    their rounding, which is added to `shrinkage`, is at most a 16th of it; the last line then has 5/4 of the norm and
+    ``size - 5/4 k``.
 
     Parameters
     ----------
