@@ -145,7 +145,7 @@ class AutoSelector(BaseSelector):
         for one in chosen:
             open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
             if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
-                raise BadParameter(f"methods: {one.method} cannot compete: it needs a target, counts or other passes")
+                raise BadParameter(f"{one.method} cannot compete: it needs a target, counts or other passes")
             if "n_clusters" in one.get_params() and one.get_params()["n_clusters"] is None:
                 one.set_params(n_clusters=self.n_clusters)
         if not chosen:
@@ -158,7 +158,8 @@ class AutoSelector(BaseSelector):
 
     def _named(self, name: str) -> BaseSelector:
         if name not in self.registered:
-            raise BadParameter(f"methods: unknown selection method {name!r}{did_you_mean(name, self.registered)}")
+            hint = did_you_mean(name, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+            raise BadParameter(f"unknown selection method {name!r}{hint}")
         return self.registered[name]()
 
     def summary_description(self, n_features: int) -> Summary[Any]:
