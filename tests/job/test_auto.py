@@ -15,6 +15,9 @@ from sketchselect import workflow
 from sketchselect.cluster import FewerClusters
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
+from sketchselect.selectors.curve.sampled import cluster_means
+from sketchselect.summaries import pick
+from sketchselect.summaries.codec import load
 from sketchselect.workflow.commands.verify import verify_run
 from sketchselect.workflow.output.folder import unsealed
 
@@ -69,6 +72,29 @@ def test_stages_and_another_engine_give_the_same(job: Any, tmp_path: Path) -> No
     for name in ("selection.json", "curve.csv"):
         assert (once.folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert once.selection.support.size == 4
+
+
+def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: Any, tmp_path: Path) -> None:
+    """Three of twelve columns hold a part of what tells ten clusters apart: k-means has many optima there."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = 3.0 * rng.standard_normal((10, 12))[rng.integers(10, size=1000)] + rng.standard_normal((1000, 12))
+        np.save(tmp_path / "r.npy", X)
+        select = {"method": "auto", "n_features": 3, "normalize": False}
+        results = {}
+        for init in ("auto", "k-means||"):
+            cluster = {"n_clusters": 10, "init": init, "certificate": False}
+            whole = {**selecting(job, select), "input": {"url": str(tmp_path / "r.npy")}, "cluster": cluster}
+            results[init] = sks.run(whole, fresh=True)
+            again = {**whole, "execution": {"cluster": "threads", "partition_bytes": "8KiB"}}
+            assert sks.run(again, fresh=True).labels.tolist() == results[init].labels.tolist()
+        support = results["auto"].selection.support
+        assert results["k-means||"].selection.support.tolist() == support.tolist()
+        start = cluster_means(pick(load(results["auto"].folder / "summary.sks"), "row-sample"), 10, 0)
+        alone = sks.KMeans(10, init=start[:, support]).fit(X[:, support])
+        assert alone.labels_.tolist() == results["auto"].labels.tolist()
+        other = sks.KMeans(10).fit(X[:, support])
+        assert other.labels_.tolist() == results["k-means||"].labels.tolist() != results["auto"].labels.tolist()
 
 
 def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> None:

@@ -16,6 +16,7 @@ from sketchselect.selectors import METHODS, make
 from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
 from sketchselect.selectors.curve.curve import Curve, CurvePoint, best
 from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
+from sketchselect.selectors.curve.search import Limit, limit_of
 from sketchselect.summaries import RowSample
 
 
@@ -345,6 +346,45 @@ def test_mistakes_are_named() -> None:
         selection_curve(X, 2, sizes=[7])
     with pytest.raises(Incompatible, match="row-sample"):
         selection_curve(sks.summarize(X, sks.FrequentDirections(4)), 2)
+
+
+def spread_signal(n: int, p: int, size: float, seed: int) -> np.ndarray:
+    """Rows about five centres that differ a little in every one of p columns, whose noise is larger."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, p)) + size * rng.standard_normal((5, p))[rng.integers(5, size=n)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_columns_within_the_objective_are_not_enough_where_clusters_explain_little(seed: int) -> None:
+    """Clusters explain a tenth of the scatter: losing half of it is 5 % of the objective. Measured without samples."""
+    X = spread_signal(1500, 60, 0.4, seed)
+    chosen = AutoSelector(n_clusters=5, normalize=None, methods=["greedy", "variance"]).fit(X)
+    scatter, whole = objective(X, np.zeros(1500)), run_on(X, np.arange(60))
+    assert (scatter - whole) / scatter < 0.2
+    assert run_on(X, chosen.support_) <= 1.05 * whole
+    kept = (scatter - run_on(X, chosen.support_)) / (scatter - whole)
+    assert kept >= 0.93
+    half = AutoSelector(len(chosen.support_) // 2, n_clusters=5, normalize=None, methods=["greedy", "variance"])
+    fewer = half.fit_summary(chosen.summary_).support_
+    assert (scatter - run_on(X, fewer)) / (scatter - whole) < 0.95
+
+
+def run_on(X: np.ndarray, columns: np.ndarray) -> float:
+    from sklearn.cluster import KMeans as Theirs
+
+    return objective(X, Theirs(5, n_init=10, random_state=0).fit(X[:, columns]).labels_)
+
+
+def test_of_clusters_that_say_nothing_of_other_rows_nothing_can_be_lost() -> None:
+    X = np.random.default_rng(0).standard_normal((1500, 400))
+    selector = AutoSelector(n_clusters=5, normalize=None, sample_rows=100)
+    curve = selector._curve(selector.collect(X))
+    assert curve.everything.unseen > curve.coreset.scatter
+    assert limit_of(curve, 0.05) == Limit(high=1.05)
+    clear = spread_signal(1500, 60, 1.0, 0)
+    curve = selector._curve(selector.collect(clear))
+    gain = curve.coreset.scatter - curve.everything.objective
+    assert limit_of(curve, 0.05) == Limit(1.05, 1.0 + 0.05 * gain / curve.everything.objective)
 
 
 def test_a_mistake_in_the_call_is_one_line() -> None:

@@ -238,8 +238,8 @@ class ClusterSettings(Section):
     """``[cluster]``: k-means on the selected columns; without this section nothing is clustered."""
 
     n_clusters: Count = Field(default=8, description=_A_COUNT)
-    init: Literal["k-means||", "k-means++", "random"] = Field(
-        default="k-means||", description='"k-means||", "k-means++" or "random"'
+    init: Literal["auto", "k-means||", "k-means++", "random"] = Field(
+        default="auto", description='"auto", "k-means||", "k-means++" or "random"'
     )
     n_init: Count | Literal["auto"] = Field(default="auto", description='a whole number of at least 1, or "auto"')
     max_iter: Count = Field(default=300, description=_A_COUNT)
@@ -256,6 +256,11 @@ class ClusterSettings(Section):
     range: Annotated[tuple[Count, ...], BeforeValidator(_as_tuple), AfterValidator(_ascending)] | None = Field(
         default=None, description="[from, to], or a list of three or more numbers of clusters"
     )
+
+    @property
+    def seeding(self) -> Literal["k-means||", "k-means++", "random"]:
+        """How starts are drawn where the summary of the rows has none."""
+        return "k-means||" if self.init == "auto" else self.init
 
     @property
     def variants(self) -> tuple[Literal["unweighted", "weighted"], ...]:

@@ -189,7 +189,7 @@ def run_config(
             clustered: Clustering | None = None
             evaluation: Evaluation | None = None
             if config.cluster is not None:
-                candidates = clustering.cluster(session, features, selection)
+                candidates = clustering.cluster(session, summary, features, selection)
                 assert features is not None  # `cluster` refuses to work without
                 clustered, evaluation = evaluate(session, summary, selection, features, candidates)
                 clustering.name_rows(session, clustered)

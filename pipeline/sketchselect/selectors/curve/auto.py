@@ -14,7 +14,15 @@ from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve
-from sketchselect.selectors.curve.search import AHEAD, FEWEST, best_of, selections_by_size, smallest_within
+from sketchselect.selectors.curve.search import (
+    AHEAD,
+    FEWEST,
+    Limit,
+    best_of,
+    limit_of,
+    selections_by_size,
+    smallest_within,
+)
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
@@ -37,8 +45,9 @@ class AutoSelector(BaseSelector):
     less than starts of k-means do are compared again, from ten starts each. No labels are used, and the result does not
     depend on chunks, workers or order.
 
-    With `n_features_to_select="auto"` the first method's sizes double from 4 until it is within the tolerance, surely:
-    by the upper end of a 95 % interval. The smallest such size is searched to an eighth of itself; there all compete,
+    With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
+    tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
+    what clusters explain of the scatter. The smallest such size is searched to an eighth of itself; there all compete,
     and fewer columns are tried of those that are within. If no size is, all columns up to 2,048 are selected and a
     warning says so. A method that would need more than 1e10 operations to select does not compete by default.
 
@@ -48,7 +57,8 @@ class AutoSelector(BaseSelector):
     n_clusters : int, optional
         k of the objective; min(8, n_features) by default. A job takes the number of its clusters.
     tolerance : float
-        "auto": largest excess of the objective over that of k-means on all columns.
+        "auto": largest excess of the objective over that of k-means on all columns, and largest share of what its
+        clusters explain (of the scatter) that is lost.
     methods : sequence of str or selectors, optional
         The competitors, in the order that decides ties. Several of one method are named in the curve with
         the parameters in which they differ, as in ``greedy(n_components=10)``.
@@ -225,14 +235,14 @@ class AutoSelector(BaseSelector):
             self._measured = summary, self._curve(summary)
         # The table must not show how often a job has asked before.
         self._measured[1].clear()
-        curve, is_open, limit = self._measured[1], self.n_features_to_select == "auto", 1.0 + float(self.tolerance)
-        surely = self.largest_objective is None
+        curve, is_open = self._measured[1], self.n_features_to_select == "auto"
+        limit, surely = limit_of(curve, float(self.tolerance)), self.largest_objective is None
         if self.largest_objective is not None:
             # Where the rows are as many as the clusters but for copies, columns that tell them apart lose nothing.
             whole = curve.everything.objective
-            limit = self.largest_objective / whole if whole > 0 else 1.0
+            limit = Limit(ratio=self.largest_objective / whole if whole > 0 else 1.0)
         if is_open and self.largest_columns is None:
-            chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns), surely=surely)
+            chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns))
         else:
             size = self.largest_columns or n_select
             chosen = best_of(curve, size)
@@ -240,10 +250,10 @@ class AutoSelector(BaseSelector):
                 curve.add((chosen.method,), fewer)
         self.curve_ = curve.result()
         point = next(p for p in self.curve_.points if (p.method, p.n_features) == (chosen.method, chosen.n_features))
-        if is_open and surely and not point.is_within(limit):
+        if is_open and surely and limit.excess(point) > 0:
             warnings.warn(
                 f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the objective of all "
-                "columns; a larger tolerance or sample_rows may help",
+                "columns and of what its clusters explain; a larger tolerance or sample_rows may help",
                 stacklevel=4,
             )
         selection = with_curve(point, self.curve_)

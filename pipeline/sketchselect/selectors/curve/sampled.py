@@ -18,7 +18,8 @@ from sketchselect.linalg.kmeans.distances import spread_out
 from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
 from sketchselect.linalg.kmeans.sparse_sums import sparse_mean_products
 from sketchselect.linalg.sparse.csr import densify, is_csr, take_columns
-from sketchselect.summaries import RowSample
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.summaries import CentroidSums, RowSample
 
 Columns = NDArray[np.int64]
 
@@ -45,6 +46,10 @@ RACING = 3e-4
 
 PROJECTED = 64
 """Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
+
+
+DENSE = 512
+"""Columns of sparse rows up to which they are taken as dense ones."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,16 @@ class Coreset:
         return list(means.reshape(m, k, -1)), totals.reshape(m, k)
 
 
+def cluster_means(sample: RowSample, n_clusters: int, seed: int) -> Floats | None:
+    """Return the means, in all columns, of clusters of sampled rows; None where there are fewer clusters."""
+    if sample.n_kept < n_clusters:
+        return None
+    with one_blas_thread():
+        labels = Coreset(sample, n_clusters, seed).clustered().labels
+    sums = CentroidSums(n_clusters).from_block(sample.rows, labels, sample_weight=sample.weights)
+    return sums.cluster_means if (sums.cluster_weights > 0).all() else None
+
+
 def _points(rows: Any, columns: Columns | None = None) -> Any:
     """Return the columns of the rows that k-means takes: float32, and dense where they are few."""
     if not is_csr(rows):
@@ -212,7 +227,7 @@ def _points(rows: Any, columns: Columns | None = None) -> Any:
     if columns is None:
         return rows
     taken = take_columns(rows, columns)
-    return densify(taken).astype(np.float32) if columns.size <= PROJECTED else taken
+    return densify(taken).astype(np.float32) if columns.size <= DENSE else taken
 
 
 def _products(left: Any, right: Any) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from sketchselect.selectors.selection import Selection
 FEWEST = 4
 """Smallest number of columns that is tried where the number is open."""
 
-AHEAD = 4
-"""Multiple of a number of columns to which a nested method selects at once."""
+AHEAD, MOST_AHEAD = 4, 128
+"""Multiple of a number of columns to which a nested method selects at once, and the largest number that it does."""
 
 FINENESS = 8
 """The number of columns is found to an eighth of itself."""
@@ -29,19 +29,50 @@ MOST_FLOPS = 1e10
 """A method that needs more to select does not compete: about a second."""
 
 
-def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surely: bool = True) -> CurvePoint:
-    """Return the point of fewest columns (in the range `sizes`) within a ratio; where there is none, of the most.
+@dataclass(frozen=True)
+class Limit:
+    """What the ratio of a point may be at most: by the upper end of its interval, and by the estimate itself."""
+
+    high: float = np.inf
+    ratio: float = np.inf
+
+    @property
+    def tolerated(self) -> float:
+        """How far the lower one is above k-means on all columns."""
+        return min(self.high, self.ratio) - 1.0
+
+    def excess(self, point: CurvePoint) -> float:
+        """Return how far a point is beyond; at most 0 within."""
+        return max(point.high - self.high, point.ratio - self.ratio)
+
+
+def limit_of(curve: Curve, tolerance: float) -> Limit:
+    """Return the limit of a tolerance of the objective, surely, and of what clusters explain, by the estimate.
+
+    Where clusters explain little of the scatter, a few columns are within a share of the objective and lose most of
+    what there is to gain. That share is of the estimate alone: runs of k-means with other seeds may differ by more.
+    Clusters that explain nothing of rows that they have not seen have nothing to lose.
+    """
+    whole, scatter = curve.everything, curve.coreset.scatter
+    gain = scatter - whole.objective
+    if not (whole.objective > 0 and gain > 0 and whole.unseen < scatter):
+        return Limit(high=1.0 + tolerance)
+    return Limit(1.0 + tolerance, 1.0 + tolerance * gain / whole.objective)
+
+
+def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
+    """Return the point of fewest columns (in the range `sizes`) within a limit; where there is none, of the most.
 
     The first method alone finds a number of columns. All others are tried there, and those within go on to fewer.
     """
     (least, most), names = sizes, tuple(curve.methods)
 
     def within(methods: Sequence[str], size: int) -> list[str]:
-        return [point.method for point in curve.add(methods, size) if point.is_within(limit, surely=surely)]
+        return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
 
     def excess(methods: Sequence[str], size: int) -> float:
         points = curve.add(methods, size)
-        return min((point.high if surely else point.ratio for point in points), default=np.inf) - limit
+        return min(map(limit.excess, points), default=np.inf)
 
     def narrowed(methods: Sequence[str], below: int, size: int) -> int:
         above = excess(methods, below) if below >= least else np.inf
@@ -56,7 +87,7 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
     size, below = max(min(FEWEST, most), least), least - 1
     while not within(names[:1], size) and size < most:
         # About as the number of columns grows, the excess falls.
-        far = np.inf > excess(names[:1], size) > (FAR - 1) * (limit - 1.0)
+        far = np.inf > excess(names[:1], size) > (FAR - 1) * limit.tolerated
         below, size = size, min((FAR if far else 2) * size, most)
     if within(names[:1], size):
         size = narrowed(names[:1], below, size)
@@ -69,13 +100,13 @@ def smallest_within(curve: Curve, limit: float, sizes: tuple[int, int], *, surel
 
     def fewest() -> CurvePoint | None:
         # Points share an estimate of the spread between starts: later points move the intervals of earlier ones.
-        return best([p for p in curve.result().points if p.n_features >= least and p.is_within(limit, surely=surely)])
+        return best([p for p in curve.result().points if p.n_features >= least and limit.excess(p) <= 0])
 
     chosen = fewest()
     while chosen is not None and curve.settle(chosen.n_features):
         chosen = fewest()
     if chosen is None and size < most:
-        return smallest_within(curve, limit, (size + 1, most), surely=surely)
+        return smallest_within(curve, limit, (size + 1, most))
     return best_of(curve, size) if chosen is None else chosen
 
 
@@ -115,7 +146,8 @@ def selections_by_size(
             largest = known[max(known)]
             support = np.sort(largest.ranking()[:size])
             return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
-        most = min(ahead * size if nested else size, summary.n_features)
+        further = min(ahead * size, MOST_AHEAD) if nested else size
+        most = min(max(size, further), summary.n_features)
         flops = getattr(method, "selection_flops", None)
         if lenient and flops is not None and flops(summary.n_features, most) > MOST_FLOPS:
             return None

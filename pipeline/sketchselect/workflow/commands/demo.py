@@ -33,7 +33,6 @@ tolerance_proved = 0.10          # the clustering is proved to be within 10 % of
 
 [cluster]
 n_clusters = 10
-n_init = 3
 random_state = 0
 certificate = "auto"             # what proves it
 compare_all_columns = true       # also cluster on all 64 pixels, to compare

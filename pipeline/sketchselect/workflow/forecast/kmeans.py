@@ -69,8 +69,8 @@ def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
     starts = seeding.n_starts(settings.n_init, k, source.n_columns)
     seed = derive_seed(settings.random_state, "k-means", 0)
     with iterated.stage(name, where=where):
-        surveyed = seeding.survey(passes, settings.init, k, seed, starts)
-        centers = seeding.initial_centers(passes, settings.init, k, seed, surveyed, starts)
+        surveyed = seeding.survey(passes, settings.seeding, k, seed, starts)
+        centers = seeding.initial_centers(passes, settings.seeding, k, seed, surveyed, starts)
     most = settings.max_iter
     with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
         passes.sums(CentroidSums(centers=centers), "k-means: iterations")
@@ -86,7 +86,7 @@ def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOpt
     settings, engine = iterated.settings, iterated.engine
     block = next(iter(rows.blocks.values()))
     parameters = KMeansParameters(
-        settings.n_clusters, settings.init, 1, settings.max_iter, settings.tol, settings.random_state
+        settings.n_clusters, settings.seeding, 1, settings.max_iter, settings.tol, settings.random_state
     )
     tried, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
     fit_kmeans(tried, replace(parameters, max_iter=1), serial)

@@ -123,7 +123,8 @@ def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) 
     settings = session.config.cluster
     assert settings is not None
     drawn = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
-    clustering = k_means(session, replace(session.rows, columns=tuple(sorted(drawn.tolist()))))
+    columns = np.sort(drawn)
+    clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
     labelled = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
     reduced = summarize_source(labelled, CentroidSums(clustering.centers.shape[0]), session.pass_options)
     session.account(entry, reduced.stats)

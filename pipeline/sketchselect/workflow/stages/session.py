@@ -16,6 +16,7 @@ from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
 from sketchselect.job.parameters import estimator
 from sketchselect.job.schema import ExecutionSettings, JobConfig
+from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import is_url
 from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
@@ -85,6 +86,7 @@ class Session:
     has_preset: bool = False
     statistics: StepStatistics | None = None
     block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
+    start: Floats | None = None  # What k-means starts from, in all prepared columns, where the summary has rows
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
