@@ -106,8 +106,11 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     return matrix @ rows, lost
 
 
-def shrink_parts(parts: Sequence[Floats], size: int) -> tuple[Floats, float]:
-    """Return `shrink` of the rows of several matrices, which are not copied into one."""
+def shrink_parts(parts: Sequence[Floats], size: int, out: Floats | None = None) -> tuple[Floats, float]:
+    """Return `shrink` of the rows of several matrices, which are not copied into one.
+
+    `out` of shape (at least size - 1, n_columns): Memory of the result, which may be that of the first matrix.
+    """
     edges = np.cumsum([0, *(len(part) for part in parts)])
     runs = [slice(a, b) for a, b in pairwise(edges)]
     gram = np.empty((edges[-1], edges[-1]))
@@ -116,10 +119,11 @@ def shrink_parts(parts: Sequence[Floats], size: int) -> tuple[Floats, float]:
             # eigh reads the lower triangle only.
             gram[runs[i], runs[j]] = part @ parts[j].T
     matrix, _, lost = shrink_factors(gram, size)
-    out = np.zeros((matrix.shape[0], parts[0].shape[1]))
+    k = matrix.shape[0]
+    out = np.empty((k, parts[0].shape[1])) if out is None or len(out) < k else out[:k]
     for a in range(0, out.shape[1], _BAND):
-        for run, part in zip(runs, parts, strict=True):
-            out[:, a : a + _BAND] += matrix[:, run] @ part[:, a : a + _BAND]
+        band = slice(a, a + _BAND)
+        out[:, band] = sum(matrix[:, run] @ part[:, band] for run, part in zip(runs, parts, strict=True))
     return out, lost
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -166,11 +167,18 @@ class FrequentDirections(Summary[DirectionsRecord]):
             delta += factor * off * (2.0 * float(np.linalg.norm(difference)) + off)
             parts = [left.rows, right.rows, np.sqrt(factor) * difference[None, :]]
             if sum(len(part) for part in parts) > self._most_rows(left.n_features):
-                rows, lost = shrink_parts(parts, self.size)
+                # Rows of summaries are read-only, but for those that nobody else has.
+                rows, lost = shrink_parts(parts, self.size, left.rows if left.rows.flags.writeable else None)
                 delta += lost
             else:
                 rows = np.vstack(parts)
         return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram)
+
+    def releasing(self) -> Self:
+        """Let the next `merge` write its rows in the place of these: they may be half of the memory there is."""
+        with suppress(ValueError):  # memory of a message, which is nobody's to write
+            self.record.rows.flags.writeable = True
+        return self
 
     def details(self) -> Iterator[str]:
         """Yield the shrinkage and the squared norm."""
