@@ -40,6 +40,9 @@ def test_every_reader(any_source, values, request):
     MatrixConformance(matrix, values, NAMED.get(request.node.callspec.params["any_source"])).verify()
     assert open_matrix(matrix) is matrix
     assert matrix.nonfinite == "error"
+    kind = f"{'sparse ' if matrix.is_sparse else ''}{matrix.dtype}"
+    rows, columns = values.shape
+    assert repr(matrix) == f"<{type(matrix).__name__} {matrix.address}: {rows} rows x {columns} columns, {kind}>"
     assert matrix.is_sparse or matrix.entry_offsets is None
     assert matrix.in_memory == (not isinstance(any_source, (str, bytes)) and not hasattr(any_source, "__fspath__")) or (
         hasattr(any_source, "store") or hasattr(any_source, "__dask_graph__") or hasattr(any_source, "chunks")

@@ -100,6 +100,11 @@ class Matrix(ABC):
     row_names: Any = None
     columns_beside: Mapping[str, Any] = MappingProxyType({})
 
+    def __repr__(self) -> str:
+        n_rows, n_columns = self.shape
+        kind = f"{'sparse ' if self.is_sparse else ''}{self.dtype}"
+        return f"<{type(self).__name__} {self.address}: {n_rows} rows x {n_columns} columns, {kind}>"
+
     @abstractmethod
     def read_rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop` (all columns) as a canonical block; raise `ChunkReadError` naming the chunk.

@@ -42,7 +42,7 @@ class StoredArray(Protocol):
         """Return a fingerprint of the content of these entries."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StoredSparseMatrix(Matrix):
     """Base of CSR matrices in three stored arrays; they pickle as addresses."""
 

@@ -17,7 +17,7 @@ from sketchselect.readers.checks import Nonfinite
 from sketchselect.readers.files.loaded import LoadedMatrix
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MarketMatrix(LoadedMatrix):
     """A matrix in a Matrix Market file. Made by `open_matrix`; pickles as an address."""
 

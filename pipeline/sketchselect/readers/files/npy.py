@@ -97,7 +97,7 @@ class NpyArray:
         return digest(f"npy {self.path} {Location(self.path).version()} {layout}")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NpyMatrix(Matrix):
     """A matrix in an ``.npy`` file. Made by `open_matrix`; pickles as an address."""
 

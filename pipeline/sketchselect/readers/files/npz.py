@@ -89,7 +89,7 @@ class Archive:
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NpzMatrix(LoadedMatrix):
     """A matrix in an ``.npz`` archive. Made by `open_matrix`; pickles as an address."""
 

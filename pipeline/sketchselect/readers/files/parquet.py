@@ -21,7 +21,7 @@ from sketchselect.readers.vector import Vector
 _SHOWN = 5
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ParquetMatrix(Matrix):
     """Numeric columns of Parquet files. Made by `open_matrix`; pickles as addresses."""
 

@@ -22,7 +22,7 @@ TARGET = "target"
 """Name of the first entries of all rows."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SvmlightMatrix(LoadedMatrix):
     """Rows of an svmlight file, without their targets. Made by `open_matrix`; pickles as an address."""
 

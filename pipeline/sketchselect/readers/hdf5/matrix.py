@@ -18,7 +18,7 @@ from sketchselect.readers.vector import Vector
 _PARTS = ("data", "indices", "indptr")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Hdf5Matrix(Matrix):
     """A two-dimensional dataset. Made by `open_matrix`; pickles as an address."""
 
@@ -53,7 +53,7 @@ class Hdf5Matrix(Matrix):
         return super().describe() | _description(self.source)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Hdf5SparseMatrix(StoredSparseMatrix):
     """A CSR matrix in three datasets of a group. Made by `open_matrix`."""
 

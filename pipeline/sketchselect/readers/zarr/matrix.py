@@ -37,7 +37,7 @@ ATTRIBUTE = "feature_names"
 _DEEPEST = 4
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ZarrMatrix(Matrix):
     """A two-dimensional Zarr array. Made by `open_matrix`; pickles as an address."""
 
@@ -56,9 +56,6 @@ class ZarrMatrix(Matrix):
             from sketchselect.readers.zarr.store import RECENT_NBYTES
 
             self.remembered_nbytes = RECENT_NBYTES
-
-    def __repr__(self) -> str:
-        return f"<ZarrMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}>"
 
     def read_rows(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop`; see `ZarrArray.read` for the errors."""

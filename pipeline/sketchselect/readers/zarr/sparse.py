@@ -18,16 +18,13 @@ SPARSE = frozenset(("csr_matrix", "csc_matrix"))
 _PARTS = ("data", "indices", "indptr")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ZarrSparseMatrix(StoredSparseMatrix):
     """A CSR matrix in three Zarr arrays. Made by `open_matrix`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.notes = checksum_notes(self.address, self.data, self.indices)
-
-    def __repr__(self) -> str:
-        return f"<ZarrSparseMatrix {self.address}: {self.shape[0]} rows x {self.shape[1]} columns, {self.dtype}, CSR>"
 
     def describe(self) -> dict[str, Any]:
         """Return the description of this source in the manifest."""

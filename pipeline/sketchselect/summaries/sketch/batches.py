@@ -42,6 +42,8 @@ class BatchDirections(Summary[BatchRecord]):
 
         0 <= A'A - B'B <= shrinkage * I,      shrinkage <= ||A - A_k||_F^2 / (size - k)   for every k < size
 
+    Long blocks of float32 rows have 5/4 of that norm and ``size - 5/4 k``, as in `FrequentDirections`.
+
     `update` of a summary, also of the `empty` one, is one batch, steps 1 to 4 of the source; a block of `from_block` is
     shrunk in several pieces, for which memory suffices. `FrequentDirections` loses nothing for few columns, and is the
     one that certificates need.

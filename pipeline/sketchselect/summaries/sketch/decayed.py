@@ -31,6 +31,8 @@ class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
         0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
         shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
 
+    Rows of float32 have 5/4 of that norm and ``size - 5/4 k``, as in `FrequentDirections`.
+
     The shrinkage decays like the rows: `merge` scales both sides by ``g^age`` to the later `end`. The age of a row is
     known from its global index alone, so `from_block` needs `start`; `update` continues from `end`. Rounding is as in
     `FrequentDirections`.
