@@ -38,11 +38,8 @@ SEEN = 1e-10
 ROUNDING = 1e-12
 """Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
 
-HEAT, FINALISTS = 5, 3
-"""Iterations after which starts are compared first, and how many of them go on."""
-
 RACING = 3e-4
-"""These are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
+"""Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
 
 PROJECTED = 64
 """Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
@@ -129,7 +126,7 @@ class Coreset:
                 starts = [self.starts[0], *self._drawn_starts(points, range(usual - 1)), *before]
             else:
                 starts = [*before, *self._drawn_starts(points, range(usual - 1, max(n_starts, 2 * usual) - 1))]
-        refined = self._raced(points, starts)
+        refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
         best = min(range(len(refined)), key=lambda start: refined[start][0])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
         centers = refined[best][1]
@@ -152,12 +149,6 @@ class Coreset:
         return SampledClusters(
             labels, costs, spread, objective, objective if self.is_complete else self._unseen(points, labels)
         )
-
-    def _raced(self, points: Any, starts: Sequence[Labels]) -> list[tuple[float, Floats]]:
-        """Return cost and centres of the starts that are ahead after some iterations, once they have had more."""
-        heat = [refine(points, self.weights, means, HEAT, RACING) for means in self._means(points, starts)[0]]
-        ahead = sorted(heat, key=lambda start: start[0])[:FINALISTS]
-        return [refine(points, self.weights, centers, still=RACING) for _, centers in ahead]
 
     def _unseen(self, points: Any, labels: Labels) -> float:
         """Return the objective of each half of the rows under clusters of the other one."""
