@@ -2,8 +2,10 @@
 
     0 <= A_c'A_c - B_c'B_c <= shrinkage,    shrinkage <= ||A_c - (A_c)_k||_F^2 / (l - k)    for every k < l
     sigma_i^2 - shrinkage <= s_i^2 <= sigma_i^2,    norms of columns exact,    Delta = 0 if columns <= min(15 l, 2048)
+    shrinkage <= 5/4 ||A_c - (A_c)_k||_F^2 / (l - 5/4 k)    for k < 4/5 l and rows of float32
 
-Eigenvalues of the differences from the rows themselves; rounding: 1e-13 of ||A||_2^2 a row, which the docstring states.
+Eigenvalues of the differences from the rows themselves (of float32: in long double); rounding: 1e-13 of ||A||_2^2 a
+row, which the docstring states.
 """
 
 from __future__ import annotations
@@ -53,6 +55,40 @@ def test_the_sketch_loses_at_most_its_shrinkage(seeds):
             assert sketch.shrinkage * (size - k) <= squares[k:].sum() + size * rounding
         lossy += sketch.shrinkage > 1e-6 * (X**2).sum()
     assert lossy
+
+
+@each_instance
+def test_the_rounding_of_products_in_float32_is_in_the_shrinkage(seeds):
+    """Blocks of many shrinks: spectra from flat to i^-4, low rank, copies, offsets, unequal rows, 1e-30 to 1e30."""
+    rounded = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        n, p, size = int(rng.integers(60, 300)), int(rng.integers(70, 200)), int(rng.integers(2, 5))
+        X = matrix(rng, n, p) * (1.0 + np.arange(p)) ** -float(rng.choice([0, 0, 0.5, 1, 4]))
+        X = (X * rng.choice([1e-30, 1.0, 1e30])).astype(np.float32)
+        A = X.astype(np.longdouble)
+        center = A - A.mean(axis=0)
+        sketch = (
+            merged(rng, sks.FrequentDirections(size), X) if seed % 2 else sks.FrequentDirections(size).from_block(X)
+        )
+        squares = np.linalg.svd(center.astype(float), compute_uv=False) ** 2
+        # The mean is rounded to float64, which for rows far from zero is more than the rounding of what is about it.
+        mean = float(np.linalg.norm(np.abs(A).max(axis=0)))
+        off = 2.0**-48 * mean * np.sqrt(n)
+        for B, D in ((sketch.sketch, A), (sketch.centered_sketch, center)):
+            total = float((D**2).sum())
+            rounding = 1e-13 * (n + 8) * total + off * (np.sqrt(total) + off)
+            wide = B.astype(np.longdouble)
+            difference = np.linalg.eigvalsh((D.T @ D - wide.T @ wide).astype(float))
+            assert difference[0] >= -rounding
+            assert difference[-1] <= sketch.shrinkage + rounding
+        for k in range(size):
+            if k < 0.8 * size:
+                tail = squares[k:].sum() + 1e-12 * n * (squares.sum() + off * (np.sqrt(squares.sum()) + off))
+                assert sketch.shrinkage * (size - 1.25 * k) <= 1.25 * tail
+        other = sks.FrequentDirections(size).from_block(X.astype(float))
+        rounded += sketch.shrinkage > (1 + 1e-9) * other.shrinkage
+    assert rounded
 
 
 @each_instance

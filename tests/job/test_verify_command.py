@@ -277,6 +277,8 @@ def test_other_libraries_are_said_and_their_bits_not_compared(out: Path, monkeyp
 
 def test_mistakes_are_one_line(out: Path, tmp_path: Path) -> None:
     refused(cli("verify", out, "--share", 0), 2, "--share")
-    refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere")
+    refused(cli("verify", tmp_path / "nowhere"), 1, "nowhere", "no such folder")
+    (tmp_path / "other").mkdir()
+    refused(cli("verify", tmp_path / "other"), 1, "other: not an output folder of sketchselect")
     (out / "manifest.json").write_text("{")
     refused(cli("verify", out), 1, "manifest.json", "damaged")

@@ -102,25 +102,11 @@ def planned_pass(
     whole = 1 if partitions.edges[0] and len(partitions) > 1 else 0
     full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
     tree = make_tree(len(partitions), full, reduction.state_nbytes)
-    projected = projection(
-        source,
-        partitions,
-        tree,
-        state_nbytes=reduction.state_nbytes,
-        working_nbytes=reduction.working_nbytes,
-        caller_nbytes=reduction.caller_nbytes,
-        engine=options.engine,
-    )
-    spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries)
-    return Pass(
-        spec,
-        tree,
-        partitions,
-        options.progress,
-        projected,
-        stage=reduction.stage,
-        stall_timeout=options.stall_timeout,
-    )
+    nbytes = {name: getattr(reduction, name) for name in ("state_nbytes", "working_nbytes", "caller_nbytes")}
+    projected = projection(source, partitions, tree, **nbytes, engine=options.engine)
+    spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold)
+    settings: Any = {"stage": reduction.stage, "stall_timeout": options.stall_timeout}
+    return Pass(spec, tree, partitions, options.progress, projected, **settings)
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:

@@ -47,6 +47,11 @@ def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
     return left.merge(right)
 
 
+def fold_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
+    """Return the summary of the rows of both, where nobody else has the first."""
+    return left.releasing().merge(right)
+
+
 def summary_key(description: Summary[Any]) -> str:
     """Return a text that tells a description from all others: kinds, format versions and parameters."""
     return fingerprint(_described(description))
@@ -134,7 +139,8 @@ class SummaryPasses:
         """Return what one of the passes computes."""
         whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
         key = summary_key(description)
-        return replace(whole, caller_nbytes=caller_nbytes, key=fingerprint(key, self.start) if self.start else key)
+        key = fingerprint(key, self.start) if self.start else key
+        return replace(whole, caller_nbytes=caller_nbytes, fold=fold_summaries, key=key)
 
     def planned(self, description: Summary[Any], caller_nbytes: int = 0) -> Pass[Summary[Any]]:
         """Return one of the passes, planned."""

@@ -265,6 +265,10 @@ class Summary(ABC, Generic[R]):
             return self._with(right, context)
         return self._with(self._combine(canonical_record(left), canonical_record(right)), context)
 
+    def releasing(self) -> Self:
+        """Return this summary, of which the next `merge` may use up the memory: only for one that nobody else has."""
+        return self
+
     def update(
         self,
         X: ArrayLike,

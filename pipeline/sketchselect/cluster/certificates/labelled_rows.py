@@ -151,7 +151,7 @@ class _Marked(Vector):
             row = int(np.argmax(labels.reshape(-1) >= self.n_clusters))
             raise BadBlock(
                 f"{self.address}: row {start + row} has the label {float(labels.reshape(-1)[row]):g}, but labels of "
-                f"{self.n_clusters} clusters are below {self.n_clusters}"
+                f"{self.n_clusters} clusters are below {self.n_clusters}; count clusters from 0, or raise their number"
             )
         out: Array = np.where(labels < 0, np.float64(self.n_clusters), labels)
         return out

@@ -49,6 +49,7 @@ class Reduction(Generic[T]):
     caller_nbytes: int = 0  # What the caller has in this process meanwhile
     # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
     key: str | None = None
+    fold: Callable[[T, T], T] | None = None  # As `merge`; may use up its first state
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class PassSpec(Generic[T]):
     retries: int = 2
     saving: Checkpoint | None = None
     report: Report | None = None
+    fold: Callable[[T, T], T] | None = None  # `merge` that may use up its first state, where nobody else has that
 
 
 class SavedName(NamedTuple):
@@ -89,6 +90,8 @@ def run_leaf(
     """
     source, laps, dropped = spec.source, Laps(), 0
     state = None if before is None else before.value
+    # States that are made here are nobody else's; that of no rows is the one before.
+    merge = spec.fold if before is None and spec.fold else spec.merge
     with one_blas_thread():
         for span in spans:
             with _named(source, f"partition {span.partition}", span.start, span.stop):
@@ -98,7 +101,7 @@ def run_leaf(
                 dropped += block.n_dropped
                 del block
                 with laps.step("merge"):
-                    state = value if state is None else spec.merge(state, value)
+                    state = value if state is None else merge(state, value)
                 del value
             if spec.report is not None:
                 spec.report(span)

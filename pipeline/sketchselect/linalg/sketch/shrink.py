@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.centering import center_into, check_squares
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.sketch.single_products import SingleProducts
 
 BUFFER_FACTOR = 2.4
 """Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
@@ -28,6 +32,26 @@ RESIDUALS = 1.16
 [[X, Y'], [Y, 0]] with [X; Y] of norm 1."""
 
 _BAND = 4096
+
+
+def _single_products(block: Array, height: int, squares: Floats, lost: float) -> SingleProducts | None:
+    """Return what multiplies new rows in float32, for blocks of float32."""
+    if block.dtype != np.float32:
+        return None
+    from sketchselect.linalg.sketch.single_products import SingleProducts
+
+    return SingleProducts(np.empty((height, block.shape[1]), np.float32), float(squares.sum()), lost)
+
+
+def _single_factors(
+    single: SingleProducts, gram: Floats, rows: Floats, norms: Floats, squares: Floats, size: int
+) -> tuple[Floats, Floats, float] | None:
+    """Return `shrink_factors` with the error of products in float32 in what is lost; None where that is too much."""
+    error = single.fill(gram, rows, norms, squares)
+    if error is None:
+        return None
+    matrix, norms, lost = shrink_factors(gram, size)
+    return (matrix, norms, lost + error) if single.accepts(error, lost) else None
 
 
 def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
@@ -82,8 +106,11 @@ def shrink(rows: Floats, size: int) -> tuple[Floats, float]:
     return matrix @ rows, lost
 
 
-def shrink_parts(parts: Sequence[Floats], size: int) -> tuple[Floats, float]:
-    """Return `shrink` of the rows of several matrices, which are not copied into one."""
+def shrink_parts(parts: Sequence[Floats], size: int, out: Floats | None = None) -> tuple[Floats, float]:
+    """Return `shrink` of the rows of several matrices, which are not copied into one.
+
+    `out` of shape (at least size - 1, n_columns): Memory of the result, which may be that of the first matrix.
+    """
     edges = np.cumsum([0, *(len(part) for part in parts)])
     runs = [slice(a, b) for a, b in pairwise(edges)]
     gram = np.empty((edges[-1], edges[-1]))
@@ -92,10 +119,11 @@ def shrink_parts(parts: Sequence[Floats], size: int) -> tuple[Floats, float]:
             # eigh reads the lower triangle only.
             gram[runs[i], runs[j]] = part @ parts[j].T
     matrix, _, lost = shrink_factors(gram, size)
-    out = np.zeros((matrix.shape[0], parts[0].shape[1]))
+    k = matrix.shape[0]
+    out = np.empty((k, parts[0].shape[1])) if out is None or len(out) < k else out[:k]
     for a in range(0, out.shape[1], _BAND):
-        for run, part in zip(runs, parts, strict=True):
-            out[:, a : a + _BAND] += matrix[:, run] @ part[:, a : a + _BAND]
+        band = slice(a, a + _BAND)
+        out[:, band] = sum(matrix[:, run] @ part[:, band] for run, part in zip(runs, parts, strict=True))
     return out, lost
 
 
@@ -108,7 +136,8 @@ def shrink_block(
     ``w (x - shift)`` and ``w (x - shift)^2``. B has at most ``2 size`` rows (nothing is lost while the block is small).
 
     Cost: for long blocks about 6.8 l p flops a row: the rows of B after a shrink are orthogonal with known norms, so
-    the next Gram matrix needs only their products with the new rows.
+    the next Gram matrix needs only their products with the new rows. Half of these flops are in float32 for rows of
+    float32, where the bound of their rounding, which Delta includes, is at most a 16th of it.
     """
     n, p = block.shape
     sums, squares = np.zeros(p), np.zeros(p)
@@ -129,17 +158,24 @@ def shrink_block(
     gram = np.empty((height, height))
     norms = np.empty(0)
     delta = 0.0
+    single: SingleProducts | None = None
     for a, b in pairwise(edges):
         old, m = norms.shape[0], norms.shape[0] + int(b - a)
         new = buffer[old:m]
         center_into(block[a:b], shift, weights[a:b], new, sums, squares)
         check_squares(squares, block, start)
         k = gram[:m, :m]
-        k[:old, :old] = np.diag(norms)
-        k[old:, old:] = new @ new.T
-        # eigh reads the lower triangle only.
-        np.matmul(new, buffer[:old].T, out=k[old:, :old])
-        matrix, norms, lost = shrink_factors(k, size)
+        factors = None if single is None else _single_factors(single, k, buffer[:m], norms, squares, size)
+        if factors is None:
+            drifted = single is not None and single.drift > 0
+            k[:old, :old] = buffer[:old] @ buffer[:old].T if drifted else np.diag(norms)
+            k[old:, old:] = new @ new.T
+            # eigh reads the lower triangle only.
+            np.matmul(new, buffer[:old].T, out=k[old:, :old])
+            factors = shrink_factors(k, size)
+            # What the first shrink loses shows whether float32 may do; a block in which it once may not has none of it.
+            single = _single_products(block, height, squares, factors[2]) if old == 0 and a == 0 else None
+        matrix, norms, lost = factors
         np.matmul(matrix, buffer[:m], out=other[: norms.shape[0]])
         buffer, other = other, buffer
         delta += lost

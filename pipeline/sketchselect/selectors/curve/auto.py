@@ -137,7 +137,7 @@ class AutoSelector(BaseSelector):
         for one in chosen:
             open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
             if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
-                raise BadParameter(f"methods: {one.method} cannot compete: it needs a target, counts or other passes")
+                raise BadParameter(f"{one.method} cannot compete: it needs a target, counts or other passes")
             if "n_clusters" in one.get_params() and one.get_params()["n_clusters"] is None:
                 one.set_params(n_clusters=self.n_clusters)
         if not chosen:
@@ -155,7 +155,8 @@ class AutoSelector(BaseSelector):
         if not isinstance(method, str):
             raise BadParameter(f"methods: expected names of methods or selectors, got {method!r:.60}")
         if method not in self.registered:
-            raise BadParameter(f"methods: unknown selection method {method!r}{did_you_mean(method, self.registered)}")
+            hint = did_you_mean(method, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+            raise BadParameter(f"unknown selection method {method!r}{hint}")
         return self.registered[method]()
 
     def summary_description(self, n_features: int) -> Summary[Any]:

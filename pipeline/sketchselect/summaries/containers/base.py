@@ -41,6 +41,12 @@ class Container(Summary[MembersRecord]):
         }
         return labelled._with(replace(self.record, members=members), labelled.context)
 
+    def releasing(self) -> Self:
+        """Return this summary, of whose members the next `merge` may use up the memory."""
+        for member in self.record.members.values():
+            member.releasing()
+        return self
+
     def _targets(self, y: Any, n_rows: int) -> Any:
         return y
 

@@ -336,7 +336,7 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
 
     Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
     its digest promises, or without a key that `use` needs; `Incompatible` if it is of a later format; `NotOurFolder`
-    for links and pipes in the folder.
+    for links and pipes in the folder, and a folder that no run wrote.
     """
     require_plain(path)
     try:
@@ -346,8 +346,9 @@ def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
             raise Incompatible(f"{path / 'manifest.json'}: {words}")
         return use(content)
     except FileNotFoundError:
-        if not path.is_dir():
-            raise SourceError(f"{path}: no such folder; give the output folder of a run") from None
+        if not (path / MARKER).is_file():
+            words = "not an output folder of sketchselect" if path.is_dir() else "no such folder"
+            raise NotOurFolder(f"{path}: {words}; give the output folder of a run") from None
         raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
     except (DamagedFile, Incompatible):
         raise

@@ -40,11 +40,11 @@ def read_selection(path: Path) -> Selection:
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file; `sketchselect select` makes one") from None
     except IsADirectoryError:
-        raise SourceError(f"{path}: a folder, not a selection file") from None
+        raise SourceError(f"{path}: a folder; give the selection.json in it") from None
     except DamagedFile as error:
         raise DamagedFile(f"{path}: {error}") from None
     except (ValueError, TypeError, OverflowError):
-        raise DamagedFile(f"{path}: not a selection file") from None
+        raise DamagedFile(f"{path}: not a selection file; `sketchselect select` makes one") from None
     if selection.support.size == 0:
         raise DamagedFile(f"{path}: selects no columns")
     return selection
