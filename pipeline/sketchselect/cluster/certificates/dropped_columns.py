@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter
@@ -64,14 +65,14 @@ class SelectionBound:
         >>> SelectionBound(0.25, 1.0, 4.0, "spectral", 3, 20, 64).sentence()[:78]
         'The best clustering of the 20 selected columns into 3 clusters has, in all 64 '
         """
-        k = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
+        k = counted(self.n_clusters, "cluster")
         if not math.isfinite(self.excess):
             return f"Before any clustering, nothing can be said of {k}: the lower bound of the best possible one is 0."
         # Rounded up: a promise may not say more than was proved.
         factor = math.ceil(1000 * self.factor() - 1e-9) / 1000
         return (
-            f"The best clustering of the {self.n_selected} selected columns into {k} has, in all {self.n_features} "
-            f"columns, an objective of at most {factor:g} times the smallest possible one."
+            f"The best clustering of the {counted(self.n_selected, 'selected column')} into {k} has, in all "
+            f"{counted(self.n_features, 'column')}, an objective of at most {factor:g} times the smallest possible one."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -137,11 +137,13 @@ class AutoSelector(BaseSelector):
         chosen: list[BaseSelector]
         if isinstance(self.methods, str):
             raise BadParameter(f"methods: expected a list of methods, got the text {self.methods!r:.40}")
+        if self.methods is not None and not isinstance(self.methods, Iterable):
+            raise BadParameter(f"methods: expected a list of methods, got {self.methods!r:.40}")
         if self.methods is None:
             places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
             chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
         else:
-            chosen = [self._named(one) if isinstance(one, str) else clone(one) for one in self.methods]
+            chosen = [self._named(one) for one in self.methods]
         for one in chosen:
             open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
             if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
@@ -156,11 +158,16 @@ class AutoSelector(BaseSelector):
                 raise BadParameter(f"methods: {name} is named twice; leave one of them out")
         return dict(zip(names, chosen, strict=True))
 
-    def _named(self, name: str) -> BaseSelector:
-        if name not in self.registered:
-            hint = did_you_mean(name, self.registered, f"; known are {', '.join(sorted(self.registered))}")
-            raise BadParameter(f"unknown selection method {name!r}{hint}")
-        return self.registered[name]()
+    def _named(self, method: Any) -> BaseSelector:
+        if isinstance(method, BaseSelector):
+            selector: BaseSelector = clone(method)
+            return selector
+        if not isinstance(method, str):
+            raise BadParameter(f"methods: expected names of methods or selectors, got {method!r:.60}")
+        if method not in self.registered:
+            hint = did_you_mean(method, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+            raise BadParameter(f"unknown selection method {method!r}{hint}")
+        return self.registered[method]()
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return a sample of rows, and what the methods need."""
@@ -217,12 +224,17 @@ class AutoSelector(BaseSelector):
         assert isinstance(sample, RowSample)
         if sample.n_kept == 0:
             raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+        k = self._clusters(summary.n_features)
+        if sample.n_kept < 2 * k and (sample.probabilities < 1.0).any():
+            raise BadParameter(
+                f"sample_rows: {sample.n_kept} of {sample.n_rows} rows say nothing of {k} clusters; sample at least "
+                f"{2 * k}"
+            )
         competitors = self._competitors()
         is_open = self.n_features_to_select == "auto"
         # A size that nobody asked for is left out where a method cannot select as few.
         lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
         selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
-        k = self._clusters(summary.n_features)
         others = {name: one.for_clusters(k) for name, one in competitors.items() if hasattr(one, "for_clusters")}
         # Methods that were given have the parameters that they were given.
         alternatives = {} if self.methods is not None else others
@@ -288,13 +300,14 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     """Return in words what was chosen, and what it is estimated to cost."""
     low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
     among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
+    these = "it" if point.n_features == 1 else "them"
     left = curve.gain_left(point)
     gain = ""
     if left is not None:
         gain = f" Of what {curve.n_clusters} clusters explain of the rows' scatter, {100.0 * left:.1f} % is left."
     return (
-        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on them is estimated to cost {ratio} "
-        f"in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
+        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
+        f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
         f"{curve.n_rows} rows).{gain}"
     )
 
@@ -314,7 +327,8 @@ def selection_curve(
 
     For each method and size k-means is run on the selected columns of a sample of the rows, and its objective in all
     columns is compared with that of k-means on all columns. `ratio` estimates what runs on all rows find, and `low` and
-    `high` are the ends of a 95 % interval: for the draw of rows, and for the starts of k-means.
+    `high` are the ends of a 95 % interval: for the draw of rows, and for the starts of k-means; of these it is
+    approximate, from few starts on the sample and an allowance of .25 % for each run on all rows.
 
     Parameters
     ----------
@@ -359,6 +373,8 @@ def selection_curve(
     summary: Any = source if is_summary else selector.collect(source, client=client)
     p = pick(summary, RowSample.kind).n_features
     numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
+    if sizes is not None and not isinstance(sizes, Iterable):
+        raise BadParameter(f"sizes: expected a list of numbers of columns, got {sizes!r:.40}")
     if sizes is not None and not len(sizes):
         raise BadParameter("sizes: none was named; leave it out for 4, 8, 16, ...")
     members = summary.values() if isinstance(summary, Mapping) else [summary]

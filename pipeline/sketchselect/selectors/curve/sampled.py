@@ -32,6 +32,9 @@ SETTLING = 10
 CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
 """Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
 
+SHARED = 10
+"""Multiple of these operations up to which as many are made on all columns, whose clusters all ratios share."""
+
 SEEN = 1e-10
 """Share of the largest squared norm of a direction below which its products are rounding."""
 
@@ -77,10 +80,20 @@ class Coreset:
         else:
             # Far from the origin products would cancel.
             self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
+        # Within 2^+-20 float32 needs no scaling; beyond, products overflow or vanish but for a power of two, undone in
+        # what is returned.
+        values = self.rows.data if is_csr(self.rows) else self.rows
+        exponent = int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1])
+        self.unit = 1.0
+        if abs(exponent) > 20:
+            self.unit, scale = float(np.ldexp(1.0, 2 * exponent)), float(np.ldexp(1.0, -exponent))
+            self.rows, self.sampled = self.rows * scale, self.sampled * scale
+            if is_csr(self.rows):
+                self.columns = self.columns * scale
         self.n_clusters, n_columns = min(n_clusters, self.rows.shape[0]), self.rows.shape[1]
         self.squares = _products(self.rows, self.rows)
         total = self.rows.T @ self.weights
-        self.scatter = float(self.weights @ self.squares - total @ total / self.weights.sum())
+        self.scatter = self.unit * float(self.weights @ self.squares - total @ total / self.weights.sum())
         self.drawn = 1.0 - sample.probabilities
         self.is_complete = not self.drawn.any()
         self.seed = seed
@@ -94,13 +107,17 @@ class Coreset:
             image = np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws)))
             squares, turns = np.linalg.eigh(image.T @ image)
             seen = squares > SEEN * squares[-1]
-            self.racing = np.asarray(self.rows @ image @ (turns[:, seen] / np.sqrt(squares[seen])), dtype=np.float32)
-        self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing)))
+            # Rows that are all equal have no directions, and stay as they are.
+            if seen.any():
+                self.racing = np.asarray(
+                    self.rows @ image @ (turns[:, seen] / np.sqrt(squares[seen])), dtype=np.float32
+                )
+        self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing, SHARED * CHEAP_FLOPS)))
 
-    def _n_starts(self, points: Any) -> int:
+    def _n_starts(self, points: Any, most: float = CHEAP_FLOPS) -> int:
         """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
         flops = 2.0 * points.shape[0] * (points.shape[1] + OVERHEAD) * self.n_clusters * REFINEMENTS
-        return int(np.clip(CHEAP_FLOPS // flops, STARTS, SETTLING))
+        return int(np.clip(most // flops, STARTS, SETTLING))
 
     def _drawn_starts(self, points: Any, starts: range) -> list[Labels]:
         """Return labels by the nearest of some rows, which k-means++ draws; the starts have numbers."""
@@ -146,9 +163,8 @@ class Coreset:
         if self.weights @ costs <= square * ROUNDING:
             costs = np.zeros_like(costs)
         objective = float(self.weights @ costs)
-        return SampledClusters(
-            labels, costs, spread, objective, objective if self.is_complete else self._unseen(points, labels)
-        )
+        unseen = objective if self.is_complete else self._unseen(points, labels)
+        return SampledClusters(labels, self.unit * costs, spread, self.unit * objective, self.unit * unseen)
 
     def _unseen(self, points: Any, labels: Labels) -> float:
         """Return the objective of each half of the rows under clusters of the other one."""
