@@ -49,7 +49,7 @@ def test_the_number_of_columns_is_chosen_and_what_was_compared_is_shown(job: Any
     assert "Number of columns" in text
     assert "the best of" in text
     assert "is estimated to cost" in result.summary()
-    assert "Of what 3 clusters explain of the rows' scatter, " in result.summary()
+    assert "Of the scatter that 3 clusters explain, " in result.summary()
     assert "Of what 3 clusters explain of the rows&#39; scatter, " in text
 
 

@@ -14,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.commands.compare import SHARED, _charged
+from sketchselect.workflow.commands.compare import SHARED, _charged, compare_runs
 
 from .commands import cli, refused
 
@@ -62,14 +62,30 @@ def test_methods_are_those_of_runs_of_their_own(
     assert float(table[0]["overlap with variance"]) == content["overlap"][0][1]
 
 
+@pytest.mark.filterwarnings("default:the runs are of different sources, or prepare them differently")
 def test_finished_runs_and_job_files_are_read(labelled: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     whole, path = labelled
     other = sks.run({**whole, "select": {"method": "greedy", "n_features": 3}, "output": {"dir": str(tmp_path / "b")}})
     done = cli("compare", path, tmp_path / "b", "--page", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
+    assert "prepare them differently: do not compare their objectives" in done.output  # greedy normalises rows
     assert f"{other.objective:.6g}" in done.stdout
     assert "–" in next(line for line in done.stdout.splitlines() if line.startswith("stability"))
     assert "<th>objective</th>" in (tmp_path / "page.html").read_text()
+
+
+def test_runs_of_different_rows_are_shown_with_a_warning(
+    labelled: tuple[dict[str, Any], Path], rows: np.ndarray, tmp_path: Path
+) -> None:
+    whole, _ = labelled
+    np.save(tmp_path / "other.npy", 2.0 * rows)
+    folders = []
+    for name, url in (("one", whole["input"]["url"]), ("same", whole["input"]["url"]), ("other", "other.npy")):
+        source = {**whole["input"], "url": str(tmp_path / url)}
+        folders.append(sks.run({**whole, "input": source, "output": {"dir": str(tmp_path / name)}}).folder)
+    assert cli("compare", *folders[:2]).exit_code == 0
+    with pytest.warns(UserWarning, match="the runs are of different sources"):
+        compare_runs([str(folder) for folder in folders])
 
 
 def test_the_settings_of_the_job_hold_for_each_method_that_has_them(

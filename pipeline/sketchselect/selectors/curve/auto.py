@@ -304,7 +304,7 @@ def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
     left = curve.gain_left(point)
     gain = ""
     if left is not None:
-        gain = f" Of what {curve.n_clusters} clusters explain of the rows' scatter, {100.0 * left:.1f} % is left."
+        gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * left:.1f} % is still explained."
     return (
         f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
         f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -85,7 +86,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
     """
     from sketchselect.workflow.job import run
 
-    compared = []
+    compared, inputs = [], set()
     for target in targets:
         path = Path(target)
         folder = path if path.is_dir() else run(path, overrides=overrides, progress=progress).folder
@@ -93,9 +94,13 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
             raise ConfigError(f"{folder}: no manifest.json: the run did not finish; run its job first")
         content = read_manifest(folder, complete)
         require_digests(folder, content)
+        inputs.add((content["source"]["identity"], repr(content["prepare"])))
         compared.append(
             Compared.of(str(target), content, read_selection(folder / "selection.json"), content["seconds"])
         )
+    if len(inputs) > 1:
+        text = "the runs are of different sources, or prepare them differently: do not compare their objectives"
+        warnings.warn(text, stacklevel=2)
     return compared
 
 
