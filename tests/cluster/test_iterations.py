@@ -17,6 +17,7 @@ from tests.passing import serial
 from sketchselect._progress import Progress
 from sketchselect.cluster import fit_kmeans
 from sketchselect.cluster.kmeans import iterations
+from sketchselect.errors import PartitionFailed
 from sketchselect.execution import Checkpoint, Source
 from sketchselect.readers import open_matrix, open_vector
 
@@ -158,3 +159,23 @@ def test_a_killed_process_goes_on_from_its_last_iteration(store, tmp_path):
     told = Stages()
     assert bits(run(store, tmp_path / "k", told)) == bits(plain)
     assert any("going on after iteration 4" in note for note in told.notes)
+
+
+def test_retries_reach_the_passes_of_k_means(tmp_path):
+    """A store that fails once in a while is read again as often as was asked for, and no oftener."""
+    X = np.random.default_rng(0).standard_normal((400, 5))
+
+    class Shaky(type(open_matrix(X))):
+        def read_rows(self, start, stop):
+            calls.append(start)
+            if len(calls) <= 2:
+                raise OSError("the network went away")
+            return super().read_rows(start, stop)
+
+    calls: list[int] = []
+    parameters = {"n_clusters": 3, "init": "random"}
+    found = fit_kmeans(Source(Shaky(X)), parameters, serial(retries=2))
+    assert found.inertia == fit_kmeans(Source(open_matrix(X)), parameters, serial()).inertia
+    calls.clear()
+    with pytest.raises(PartitionFailed, match="partition 0"):
+        fit_kmeans(Source(Shaky(X)), parameters, serial(retries=1))

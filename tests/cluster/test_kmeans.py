@@ -12,7 +12,7 @@ from tests.passing import serial
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
 from sketchselect.cluster.kmeans.coreset import coreset_rows
-from sketchselect.errors import BadParameter, PartitionFailed
+from sketchselect.errors import BadParameter
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.readers import open_matrix
 
@@ -381,23 +381,3 @@ def test_progress_is_told_once_how_it_ended():
     assert len(told.notes) == 1
     assert "2 clusters" in told.notes[0]
     assert "converged" in told.notes[0]
-
-
-def test_retries_reach_the_passes_of_k_means(tmp_path):
-    """A store that fails once in a while is read again as often as was asked for, and no oftener."""
-    X = np.random.default_rng(0).standard_normal((400, 5))
-
-    class Shaky(type(open_matrix(X))):
-        def read_rows(self, start, stop):
-            calls.append(start)
-            if len(calls) <= 2:
-                raise OSError("the network went away")
-            return super().read_rows(start, stop)
-
-    calls: list[int] = []
-    parameters = {"n_clusters": 3, "init": "random"}
-    found = fit_kmeans(Source(Shaky(X)), parameters, serial(retries=2))
-    assert found.inertia == fit_kmeans(Source(open_matrix(X)), parameters, serial()).inertia
-    calls.clear()
-    with pytest.raises(PartitionFailed, match="partition 0"):
-        fit_kmeans(Source(Shaky(X)), parameters, serial(retries=1))

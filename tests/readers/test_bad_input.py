@@ -275,60 +275,6 @@ def test_dask_arrays():
         open_matrix(broken).read_rows(1, 3)
 
 
-class Endless:
-    """An object that NumPy would ask for one entry after the other, as it does a future or a lazy data frame."""
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, index):
-        raise AssertionError("asked for an entry")
-
-    def collect(self):
-        raise AssertionError("computed")
-
-
-class AnyAttribute(Endless):
-    """An object that has every attribute that it is asked for."""
-
-    def __getattr__(self, name):
-        return self
-
-
-@pytest.mark.parametrize("verb", [open_matrix, lambda source: open_vector(source, 3, name="labels")])
-@pytest.mark.parametrize("make", [Endless, AnyAttribute, lambda: iter([1, 2]), lambda: {"a": [1]}, lambda: {1, 2}])
-def test_an_object_of_a_type_that_is_not_known_is_refused_unread(make, verb):
-    source = make()
-    kind = type(source)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    with pytest.raises(SourceError, match=rf"type {name} is not a source; give a path, a URL, an array") as caught:
-        verb(source)
-    assert "\n" not in str(caught.value)
-
-
-def test_delayed_objects_and_futures_are_refused():
-    import dask
-    from distributed import Future
-
-    delayed = dask.delayed(np.ones)((3, 2))
-    future = Future("x")
-    for source, name in ((delayed, r"dask\.delayed\.Delayed"), (future, r"distributed\.client\.Future")):
-        with pytest.raises(SourceError, match=rf"{name} is not a source"):
-            open_matrix(source)
-        with pytest.raises(SourceError, match=rf"target: an object of type {name} is not a source"):
-            open_vector(source, 3)
-
-
-def test_sequences_and_objects_with_an_array_protocol_are_read():
-    class Wrapped:
-        def __array__(self, dtype=None, copy=None):
-            return GOOD
-
-    for source in (GOOD.tolist(), tuple(map(tuple, GOOD)), [range(3), range(3)], Wrapped(), memoryview(GOOD)):
-        assert open_matrix(source).read_rows(0, 2).shape == (2, 3)
-    assert open_vector(range(4), 4).read(1, 3).tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [

@@ -105,8 +105,9 @@ def planned_pass(
     nbytes = {name: getattr(reduction, name) for name in ("state_nbytes", "working_nbytes", "caller_nbytes")}
     projected = projection(source, partitions, tree, **nbytes, engine=options.engine)
     spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold)
-    settings: Any = {"stage": reduction.stage, "stall_timeout": options.stall_timeout}
-    return Pass(spec, tree, partitions, options.progress, projected, **settings)
+    return Pass(
+        spec, tree, partitions, options.progress, projected, stage=reduction.stage, stall_timeout=options.stall_timeout
+    )
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:
