@@ -11,8 +11,8 @@
 - They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
   ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 v (sum b_i^2 f_i^2)^1/2``.
 - They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
-  ``v^2 sum f_i^2 / (1 - f_i^2)``: by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)`` for each row, as the rows of U' C,
-  those of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
+  ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
+  the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
 
 Source: Higham 2002, sections 3.1 and 4.2.
 """
