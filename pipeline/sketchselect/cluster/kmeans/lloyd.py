@@ -188,7 +188,7 @@ def fit_kmeans(
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
         reach = float(np.linalg.norm(np.asarray(state[1].centers)))
         still = SUM_ROUNDING**2 * survey.sums.objective / survey.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
-        result = _run(passes, state, checked.max_iter, max(checked.tol * scatter, still), iterations)
+        result = _run(passes, state, checked.max_iter, checked.tol * scatter, still, iterations)
     if result.n_clusters < checked.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
@@ -203,16 +203,24 @@ def fit_kmeans(
 
 
 def _run(
-    passes: Passes, state: tuple[int, CentroidSums], max_iter: int, tolerance: float, iterations: Iterations
+    passes: Passes,
+    state: tuple[int, CentroidSums],
+    max_iter: int,
+    tolerance: float,
+    still: float,
+    iterations: Iterations,
 ) -> KMeansResult:
-    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all)."""
+    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all).
+
+    A movement of at most `still` is rounding.
+    """
     n_iter, sums = state
-    centers, converged = _after(sums, tolerance)
+    centers, converged = _after(sums, tolerance, still)
     while n_iter < max_iter and not converged:
         n_iter += 1
         sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
         iterations.keep(n_iter, sums)
-        centers, converged = _after(sums, tolerance)
+        centers, converged = _after(sums, tolerance, still)
     final = label_rows(passes, centers)
     for repair in range(MOST_REPAIRS):
         empty = final.sums.cluster_weights == 0
@@ -228,13 +236,17 @@ def _run(
     return KMeansResult(final.labels, centers, last.inertia(), n_iter, last.cluster_weights, converged)
 
 
-def _after(sums: CentroidSums, tolerance: float) -> tuple[Floats, bool]:
-    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance."""
+def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, bool]:
+    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance.
+
+    Where they moved by rounding alone they stay as they are: labels and sums of all rows are known for these.
+    """
     assert sums.centers is not None
     if not sums.n_rows:
         return sums.centers, False
     moved = _reseeded(sums, sums.centers)
-    return moved, float(((moved - sums.centers) ** 2).sum()) <= tolerance
+    movement = float(((moved - sums.centers) ** 2).sum())
+    return sums.centers if movement <= still else moved, movement <= max(tolerance, still)
 
 
 def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:

@@ -96,7 +96,9 @@ def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
 
 
 def sample_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
-    """Return how many rows the survey samples: a function of these alone."""
+    """Return how many rows the survey samples: a function of these alone; none for centres that were given."""
+    if isinstance(init, np.ndarray):
+        return 0
     if isinstance(init, str) and init == "random":
         return n_clusters * starts
     if callable(init) or (isinstance(init, str) and init == "k-means++" and starts == 1):

@@ -1,0 +1,32 @@
+"""The end of k-means: rows that stay where they are have their labels and sums already."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchselect.cluster import KMeans
+from sketchselect.linalg.kmeans import lloyd
+
+from .data import blobs, exact_distances, exact_sums
+
+
+def test_rows_that_stay_are_not_compared_once_more_for_their_labels(monkeypatch):
+    sweeps = []
+    whole = lloyd.assign_and_sum
+    monkeypatch.setattr(lloyd, "assign_and_sum", lambda *a, **k: (sweeps.append(1), whole(*a, **k))[1])
+    X = blobs(4, 300, 3)
+    for weights in (None, np.arange(300) % 3):
+        sweeps.clear()
+        model = KMeans(4, init=X[:4], tol=0.0).fit(X, sample_weight=weights)
+        assert len(sweeps) == model.n_iter_ < 300
+        exact = exact_distances(X, model.cluster_centers_)
+        assert (model.labels_ == exact.argmin(axis=1)).all()
+        weight, mean, _ = exact_sums(X, model.labels_, 4, weights)
+        assert (model.cluster_weights_ == weight).all()
+        np.testing.assert_allclose(model.cluster_centers_, mean.astype(float), rtol=1e-11)
+        inertia = ((1 if weights is None else weights) * exact.min(axis=1)).sum()
+        np.testing.assert_allclose(model.inertia_, float(inertia), rtol=1e-12)
+    sweeps.clear()
+    stopped = KMeans(4, init=X[:4], tol=0.0, max_iter=1).fit(X)
+    assert len(sweeps) == 2
+    assert (stopped.labels_ == exact_distances(X, stopped.cluster_centers_).argmin(axis=1)).all()
