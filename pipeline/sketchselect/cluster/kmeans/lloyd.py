@@ -150,8 +150,9 @@ def fit_kmeans(
 
     Notes
     -----
-    Cost: one pass to survey, six to seed by k-means|| (one by the others, for the coreset), one per iteration and one
-    for the labels. Centres go out with the tasks of a pass and sums come back, merged in a tree; no rows.
+    Cost: one pass to survey (none for given centres of rows without weights), six to seed by k-means|| (one by the
+    others, for the coreset), one per iteration and one for the labels, unless they stayed the same. Centres go out with
+    the tasks of a pass and sums come back, merged in a tree; no rows.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||).
     """
     if isinstance(parameters, Mapping):
@@ -176,19 +177,30 @@ def fit_kmeans(
             passes.options.engine.build(),
         )
         iterations = Iterations(folder, source, settings, progress)
-        survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
-        scatter = survey.sums.objective / (survey.sums.n_rows * source.n_columns)
         state = iterations.resume(checked.max_iter, source.n_columns)
-        if state is None:
-            centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
-            state = 0, CentroidSums(centers=centers).empty(source.n_columns)
-            iterations.keep(*state)
-        elif state[0]:
+        if state is not None and state[0]:
             progress.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+        if isinstance(init, np.ndarray) and source.weight is None:
+            # The first iteration tells as much of the rows as a survey, and to the bit the same where it is made again.
+            done = state is not None and state[0] > 0
+            stage = "k-means: survey" if done else "k-means: iteration 1"
+            first = passes.sums(CentroidSums(centers=init), stage)
+            seeding.require_rows(passes, first.n_rows, checked.n_clusters)
+            spread = _scatter(first) / first.n_rows
+            if state is None or not done:
+                state = 1, first
+                iterations.keep(*state)
+        else:
+            survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
+            spread = survey.sums.objective / survey.sums.n_rows
+            if state is None:
+                centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
+                state = 0, CentroidSums(centers=centers).empty(source.n_columns)
+                iterations.keep(*state)
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
         reach = float(np.linalg.norm(np.asarray(state[1].centers)))
-        still = SUM_ROUNDING**2 * survey.sums.objective / survey.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
-        result = _run(passes, state, checked.max_iter, checked.tol * scatter, still, iterations)
+        still = SUM_ROUNDING**2 * spread + (CENTER_ROUNDING * reach) ** 2
+        result = _run(passes, state, checked.max_iter, checked.tol * spread / source.n_columns, still, iterations)
     if result.n_clusters < checked.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
@@ -247,6 +259,14 @@ def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, 
     moved = _reseeded(sums, sums.centers)
     movement = float(((moved - sums.centers) ** 2).sum())
     return sums.centers if movement <= still else moved, movement <= max(tolerance, still)
+
+
+def _scatter(sums: CentroidSums) -> float:
+    """Return the sum of squared distances of all rows to their mean, from the clusters."""
+    weights, means, correction = sums.cluster_weights, sums.cluster_means, sums.record.correction
+    heaviest = weights.argmax()
+    steps = (means - means[heaviest]) + (correction - correction[heaviest])
+    return sums.objective + float(weights @ np.square(steps - weights @ steps / weights.sum()).sum(axis=1))
 
 
 def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:

@@ -77,14 +77,27 @@ def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _exclude(piece: Array, slope: float, floor: float, best: Array, runner: Array, chosen: Labels) -> None:
-    """Add the error of the products to the least values; choose -1 where the next value is not above that."""
-    for f in range(piece.shape[0]):
-        length = _squared_length(piece[f])
+def squared_lengths(rows: Array, lengths: Array) -> None:
+    """Write the squared lengths of rows, in float32."""
+    for i in range(rows.shape[0]):
+        lengths[i] = _squared_length(rows[i])
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _exclude(lengths: Array, slope: float, floor: float, best: Array, runner: Array, chosen: Labels) -> int:
+    """Add the error of the products to the least values; choose -1 where the next value is not above that.
+
+    Returns the number of these rows.
+    """
+    unclear = 0
+    for f in range(lengths.shape[0]):
         # A row beyond float32 has no limit: all centres are compared.
-        error = np.float32(slope * np.sqrt(length) + floor) if length < np.float32(1e36) else np.float32(np.inf)
-        best[f] += error
-        chosen[f] = chosen[f] if runner[f] > best[f] else -1
+        length = lengths[f] if lengths[f] < np.float32(1e36) else np.float32(np.inf)
+        best[f] += np.float32(slope * np.sqrt(length) + floor)
+        clear = runner[f] > best[f]
+        chosen[f] = chosen[f] if clear else -1
+        unclear += 1 - clear
+    return unclear
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -133,6 +146,7 @@ def sweep(
     floor: float,
     centers: Floats,
     step: int,
+    lengths: Array,
     labels: Labels,
     distances: Floats,
     summing: bool,
@@ -147,7 +161,8 @@ def sweep(
 ) -> int:
     """Assign the rows to their nearest centres, a piece at a time, and add them to the sums if `summing`.
 
-    If `operand` has rows, the products take them without a copy. If `lower` has columns, one per row, bounds are stored
+    If `operand` has rows, the products take them without a copy; `lengths` are their squared lengths, computed here
+    where it is empty. If `lower` has columns, one per row, bounds are stored
     there; if `known`, labels and distances are those of the previous sweep, and only rows that the bounds do not decide
     are compared with the centres. Rows are added in their order in any case. Returns the number of rows compared.
     """
@@ -162,6 +177,7 @@ def sweep(
     turning = np.empty(n_clusters * step, dtype=np.float32)
     turned = np.ascontiguousarray(factors.T)
     least = np.empty(n_groups * step if keeping else 0, dtype=np.float32)
+    long = np.empty(step, dtype=np.float32)
     best = np.empty(step, dtype=np.float32)
     runner = np.empty(step, dtype=np.float32)
     reach = np.empty(window, dtype=np.float32)
@@ -190,14 +206,23 @@ def sweep(
             piece = shifted[:m] if copying else operand[a : a + m]
             multiply(piece, factors, turned, turning, products)
             _two_least(products, norms, best[:m], runner[:m], chosen[:m])
-            _exclude(piece, slope, floor, best[:m], runner[:m], chosen[:m])
-            for f in range(m):
-                i = a + where[first + f]
-                if chosen[f] < 0:
-                    chosen[f] = _resolve(rows[i], products, f, best[f], centers)
-                    best[f] = np.inf
-                labels[i] = chosen[f]
-            if not known:
+            if lengths.shape[0] == 0:
+                squared_lengths(piece, long)
+            elif known:
+                for f in range(m):
+                    long[f] = lengths[a + where[first + f]]
+            else:
+                long[:m] = lengths[a:b]
+            if _exclude(long[:m], slope, floor, best[:m], runner[:m], chosen[:m]):
+                for f in range(m):
+                    if chosen[f] < 0:
+                        chosen[f] = _resolve(rows[a + where[first + f]], products, f, best[f], centers)
+                        best[f] = np.inf
+            if known:
+                for f in range(m):
+                    labels[a + where[first + f]] = chosen[f]
+            else:
+                labels[a:b] = chosen[:m]
                 # Here, while the rows are in the cache; the window is one piece, and bounds need its distances.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:

@@ -6,11 +6,13 @@
 - With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
   Products of `CHUNK` columns are computed in float32 and added up in float64, so that entry ij is off by at most
   ``(CHUNK + 3) u ||c_i|| ||c_j||`` (in any order of summation; three for the rounding of rows and sums).
-- The computed rows are M C + E, row i of E with at most ``(m + 3) u f_i ||C||_F``: m products, and three roundings of
-  factor and rows. They lose at most ``2 ||M C|| ||E||`` more in any direction, and ``||M C||^2 <= lam_1 - delta + e``.
-- They exceed the rows by at most ``s = ||E||_F^2 lam_1 / delta``, in the sum over all directions: by
-  ``(a + b)^2 <= (1 + t) a^2 + (1 + 1 / t) b^2`` with ``1 + t = lam_1 / (lam_1 - delta)``, as every direction of C has
-  lost the share ``delta / lam_1`` at least. A square of u, s is far less than what is lost.
+- The computed rows are M C + E. Multiples of `PIECE` rows are added up first, so that row i of E has at most
+  ``v f_i``, ``v = (PIECE + m / PIECE + 2) u ||C||_F``: products and sums, and the rounding of M and of new rows.
+- They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
+  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 v (sum b_i^2 f_i^2)^1/2``.
+- They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
+  ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
+  the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
 
 Source: Higham 2002, sections 3.1 and 4.2.
 """
