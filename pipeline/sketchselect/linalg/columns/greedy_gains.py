@@ -45,6 +45,8 @@ SMALLEST, RATIO = 512, 8
 _WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])
 """The values of e, in units of the largest gain that is excluded."""
 
+_BAND = 4096
+
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -92,8 +94,11 @@ class GreedyGains:
         self.second = columns.T @ columns
         self._absolute = np.abs(self.second)
         self._doubled = 2.0 * np.tril(self.second, -1) + np.diag(self.second.diagonal())
-        self._first = np.empty((2, p))
-        quadratic_forms(columns, np.arange(p), np.eye(m), self._doubled, *self._first)
+        self._first = np.empty((2, p))  # The forms of all columns where M is the identity
+        for a in range(0, p, _BAND):
+            band = columns[a : a + _BAND]
+            self._first[0, a : a + _BAND] = np.einsum("ij,ij->i", band, band)
+            self._first[1, a : a + _BAND] = np.einsum("ij,ij->i", band @ self.second, band)
         # Dot products of length m, sums of that many updates, and a Cholesky factorisation, with room to spare.
         self._unit = 16.0 * float(np.finfo(np.float64).eps) * (m + REFRESH) * float(np.sqrt(m))
         self._position = np.full(p, -1, dtype=np.int64)
