@@ -93,12 +93,14 @@ def pieces(block: Array, rows: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:
 def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
     """Return ``(row, column, n_nan, n_inf)`` of the first NaN or infinity in `block`, or None if all is finite.
 
-    Cost: one pass of column sums (they are finite only if every entry is, short of overflow), and a full scan only
-    when a sum is not finite.
+    Cost: one pass for the sum of squares (it is finite only if every entry is, short of overflow), and a full scan only
+    when that is not finite.
     """
     if block.dtype.kind != "f" or block.size == 0:
         return None
     with np.errstate(all="ignore"):
+        if block.flags.c_contiguous and np.isfinite(np.vdot(block, block)):
+            return None
         if np.isfinite(np.einsum("ij->j", block, dtype=np.float64)).all():
             return None
     bad = ~np.isfinite(block)

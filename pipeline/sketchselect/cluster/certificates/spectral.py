@@ -30,9 +30,7 @@ def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tu
     slack = _rounding(summary, total, squares.size if delta > 0 else summary.n_features)
     vanished = underflow(summary.n_rows, summary.n_features, float(summary.weight))
     # Of the total, and of each eigenvalue: a matrix whose entries are off by e each has eigenvalues off by n e.
-    slack += n_clusters * vanished
-    if isinstance(summary, Moments):
-        slack += (n_clusters - 1) * summary.single_rounding
+    slack += n_clusters * vanished + (n_clusters - 1) * summary.single_rounding
     bound = float(total - top - unseen - slack)
     details = {
         "n_rows": summary.n_rows,

@@ -150,8 +150,9 @@ def fit_kmeans(
 
     Notes
     -----
-    Cost: one pass to survey, six to seed by k-means|| (one by the others, for the coreset), one per iteration and one
-    for the labels. Centres go out with the tasks of a pass and sums come back, merged in a tree; no rows.
+    Cost: one pass to survey (none for given centres of rows without weights), six to seed by k-means|| (one by the
+    others, for the coreset), one per iteration and one for the labels, unless they stayed the same. Centres go out with
+    the tasks of a pass and sums come back, merged in a tree; no rows.
     Source: Lloyd 1982; Bahmani et al. 2012 (k-means||).
     """
     if isinstance(parameters, Mapping):
@@ -176,19 +177,30 @@ def fit_kmeans(
             passes.options.engine.build(),
         )
         iterations = Iterations(folder, source, settings, progress)
-        survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
-        scatter = survey.sums.objective / (survey.sums.n_rows * source.n_columns)
         state = iterations.resume(checked.max_iter, source.n_columns)
-        if state is None:
-            centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
-            state = 0, CentroidSums(centers=centers).empty(source.n_columns)
-            iterations.keep(*state)
-        elif state[0]:
+        if state is not None and state[0]:
             progress.note(f"k-means: going on after iteration {state[0]}, which a checkpoint holds")
+        if isinstance(init, np.ndarray) and source.weight is None:
+            # The first iteration tells as much of the rows as a survey, and to the bit the same where it is made again.
+            done = state is not None and state[0] > 0
+            stage = "k-means: survey" if done else "k-means: iteration 1"
+            first = passes.sums(CentroidSums(centers=init), stage)
+            seeding.require_rows(passes, first.n_rows, checked.n_clusters)
+            spread = _scatter(first) / first.n_rows
+            if state is None or not done:
+                state = 1, first
+                iterations.keep(*state)
+        else:
+            survey = seeding.survey(passes, init, checked.n_clusters, seed, starts)
+            spread = survey.sums.objective / survey.sums.n_rows
+            if state is None:
+                centers = seeding.initial_centers(passes, init, checked.n_clusters, seed, survey, starts)
+                state = 0, CentroidSums(centers=centers).empty(source.n_columns)
+                iterations.keep(*state)
         # When labels do not change any more, the means move by rounding alone; a row that changes moves them by more.
         reach = float(np.linalg.norm(np.asarray(state[1].centers)))
-        still = SUM_ROUNDING**2 * survey.sums.objective / survey.sums.n_rows + (CENTER_ROUNDING * reach) ** 2
-        result = _run(passes, state, checked.max_iter, max(checked.tol * scatter, still), iterations)
+        still = SUM_ROUNDING**2 * spread + (CENTER_ROUNDING * reach) ** 2
+        result = _run(passes, state, checked.max_iter, checked.tol * spread / source.n_columns, still, iterations)
     if result.n_clusters < checked.n_clusters:
         warnings.warn(
             f"{source.matrix.address}: there are fewer distinct rows than n_clusters={checked.n_clusters}, so only "
@@ -203,16 +215,24 @@ def fit_kmeans(
 
 
 def _run(
-    passes: Passes, state: tuple[int, CentroidSums], max_iter: int, tolerance: float, iterations: Iterations
+    passes: Passes,
+    state: tuple[int, CentroidSums],
+    max_iter: int,
+    tolerance: float,
+    still: float,
+    iterations: Iterations,
 ) -> KMeansResult:
-    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all)."""
+    """Iterate from the state after some iteration until centres move no more than the tolerance (squared, in all).
+
+    A movement of at most `still` is rounding.
+    """
     n_iter, sums = state
-    centers, converged = _after(sums, tolerance)
+    centers, converged = _after(sums, tolerance, still)
     while n_iter < max_iter and not converged:
         n_iter += 1
         sums = passes.sums(CentroidSums(centers=centers), f"k-means: iteration {n_iter}")
         iterations.keep(n_iter, sums)
-        centers, converged = _after(sums, tolerance)
+        centers, converged = _after(sums, tolerance, still)
     final = label_rows(passes, centers)
     for repair in range(MOST_REPAIRS):
         empty = final.sums.cluster_weights == 0
@@ -228,13 +248,25 @@ def _run(
     return KMeansResult(final.labels, centers, last.inertia(), n_iter, last.cluster_weights, converged)
 
 
-def _after(sums: CentroidSums, tolerance: float) -> tuple[Floats, bool]:
-    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance."""
+def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, bool]:
+    """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance.
+
+    Where they moved by rounding alone they stay as they are: labels and sums of all rows are known for these.
+    """
     assert sums.centers is not None
     if not sums.n_rows:
         return sums.centers, False
     moved = _reseeded(sums, sums.centers)
-    return moved, float(((moved - sums.centers) ** 2).sum()) <= tolerance
+    movement = float(((moved - sums.centers) ** 2).sum())
+    return sums.centers if movement <= still else moved, movement <= max(tolerance, still)
+
+
+def _scatter(sums: CentroidSums) -> float:
+    """Return the sum of squared distances of all rows to their mean, from the clusters."""
+    weights, means, correction = sums.cluster_weights, sums.cluster_means, sums.record.correction
+    heaviest = weights.argmax()
+    steps = (means - means[heaviest]) + (correction - correction[heaviest])
+    return sums.objective + float(weights @ np.square(steps - weights @ steps / weights.sum()).sum(axis=1))
 
 
 def _reseeded(sums: CentroidSums, centers: Floats) -> Floats:

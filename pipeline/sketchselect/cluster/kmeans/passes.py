@@ -92,14 +92,19 @@ class SumBlock:
 def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.int32], CentroidSums]:
     """Return each row's nearest centre, and the sums of one block.
 
-    A cached block remembers which comparisons it can do without next time.
+    A cached block remembers its last answer, and which comparisons it can do without next time.
     """
     n_rows, n_features = block.values.shape
-    memory = None
-    worth = n_rows > 0 and worth_keeping(n_features, description.n_clusters)
-    if worth and isinstance(block, CachedBlock) and not is_csr(block.values):
-        memory = block.memory.setdefault("bounds", RowMemory(n_rows))
-    return description.label_block(block.values, start=block.position, sample_weight=block.weight, memory=memory)
+    remembered = block.memory if isinstance(block, CachedBlock) else {}
+    labelled: tuple[NDArray[np.int32], CentroidSums] | None = remembered.get("labelled")
+    if labelled is not None and np.array_equal(np.asarray(labelled[1].centers), np.asarray(description.centers)):
+        return labelled
+    memory: RowMemory | None = remembered.get("rows")
+    if memory is None and n_rows and isinstance(block, CachedBlock) and not is_csr(block.values):
+        memory = remembered["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
+    labelled = description.label_block(block.values, start=block.position, sample_weight=block.weight, memory=memory)
+    remembered["labelled"] = labelled
+    return labelled
 
 
 def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes:
@@ -179,7 +184,7 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
     if source.is_sparse and offsets is not None:
         # Steps may make float64 of them; indices take 4 or 8 bytes.
         return ENTRY_NBYTES * int(offsets[-1]) + 16 * source.n_rows
-    remembered = 12 + 4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0
+    remembered = 20 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
     dtype = source.matrix.dtype
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
     return source.n_rows * (source.n_columns * itemsize + 8 + remembered)

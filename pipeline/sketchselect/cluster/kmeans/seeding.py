@@ -96,7 +96,9 @@ def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
 
 
 def sample_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
-    """Return how many rows the survey samples: a function of these alone."""
+    """Return how many rows the survey samples: a function of these alone; none for centres that were given."""
+    if isinstance(init, np.ndarray):
+        return 0
     if isinstance(init, str) and init == "random":
         return n_clusters * starts
     if callable(init) or (isinstance(init, str) and init == "k-means++" and starts == 1):
@@ -120,12 +122,7 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
         working_nbytes=2 * nbytes + (1 << 20),
     )
     state = passes.reduce(reduction)
-    n_rows = state.sums.n_rows
-    if n_rows < n_clusters:
-        raise BadParameter(
-            f"{passes.source.matrix.address}: n_clusters={n_clusters} but n_samples={n_rows}; ask for at most as many "
-            "clusters as there are rows"
-        )
+    require_rows(passes, state.sums.n_rows, n_clusters)
     if state.n_weighted == 0:
         raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
     if state.n_weighted < n_clusters:
@@ -134,6 +131,15 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
             "sample_weight; ask for fewer clusters"
         )
     return state
+
+
+def require_rows(passes: Passes, n_rows: int, n_clusters: int) -> None:
+    """Raise `BadParameter` if there are fewer rows than clusters."""
+    if n_rows < n_clusters:
+        raise BadParameter(
+            f"{passes.source.matrix.address}: n_clusters={n_clusters} but n_samples={n_rows}; ask for at most as many "
+            "clusters as there are rows"
+        )
 
 
 def initial_centers(

@@ -56,9 +56,11 @@ class SurveyBlock:
         n_rows = block.values.shape[0]
         sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
         weights = block_weights(block)
-        rows = block_rows(block)
         heavy = weights > 0
-        keys = exponential_keys(self.seed, rows, weights if self.by_weight else heavy.astype(np.float64))
+        # Without a sample no row needs a key.
+        rows = block_rows(block)[: n_rows if self.size else 0]
+        rates = weights if self.by_weight else heavy.astype(np.float64)
+        keys = exponential_keys(self.seed, rows, rates[: rows.size])
         sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
         return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
 

@@ -7,8 +7,10 @@ to the lowest index, so equal columns give the same answer on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +29,6 @@ noise, all gains are equal, and rounding would decide."""
 
 EXHAUSTED = 1e-14
 """Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors)."""
-
-REFRESH = 64
-"""Rank-one updates of the greedy selection before its running sums are recomputed."""
-
-FALL, FEW = 0.3, 2048
-"""Share of the largest gain to which it may fall before columns are considered again that cannot have had as much; and
-the number of columns up to which all are considered."""
-
-_BAND = 4096
 
 Copies = Callable[[int], Indices]
 """The columns that repeat a column, itself included."""
@@ -119,11 +112,10 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
 
     Notes
     -----
-    Cost: at most 4 m p flops a column, usually far less: a gain is at most ``l v_j / (noise_j + v_j)``, where l is the
-    largest eigenvalue of ``C' M C`` and ``v_j = c_j' M c_j``. Both only fall, so an older v_j and the present l exclude
-    columns. Source: greedy column subset selection, Farahat, Ghodsi and Kamel 2013; the noise, as in Bayesian
-    experimental design (A-optimality), keeps columns unlike all others from being selected first, and lets several
-    noisy columns represent one direction.
+    Cost: 4 m p flops a column for the first 128 columns, then usually far less (see `greedy_gains`). Source: greedy
+    column subset selection, Farahat, Ghodsi and Kamel 2013; the noise, as in Bayesian experimental design
+    (A-optimality), keeps columns unlike all others from being selected first, and lets several noisy columns represent
+    one direction.
 
     Examples
     --------
@@ -134,90 +126,33 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     >>> greedy_columns(C, noise, noise, lambda j: np.flatnonzero(C[0] == C[0, j]), 3).order.tolist()
     [0, 2, 1]
     """
-    m = factor.shape[0]
+    # Here, so that importing the selectors does not import the compiler.
+    from sketchselect.linalg.columns.greedy_gains import GreedyGains
+
     squares = np.einsum("ij,ij->j", factor, factor)
     top = float(squares.max(initial=0.0))
     columns = np.array(factor.T, order="C")
-    if top > 0:  # The sums below hold fourth powers.
+    if top > 0:  # The gains hold fourth powers.
         columns /= np.sqrt(top)
         noise, squares = noise / top, squares / top
-    second = columns.T @ columns
-    first = _sums(columns, np.eye(m), second)
+    gains = GreedyGains(columns, noise, CLOSE, TIE, EXHAUSTED)
 
-    def gains(alive: Mask, n: int) -> list[int]:
-        race, order = _Race(columns, noise, second, first, alive), list[int]()
-        while len(order) < n and (j := race.winner()) >= 0:
-            order.append(j)
-            race.alive[copies(j)] = race.alive[j] = False
-            race.observe(j)
-        return order
+    def best(alive: Mask, n: int) -> Iterator[int]:
+        gains.start(alive)
+        for _ in range(n):
+            j = gains.take()
+            if j < 0:
+                return
+            gains.exclude(copies(j))
+            yield j
 
-    return _without_copies(gains, squares, unseen, copies, n_select)
-
-
-class _Race:
-    """The gains of the columns that can have the largest one, while columns are observed."""
-
-    def __init__(self, columns: Floats, noise: Floats, second: Floats, first: tuple[Floats, Floats], alive: Mask):
-        self.columns, self.noise, self.second, self.alive = columns, noise, second, alive.copy()
-        self.posterior = np.eye(columns.shape[1])
-        values, vectors = np.linalg.eigh(second)
-        self.root = vectors * np.sqrt(np.maximum(values, 0.0))
-        self.ceiling = first[0].copy()  # Of `variance`, which only falls
-        self.n_observed = 0
-        gain = np.divide(first[1], noise + first[0], out=np.zeros(noise.size), where=alive & (first[0] > EXHAUSTED))
-        self._enter(float(gain.max(initial=0.0)))
-
-    def _enter(self, best: float) -> None:
-        """Let those columns race that can gain a share of the best gain of all."""
-        self.level, self.places = 0.0, np.arange(len(self.columns))
-        self.racing, self.noises = self.columns, self.noise
-        if best > EXHAUSTED and len(self.columns) > FEW and self.noise.any():
-            self.level = FALL * best
-            largest = float(np.linalg.eigvalsh(self.root.T @ self.posterior @ self.root)[-1])
-            # More than rounding can take away.
-            reachable = (1.0 + CLOSE) * largest * self.ceiling >= self.level * (self.noise + self.ceiling)
-            self.places = np.flatnonzero(self.alive & reachable)
-            self.racing, self.noises = self.columns[self.places], self.noise[self.places]
-        self._sum()
-
-    def _sum(self) -> None:
-        self.variance, self.reach = _sums(self.racing, self.posterior, self.second)
-        self.ceiling[self.places] = np.minimum(self.ceiling[self.places], self.variance)
-
-    def winner(self) -> int:
-        """Return the column of the largest gain; -1 where none gains anything."""
-        # Here, so that importing the selectors does not import the compiler.
-        from sketchselect.linalg.columns.pivoting_kernels import best_gain
-
-        while True:
-            alive = self.alive[self.places]
-            place = best_gain(alive, self.noises, self.variance, self.reach, CLOSE, TIE, EXHAUSTED)
-            gain = self.reach[place] / (self.noises[place] + self.variance[place]) if place >= 0 else 0.0
-            # Columns that gain about as much as the best one have to be among those that race.
-            if gain * (1.0 - CLOSE) >= self.level:
-                self.place = place
-                return int(self.places[place]) if place >= 0 else -1
-            self._enter(gain)
-
-    def observe(self, j: int) -> None:
-        """Take the last winner into account."""
-        from sketchselect.linalg.columns.pivoting_kernels import add_observation
-
-        u = self.posterior @ self.columns[j]
-        scale = self.noise[j] + float(self.columns[j] @ u)
-        moved = self.second @ u
-        away = self.posterior @ moved
-        self.posterior -= np.outer(u, u / scale)
-        self.n_observed += 1
-        if self.n_observed % REFRESH:
-            add_observation(self.racing, u, away, scale, float(u @ moved), self.variance, self.reach)
-        else:
-            self._sum()
+    # A column's copies are asked for twice in a row.
+    copies = lru_cache(maxsize=1)(copies)
+    return _without_copies(best, squares, unseen, copies, n_select)
 
 
 def _without_copies(
-    choose: Callable[[Mask, int], list[int]], squares: Floats, unseen: Floats, copies: Copies, n_select: int
+    choose: Callable[[Mask, int], Iterable[int]], squares: Floats, unseen: Floats, copies: Copies, n_select: int
 ) -> Pivots:
     """Return the columns that `choose` takes of those left, then those of the largest `unseen`, and copies last."""
     order: list[int] = []
@@ -247,23 +182,26 @@ def _without_copies(
 
 def _descending(values: Floats, alive: Mask, copies: Copies, n: int) -> Iterator[int]:
     """Yield up to n columns by descending positive value, without copies, which are cleared in `alive`."""
+    if n <= 0:
+        return
     left = alive & (values > 0)
+    order = np.flatnonzero(left)
+    order = order[np.argsort(-values[order], kind="stable")]
+    tied: list[int] = []  # A heap of the columns within rounding of the largest value left
+    first = end = 0
     for _ in range(n):
-        if not left.any():
+        while first < order.size and not left[order[first]]:
+            first += 1
+        if first == order.size:
             return
-        best = float(values[left].max())
-        j = int(np.flatnonzero(left & (values >= best * (1.0 - TIE)))[0])
-        left[copies(j)] = left[j] = False
-        alive[copies(j)] = False
+        least = values[order[first]] * (1.0 - TIE)
+        while end < order.size and values[order[end]] >= least:
+            heappush(tied, int(order[end]))
+            end += 1
+        j = heappop(tied)
+        while not left[j]:
+            j = heappop(tied)
+        repeated = copies(j)
+        left[repeated] = left[j] = False
+        alive[repeated] = False
         yield j
-
-
-def _sums(columns: Floats, posterior: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Return ``c_j' M c_j`` and ``||C' M c_j||^2`` of every column."""
-    variance, reach = np.empty(len(columns)), np.empty(len(columns))
-    for a in range(0, len(columns), _BAND):
-        band = columns[a : a + _BAND]
-        u = band @ posterior
-        variance[a : a + _BAND] = np.einsum("ij,ij->i", band, u)
-        reach[a : a + _BAND] = np.einsum("ij,ij->i", u @ second, u)
-    return variance, reach

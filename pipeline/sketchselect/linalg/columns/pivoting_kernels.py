@@ -93,8 +93,8 @@ def add_observation(
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def best_gain(
     alive: Mask, noise: Floats, variance: Floats, reach: Floats, close: float, tie: float, exhausted: float
-) -> int:
-    """Return the column of the largest gain, -1 if all gains are zero.
+) -> tuple[int, float]:
+    """Return the column of the largest gain, -1 if all gains are zero, and the largest gain.
 
     Of gains closer than `close` the larger variance wins, then (closer than `tie`) the lower index.
     """
@@ -109,4 +109,67 @@ def best_gain(
             larger = alive[j] and variance[j] > max(exhausted, largest * (1.0 + tie))
             if larger and reach[j] / (noise[j] + variance[j]) >= best * (1.0 - close):
                 chosen, largest = j, variance[j]
-    return chosen
+    return chosen, best
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def _combine(weights: Floats, n: int, rows: Floats, out: Floats) -> None:
+    """Write ``sum_b weights[b] rows[b]`` over the first n rows to `out`."""
+    width = out.shape[0]
+    out[:] = 0.0
+    b = 0
+    while b + 4 <= n:  # Four rows at once: `out` is read and written a quarter as often.
+        w0, w1, w2, w3 = weights[b], weights[b + 1], weights[b + 2], weights[b + 3]
+        r0, r1, r2, r3 = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+        for c in range(width):
+            out[c] += w0 * r0[c] + w1 * r1[c] + w2 * r2[c] + w3 * r3[c]
+        b += 4
+    while b < n:
+        w0, r0 = weights[b], rows[b]
+        for c in range(width):
+            out[c] += w0 * r0[c]
+        b += 1
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def quadratic_forms(
+    columns: Floats, members: Indices, posterior: Floats, doubled: Floats, variance: Floats, reach: Floats
+) -> None:
+    """Write ``c' M c`` and ``||C' M c||^2`` of the columns `members`.
+
+    `doubled` is the lower triangle of CC' with its part below the diagonal doubled. The result of a column has the same
+    bits wherever it stands among the members: 64 columns are computed side by side, and a piece that is not full too.
+    """
+    m = columns.shape[1]
+    piece, moved, weighted = np.zeros((m, 64)), np.empty((m, 64)), np.empty(64)
+    v, r = np.empty(64), np.empty(64)
+    for first in range(0, members.shape[0], 64):
+        count = min(64, members.shape[0] - first)
+        for c in range(count):
+            column = columns[members[first + c]]
+            for b in range(m):
+                piece[b, c] = column[b]
+        v[:] = 0.0
+        r[:] = 0.0
+        for a in range(m):
+            _combine(posterior[a], m, piece, moved[a])
+            _combine(doubled[a], a + 1, moved, weighted)
+            for c in range(64):
+                v[c] += piece[a, c] * moved[a, c]
+                r[c] += weighted[c] * moved[a, c]
+        for c in range(count):
+            variance[first + c], reach[first + c] = v[c], r[c]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def is_positive(matrix: Floats) -> bool:
+    """Return whether the Cholesky factorisation of a symmetric matrix, which is overwritten, succeeds."""
+    m = matrix.shape[0]
+    for a in range(m):
+        for b in range(a):
+            matrix[a, b] = (matrix[a, b] - _dot(matrix[a, :b], matrix[b, :b])) / matrix[b, b]
+        pivot = matrix[a, a] - _dot(matrix[a, :a], matrix[a, :a])
+        if not pivot > 0.0:
+            return False
+        matrix[a, a] = np.sqrt(pivot)
+    return True

@@ -70,7 +70,7 @@ def _shared_steps(before: ArrayKey, after: ArrayKey, n_groups: int) -> tuple[NDA
 
 
 def worth_keeping(n_features: int, n_clusters: int) -> bool:
-    """Return whether a `RowMemory` saves time: as measured, from 32 columns and 500 multiplications a row."""
+    """Return whether bounds save time: as measured, from 32 columns and 500 multiplications a row."""
     return n_features >= _LEAST_FEATURES and n_features * n_clusters >= _LEAST_PRODUCTS
 
 
@@ -80,7 +80,7 @@ def n_groups(n_clusters: int) -> int:
 
 
 class RowMemory:
-    """Nearest centre, distance to it, and lower bounds of the distances to the other centres, for rows of one block.
+    """Length of the rows of one block, nearest centre, distance to it, and lower bounds of those to other centres.
 
     A row has one bound for each group of centres (those of equal index modulo `n_groups`): no centre of the group other
     than the nearest one is closer than the bound, less the sum of the largest steps of the group since it was computed.
@@ -88,13 +88,18 @@ class RowMemory:
     and sums are therefore the same, to the bit, with and without a memory, and it may be lost at any time.
 
     `n_rows`: Rows of the block.
-    Bytes: n (12 + 4 n_groups(k)). It pauses while bounds do not save time. Not safe for concurrent threads.
+    `bounded`: Whether there are bounds at all; see `worth_keeping`.
+    Bytes: n (16 + 4 n_groups(k)), and 16 n without bounds. They pause while they do not save time. Not safe for
+    concurrent threads.
     Source: Hamerly 2010; Ding et al. 2015 (groups of centres).
     """
 
-    def __init__(self, n_rows: int) -> None:
+    def __init__(self, n_rows: int, bounded: bool = True) -> None:
         self.labels: NDArray[np.int32] = np.empty(n_rows, dtype=np.int32)
         self.distances: Floats = np.empty(n_rows)
+        # Squared, of rows as they are; empty until they are needed.
+        self.lengths: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        self._bounded = bounded
         self._bounds = NO_BOUNDS
         self._centers: Floats | None = None
         self._pause, self._next_pause = _FIRST_PAUSE, _FIRST_PAUSE
@@ -103,7 +108,7 @@ class RowMemory:
     def bounds_for(self, centers: Floats) -> SweepBounds:
         """Return the bounds for the next sweep, with these centres; they are not known before `note_sweep`."""
         before, self._centers = self._centers, None
-        if self._pause:
+        if self._pause or not self._bounded:
             self._pause -= 1
             self._bounds = NO_BOUNDS
         elif before is not None and before.shape == centers.shape and self._bounds is not NO_BOUNDS:

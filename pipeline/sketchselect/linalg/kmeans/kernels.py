@@ -10,8 +10,7 @@ import numpy as np
 from sketchselect.linalg.arrays import Array, Floats, Labels
 from sketchselect.linalg.kmeans.bound_kernels import doubtful, least_of_others, store_bounds
 from sketchselect.linalg.kmeans.distances import squared_distance
-
-_TILE = 16
+from sketchselect.linalg.kmeans.products import multiply
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -57,36 +56,6 @@ def settle(
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _turn(matrix: Array, turned: Array) -> None:
-    """Write the transpose, tile by tile, so that the values read stay in the cache."""
-    n_rows, n_columns = matrix.shape
-    even = n_rows - n_rows % _TILE
-    for a in range(0, even, _TILE):
-        for c in range(n_columns):
-            line = turned[c]
-            # The compiler unrolls a fixed number of steps with indices that cannot be negative.
-            for f in range(_TILE):
-                line[np.uint64(a + f)] = matrix[np.uint64(a + f), np.uint64(c)]
-    for a in range(even, n_rows):
-        for c in range(n_columns):
-            turned[c, a] = matrix[a, c]
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _multiply(piece: Array, factors: Array, turned: Array, turning: Array, products: Array) -> None:
-    """Write the products of centres and rows, shape (n_clusters, n_rows)."""
-    n_clusters, n_features = factors.shape
-    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, the
-    # transpose costs more than it saves.
-    if n_clusters <= n_features:
-        across = turning[: products.size].reshape((piece.shape[0], n_clusters))
-        np.dot(piece, turned, across)
-        _turn(across, products)
-    else:
-        np.dot(factors, piece.T, products)
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen: Labels) -> None:
     """Add the norms; write the two least values of each row, and the index of the least if it is unique."""
     best[:] = np.inf
@@ -105,6 +74,30 @@ def _two_least(products: Array, norms: Array, best: Array, runner: Array, chosen
         product = products[c]
         for i in range(product.shape[0]):
             chosen[i] += np.int32(c) * np.int32(product[i] <= best[i])
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def squared_lengths(rows: Array, lengths: Array) -> None:
+    """Write the squared lengths of rows, in float32."""
+    for i in range(rows.shape[0]):
+        lengths[i] = _squared_length(rows[i])
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _exclude(lengths: Array, slope: float, floor: float, best: Array, runner: Array, chosen: Labels) -> int:
+    """Add the error of the products to the least values; choose -1 where the next value is not above that.
+
+    Returns the number of these rows.
+    """
+    unclear = 0
+    for f in range(lengths.shape[0]):
+        # A row beyond float32 has no limit: all centres are compared.
+        length = lengths[f] if lengths[f] < np.float32(1e36) else np.float32(np.inf)
+        best[f] += np.float32(slope * np.sqrt(length) + floor)
+        clear = runner[f] > best[f]
+        chosen[f] = chosen[f] if clear else -1
+        unclear += 1 - clear
+    return unclear
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -153,6 +146,7 @@ def sweep(
     floor: float,
     centers: Floats,
     step: int,
+    lengths: Array,
     labels: Labels,
     distances: Floats,
     summing: bool,
@@ -167,7 +161,8 @@ def sweep(
 ) -> int:
     """Assign the rows to their nearest centres, a piece at a time, and add them to the sums if `summing`.
 
-    If `operand` has rows, the products take them without a copy. If `lower` has columns, one per row, bounds are stored
+    If `operand` has rows, the products take them without a copy; `lengths` are their squared lengths, computed here
+    where it is empty. If `lower` has columns, one per row, bounds are stored
     there; if `known`, labels and distances are those of the previous sweep, and only rows that the bounds do not decide
     are compared with the centres. Rows are added in their order in any case. Returns the number of rows compared.
     """
@@ -182,6 +177,7 @@ def sweep(
     turning = np.empty(n_clusters * step, dtype=np.float32)
     turned = np.ascontiguousarray(factors.T)
     least = np.empty(n_groups * step if keeping else 0, dtype=np.float32)
+    long = np.empty(step, dtype=np.float32)
     best = np.empty(step, dtype=np.float32)
     runner = np.empty(step, dtype=np.float32)
     reach = np.empty(window, dtype=np.float32)
@@ -207,29 +203,34 @@ def sweep(
                     for j in range(n_features):
                         # In the precision of the source: a cast first would lose the digits that an offset leaves.
                         shifted[f, j] = (row[j] - pilot[j]) * scale
-            if copying:
-                _multiply(shifted[:m], factors, turned, turning, products)
-            else:
-                _multiply(operand[a : a + m], factors, turned, turning, products)
+            piece = shifted[:m] if copying else operand[a : a + m]
+            multiply(piece, factors, turned, turning, products)
             _two_least(products, norms, best[:m], runner[:m], chosen[:m])
-            for f in range(m):
-                i = a + where[first + f]
-                length = _squared_length(shifted[f]) if copying else _squared_length(operand[i])
-                # A row beyond float32 has no limit: all centres are compared.
-                error = np.float32(slope * np.sqrt(length) + floor) if length < np.float32(1e36) else np.float32(np.inf)
-                clear = runner[f] > best[f] + error
-                labels[i] = chosen[f] if clear else _resolve(rows[i], products, f, best[f] + error, centers)
-                chosen[f] = labels[i]
-                # Products give differences of squared distances up to the error; the nearest distance is exact.
-                best[f] = best[f] + error if clear and plain else np.float32(np.inf)
-            if not known:
+            if lengths.shape[0] == 0:
+                squared_lengths(piece, long)
+            elif known:
+                for f in range(m):
+                    long[f] = lengths[a + where[first + f]]
+            else:
+                long[:m] = lengths[a:b]
+            if _exclude(long[:m], slope, floor, best[:m], runner[:m], chosen[:m]):
+                for f in range(m):
+                    if chosen[f] < 0:
+                        chosen[f] = _resolve(rows[a + where[first + f]], products, f, best[f], centers)
+                        best[f] = np.inf
+            if known:
+                for f in range(m):
+                    labels[a + where[first + f]] = chosen[f]
+            else:
+                labels[a:b] = chosen[:m]
                 # Here, while the rows are in the cache; the window is one piece, and bounds need its distances.
                 settle(rows[a:b], labels[a:b], centers, distances[a:b], summing, weights[a:b], weight, sums, squares)
             if keeping:
                 for f in range(m):
                     i = a + where[first + f]
                     square = squared_distance(rows[i], centers[labels[i]]) if known else distances[i]
-                    offset = square - np.float64(best[f]) * unscale
+                    # Products give differences of squared distances up to the error; the nearest distance is exact.
+                    offset = square - np.float64(best[f] if plain else np.float32(np.inf)) * unscale
                     base[f] = offset - np.abs(offset) * 2.0**-22
                 others = least[: n_groups * m].reshape((n_groups, m))
                 least_of_others(products, chosen[:m], others)

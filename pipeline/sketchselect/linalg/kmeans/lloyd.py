@@ -17,7 +17,7 @@ from sketchselect.linalg.arrays import Array, Floats, Labels, read_only
 from sketchselect.linalg.kmeans.bounds import NO_BOUNDS, ArrayKey, RowMemory
 from sketchselect.linalg.kmeans.cluster_sums import ClusterSums, sums_about
 from sketchselect.linalg.kmeans.distances import as_float_rows
-from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, sweep
+from sketchselect.linalg.kmeans.kernels import heaviest_rows, settle, squared_lengths, sweep
 from sketchselect.linalg.kmeans.sparse import assign_rows
 from sketchselect.linalg.kmeans.sparse_sums import sparse_label_sums
 from sketchselect.linalg.sparse.csr import is_csr
@@ -31,6 +31,7 @@ _LEAST_ROWS, _MOST_ROWS = 256, 2048
 _NEAR = 4.0
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
+_NO_LENGTHS = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,9 @@ def _nearest(
     if not n_rows:
         return state.labels, state.distances
     s = _shifted(centers, rows.dtype)
+    if memory is not None and s.takes_rows_as_they_are and not state.lengths.size:
+        state.lengths = np.empty(n_rows, dtype=np.float32)
+        squared_lengths(rows, state.lengths)
     compared = sweep(
         rows,
         rows if s.takes_rows_as_they_are else np.empty((0, rows.shape[1]), dtype=np.float32),
@@ -214,6 +218,7 @@ def _nearest(
         s.floor,
         read_only(centers),
         piece_rows(rows.shape[1], centers.shape[0], rows.dtype.itemsize),
+        state.lengths if s.takes_rows_as_they_are and memory is not None else _NO_LENGTHS,
         state.labels,
         state.distances,
         into is not None,

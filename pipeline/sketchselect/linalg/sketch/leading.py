@@ -1,35 +1,73 @@
 """The leading eigenpairs of a small symmetric matrix, in two thirds of the time of all of them.
 
-The matrix is made tridiagonal. Its eigenvalues cost little; the eigenvector of each follows in O(m) steps from the two
-factorisations of the shifted matrix that meet at the smallest pivot, for all eigenvalues side by side. Neighbours of
+The matrix is made tridiagonal. Its eigenvalues follow by bisection, from the signs of the pivots of shifted matrices,
+and the eigenvector of each in O(m) steps from the two factorisations that meet at the smallest pivot, both for all
+eigenvalues side by side. Neighbours of
 close eigenvalues are not quite orthogonal, which one or two products repair. The residual is measured, so that nothing
 rests on the theory of the method; where it is not at rounding level the caller computes all eigenpairs instead.
 (LAPACK's own subsets, by bisection and inverse iteration or by relatively robust representations, take longer than all
 eigenpairs.)
-Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, section 8.3.
+Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, sections 8.3 and 8.4.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from scipy.linalg.lapack import dormqr, dsterf, dsytrd
+from scipy.linalg.lapack import dormqr, dsytrd
 
 from sketchselect.linalg.arrays import Floats
 
 _LEAST = 64
 """Order below which nothing is saved."""
 
-_BLOCK = 32
-"""Columns that LAPACK treats at a time: the size of its work space."""
+_BLOCKS = 8, 64
+"""Columns that LAPACK treats at a time, before and after: the fastest sizes of its work space."""
 
 _EPS = float(np.finfo(np.float64).eps)
+
+
+_TINY = 1e-290
+"""Least size of a pivot."""
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _largest(d, e, n):  # type: ignore[no-untyped-def]
+    m = d.size
+    radius = 0.0
+    for i in range(m):
+        beside = (abs(e[i - 1]) if i > 0 else 0.0) + (abs(e[i]) if i < m - 1 else 0.0)
+        radius = max(radius, abs(d[i]) + beside)
+    low, high = np.full(n, -radius), np.full(n, radius)
+    middle, pivot, below = np.empty(n), np.empty(n), np.empty(n)
+    # Steps halve the intervals until they have the size of rounding of their own eigenvalue: of graded matrices the
+    # small ones are known as well, so that their vectors are orthogonal.
+    for _ in range(2 * 54):
+        wide = 0.0
+        for j in range(n):
+            wide = max(wide, high[j] - low[j] - 2 * _EPS * max(abs(low[j]), abs(high[j])))
+        if not wide > _EPS * _EPS * radius:
+            break
+        for j in range(n):
+            middle[j] = 0.5 * (low[j] + high[j])
+            pivot[j] = d[0] - middle[j]
+            below[j] = 1.0 if pivot[j] < 0 else 0.0
+        for i in range(1, m):
+            square = e[i - 1] * e[i - 1]
+            for j in range(n):
+                previous = pivot[j] if abs(pivot[j]) > _TINY else -_TINY
+                pivot[j] = (d[i] - middle[j]) - square / previous
+                below[j] += 1.0 if pivot[j] < 0 else 0.0
+        for j in range(n):
+            above = m - below[j] > j
+            low[j] = middle[j] if above else low[j]
+            high[j] = high[j] if above else middle[j]
+    return 0.5 * (low + high)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _twisted(d, e, lam):  # type: ignore[no-untyped-def]
     m, n = d.size, lam.size
-    tiny = 1e-290
     down, up, z = np.empty((m, n)), np.empty((m, n)), np.zeros((m, n))
     # Rows outside, eigenvalues inside: every inner loop is a vector operation.
     for j in range(n):
@@ -39,13 +77,13 @@ def _twisted(d, e, lam):  # type: ignore[no-untyped-def]
         square = e[i - 1] * e[i - 1]
         for j in range(n):
             pivot = down[i - 1, j]
-            down[i - 1, j] = pivot if abs(pivot) > tiny else tiny
+            down[i - 1, j] = pivot if abs(pivot) > _TINY else _TINY
             down[i, j] = (d[i] - lam[j]) - square / down[i - 1, j]
     for i in range(m - 2, -1, -1):
         square = e[i] * e[i]
         for j in range(n):
             pivot = up[i + 1, j]
-            up[i + 1, j] = pivot if abs(pivot) > tiny else tiny
+            up[i + 1, j] = pivot if abs(pivot) > _TINY else _TINY
             up[i, j] = (d[i] - lam[j]) - square / up[i + 1, j]
     least, twist = np.full(n, np.inf), np.zeros(n)
     for i in range(m):
@@ -89,10 +127,10 @@ def _residual(d, e, lam, z):  # type: ignore[no-untyped-def]
 
 
 def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, float] | None:
-    """Return ``(lam, U, residual)``: all eigenvalues, ascending, and orthonormal vectors of the `n_vectors` largest.
+    """Return ``(lam, U, residual)``: the `n_vectors` + 1 largest eigenvalues, orthonormal vectors of the first ones.
 
     ``||K U - U diag(lam)||_F <= residual <= m eps ||K||`` for the matrix K, to some rounding of K to tridiagonal form,
-    and ``||U'U - I|| <= m eps``. U is in descending order, of shape (m, n_vectors). None where that is not reached
+    and ``||U'U - I|| <= m eps``. In descending order, U of shape (m, n_vectors). None where that is not reached
     (equal eigenvalues, say), where the last of them equals the next, or where nothing is saved.
 
     `matrix` of shape (m, m), of which the lower triangle is read.
@@ -103,24 +141,22 @@ def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, 
     --------
     >>> rows = np.random.default_rng(0).standard_normal((80, 200))
     >>> lam, vectors, residual = leading_eigenpairs(rows @ rows.T, 30)
-    >>> bool(np.allclose(rows @ (rows.T @ vectors), vectors * lam[::-1][:30])), residual < 1e-11
+    >>> bool(np.allclose(rows @ (rows.T @ vectors), vectors * lam[:30])), residual < 1e-11
     (True, True)
     """
     m = matrix.shape[0]
     if m < _LEAST or not 0 < n_vectors <= 0.6 * m:
         return None
-    reflectors, d, e, tau, failed = dsytrd(matrix, lower=1, lwork=_BLOCK * m)
+    reflectors, d, e, tau, failed = dsytrd(matrix, lower=1, lwork=_BLOCKS[0] * m)
     largest = float(np.maximum(np.abs(d).max(), np.abs(e).max()))
     if failed or not 0 < largest < np.inf:
         return None
     # By a power of two: squares of the entries neither over- nor underflow.
     exponent = int(np.frexp(largest)[1])
     d, e = np.ldexp(d, -exponent), np.ldexp(e, -exponent)
-    lam, failed = dsterf(d, e)
-    if failed:
-        return None
-    leading = lam[::-1][:n_vectors].copy()
-    if not leading[-1] - lam[-1 - n_vectors] > _EPS * leading[0]:
+    lam = _largest(d, e, n_vectors + 1)
+    leading = lam[:-1].copy()
+    if not leading[-1] - lam[-1] > _EPS * leading[0]:
         return None  # of rows of low rank, say: no residual would tell the last vector from the next
     vectors = _twisted(d, e, leading)
     # A step leaves .75 ||products||^2; more than rounding would let a shrink grow the rows.
@@ -137,5 +173,5 @@ def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, 
     if not residual <= m * _EPS * leading[0]:
         return None
     vectors = np.asfortranarray(vectors)
-    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], _BLOCK * n_vectors)[0]
+    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], _BLOCKS[1] * n_vectors)[0]
     return np.ldexp(lam, exponent), vectors, float(np.ldexp(residual, exponent))

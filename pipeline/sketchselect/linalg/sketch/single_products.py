@@ -1,93 +1,211 @@
-"""Products of the new rows of a float32 block in float32, with a bound of what their rounding may hide.
+"""Shrinks of float32 rows with products in float32, and bounds of what their rounding hides and adds.
 
-``K = C C'`` of the sketch B and new rows N, C = [B; N], decides what a shrink removes; the shrunk rows themselves are
-products in float64. So a sketch never exceeds its data, whatever the error of K, and with ``||K - K^|| <= e`` for the
-computed K^ a shrink loses at most e more than the eigenvalue that it takes away. A bound of e follows from the norms
-of the rows: products of `CHUNK` columns are computed in float32 and added up in float64, so that entry ij is off by at
-most ``(CHUNK + 3) u ||c_i|| ||c_j||``, u = 2^-24 (in any order of summation; three for the rounding of rows and sums).
-Source: Higham 2002, section 3.1 and 4.2.
+``K = C C'`` of the sketch B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C,
+``M = diag(f) U'``, ``f_i^2 = (lam_i - delta) / lam_i``. With u = 2^-24:
+
+- With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
+  Products of `CHUNK` columns are computed in float32 and added up in float64, so that entry ij is off by at most
+  ``(CHUNK + 3) u ||c_i|| ||c_j||`` (in any order of summation; three for the rounding of rows and sums).
+- The computed rows are M C + E. Multiples of `PIECE` rows are added up first, so that row i of E has at most
+  ``v f_i``, ``v = (PIECE + m / PIECE + 2) u ||C||_F``: products and sums, and the rounding of M and of new rows.
+- They lose at most ``2 ||(M C)'E||`` more in any direction. The rows of M C are orthogonal to e / lam_l and have norms
+  ``b_i = f_i lam_i^1/2``, so that this is at most ``2 (1 + e / lam_l)^1/2 v (sum b_i^2 f_i^2)^1/2``.
+- They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
+  ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
+  the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
+
+Source: Higham 2002, sections 3.1 and 4.2.
 """
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.sketch.shrink import shrink_factors, shrink_parts
 
-CHUNK = 256
+CHUNK = 128
 """Columns whose products are added up in float32."""
 
-ENTRY = 1.001 * (CHUNK + 4) * 2.0**-24
-"""Bound of the error of an entry as a share of the norms of its two computed rows."""
+PIECE = 64
+"""Rows whose multiples are added up in float32 before they are added to those of others."""
+
+UNIT = 1.001 * 2.0**-24
+"""Rounding of a product or sum in float32, with room for the higher orders of some hundreds of them."""
+
+ENTRY = (CHUNK + 4) * UNIT
+"""Bound of the error of an entry of K as a share of the norms of its two computed rows."""
 
 SHARE = 1 / 16
 """Part of what a shrink loses above which products are computed in float64."""
 
-_UNDERFLOW = 2.0**-120
-"""Bound of what is lost below the least float32, for numbers of at most 1 each."""
+FAN_IN = 4
+"""Sketches of one block that are merged at a time."""
+
+LEAST_STEPS = 4
+"""Shrinks of a sketch below which another one is not worth its merge."""
+
+ORTHOGONAL = 1.04
+"""Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``."""
+
+_ROOM = 24
+"""Powers of two by which numbers may exceed those of the first rows: their products stay finite."""
+
+_UNDERFLOW = 2.0**-98
+"""Bound of what a product loses below the least normal float32, 2^-126, for numbers of at most 2^_ROOM."""
 
 
-@njit(nogil=True, cache=True)
-def _narrow(rows, scale, out):  # type: ignore[no-untyped-def]
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            out[i, j] = np.float32(rows[i, j] * scale)
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _center_single(block, shift, weights, scale, out, sums, squares):  # type: ignore[no-untyped-def]
+    for i in range(block.shape[0]):
+        w = weights[i]
+        root = np.sqrt(w)
+        for j in range(block.shape[1]):
+            d = np.float64(block[i, j]) - shift[j]
+            t = d * root
+            out[i, j] = np.float32(t * scale)
+            sums[j] += w * d
+            squares[j] += t * t
 
 
-class SingleProducts:
-    """The shrinks of one block, with Gram matrices in float32, and how far these are from those of the rows.
+class SingleShrinks(NamedTuple):
+    """What shrinks in float32 leave."""
 
-    `narrow` of shape (height, n_columns): Work space of float32.
-    `energy`: Squared norm of the rows of the block so far.
-    `lost`: What the last shrink lost.
+    n_rows: int  # Rows of the block that were sketched; those behind them need products in float64
+    sketches: list[Floats]  # The rows B of at most `FAN_IN` sketches, in float64
+    lost: float  # ``D'D - B'B <= lost I`` for these rows D
+    gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
+
+
+def shrink_single(
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+) -> SingleShrinks:
+    """Return sketches of as many rows of a float32 block as float32 is enough for.
+
+    The strongest directions of a sketch grow with its rows, and rounding with them: a new one is begun where it becomes
+    too much, unless that is soon.
+
+    `edges` of shape (n_steps + 1,): Rows at which the block is shrunk.
+    `moments` of shape (2, n_columns): Sums and squares of the columns, to which those of these rows are added.
+    """
+    height = size - 1 + int(np.diff(edges).max())
+    sketch = _SingleSketch(np.empty((2, height, block.shape[1]), np.float32), size)
+    sketches: list[Floats] = []
+    lost = 0.0
+    i = begin = 0
+    while i < len(edges) - 1:
+        rows, before = slice(*edges[i : i + 2]), moments.copy()
+        if sketch.shrink(block[rows], shift, weights[rows], start, moments):
+            i += 1
+            continue
+        moments[...] = before
+        if i - begin < LEAST_STEPS:
+            break
+        sketches.append(sketch.take())
+        begin = i
+        if len(sketches) == FAN_IN:
+            merged, delta = shrink_parts(sketches, size)
+            sketches, lost = [merged], lost + delta
+    if i > begin:
+        sketches.append(sketch.take())
+    return SingleShrinks(int(edges[i]), sketches, lost + sketch.lost, sketch.gained)
+
+
+class _SingleSketch:
+    """A sketch in float32, in units of a power of two.
+
+    `memory` of shape (2, height, n_columns): Two buffers in turn: each shrink writes where the next one reads.
     """
 
-    def __init__(self, narrow: Array, energy: float, lost: float) -> None:
-        self._narrow, self._energy, self._lost = narrow, energy, lost
-        # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
-        self.drift = 0.0
+    def __init__(self, memory: Array, size: int) -> None:
+        self._buffer, self._other = memory
+        self._size = size
+        self._product = np.empty((size - 1, memory.shape[2]), np.float32)
+        self._gram = np.empty((memory.shape[1], memory.shape[1]))
+        self.lost = self.gained = 0.0
+        self._begin()
 
-    def fill(self, gram: Floats, rows: Floats, norms: Floats, squares: Floats) -> float | None:
-        """Write the lower triangle of K^ and return a bound of its error, or None where that will be too much.
+    def take(self) -> Floats:
+        """Return the rows of the sketch, and begin another one."""
+        rows: Floats = np.ldexp(self._buffer[: len(self._norms)].astype(np.float64), self._exponent or 0)
+        self._begin()
+        return rows
 
-        `gram` of shape (m, m).
-        `rows` of shape (m, n_columns): C, the sketch first.
-        `norms`: Squared norms of the rows of the sketch as the last shrink has them.
-        `squares` of shape (n_columns,): Squared norms of the columns of all rows of the block up to the new ones.
-        """
-        energy, limit = float(squares.sum()), 0.5 * SHARE * self._lost
-        new, self._energy = max(energy - self._energy, 0.0), energy
-        if not _rounding(new, float(norms.sum())) <= limit:
-            return None
-        return self._fill(gram, rows, norms, squares, self.drift > limit)
+    def _begin(self) -> None:
+        self._exponent: int | None = None
+        self._norms = np.empty(0)  # Squared norms of the rows of the sketch
+        self._drift = 0.0  # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
+        self._last = np.inf  # What the last shrink lost
 
-    def accepts(self, error: float, lost: float) -> bool:
-        """Return whether a shrink that lost as much may have this error."""
-        # The next sketch is M C: its Gram matrix is M K M', with ||M|| <= 1, and is taken for M K^ M'.
-        self.drift, self._lost = error, lost
-        return error <= SHARE * lost
+    def shrink(self, block: Array, shift: Floats, weights: Floats, start: int | Array, moments: Floats) -> bool:
+        """Shrink the sketch and new rows; return whether float32 was enough. If not, only `moments` have changed."""
+        old, m = len(self._norms), len(self._norms) + len(block)
+        exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
+        before = float(moments[1].sum())
+        _center_single(block, shift, weights, np.ldexp(1.0, -exponent), self._buffer[old:m], moments[0], moments[1])
+        check_squares(moments[1], block, start)
+        largest, new = float(moments[1].max()), float(moments[1].sum()) - before
+        limit = 0.5 * SHARE * self._last
+        if not 0 < largest < np.ldexp(1.0, 2 * (exponent + _ROOM)) or not _of_products(new, self._norms.sum()) <= limit:
+            return False
+        error, energy = self._fill(self._gram[:m, :m], exponent, self._drift > limit)
+        matrix, norms, lost = shrink_factors(self._gram[:m, :m], self._size)
+        factors = np.einsum("ij,ij->i", matrix, matrix)
+        if not 0 < factors.max(initial=0.0) < 1:
+            return False
+        pieces = range(0, m, PIECE)
+        unit = (min(m, PIECE) + len(pieces) + 2) * UNIT * float(np.sqrt(energy))
+        underflow = float(np.ldexp(m * m * block.shape[1] * _UNDERFLOW, exponent))
+        hidden = 2.0 * (ORTHOGONAL * unit * float(np.sqrt(norms @ factors)) + underflow * float(np.sqrt(norms.sum())))
+        gained = 2.0 * (unit**2 * float((factors / (1.0 - factors)).sum()) + underflow**2 / float(1.0 - factors.max()))
+        if not error + hidden + gained <= SHARE * lost:
+            return False
+        narrow, out = matrix.astype(np.float32), self._other[: len(norms)]
+        np.matmul(narrow[:, :PIECE], self._buffer[: min(m, PIECE)], out=out)
+        product = self._product[: len(norms)]
+        for i in pieces[1:]:
+            out += np.matmul(narrow[:, i : i + PIECE], self._buffer[i : min(m, i + PIECE)], out=product)
+        self._buffer, self._other = self._other, self._buffer
+        self._exponent, self._norms, self._last = exponent, norms, lost
+        # Those rows are M C + E, and the Gram matrix of M C, M K M', is taken for M K^ M'.
+        of_rows = unit * float(np.sqrt(factors.sum())) + underflow
+        self._drift = error + 2.0 * float(np.sqrt(norms[0] + error)) * of_rows + of_rows**2
+        self.lost += lost + error + hidden
+        self.gained += gained
+        return True
 
-    def _fill(self, gram: Floats, rows: Floats, norms: Floats, squares: Floats, renew: bool) -> float:
-        """Write the lower triangle of K^; return a bound of its error."""
-        old = norms.shape[0]
-        # No number of the rows, or of the sketch, which never exceeds them, is above the root of the largest square.
-        exponent = int(np.frexp(float(squares.max()))[1]) // 2 + 1
-        narrow = self._narrow[: len(rows)]
-        _narrow(rows, np.ldexp(1.0, -exponent), narrow)
+    def _fill(self, gram: Floats, exponent: int, renew: bool) -> tuple[float, float]:
+        """Write the lower triangle of K^; return a bound of its error, and one of the squared norm of all rows."""
+        old, rows = len(self._norms), self._buffer[: len(gram)]
         low = gram[old:]
         low[...] = 0.0
         for a in range(0, rows.shape[1], CHUNK):
-            part = narrow[old:, a : a + CHUNK]
+            part = rows[old:, a : a + CHUNK]
             low[:, old:] += part @ part.T
-            low[:, :old] += part @ narrow[:old, a : a + CHUNK].T
+            low[:, :old] += part @ rows[:old, a : a + CHUNK].T
         low *= np.ldexp(1.0, 2 * exponent)
-        gram[:old, :old] = rows[:old] @ rows[:old].T if renew else np.diag(norms)
-        drift = 0.0 if renew else self.drift
-        error = _rounding(float(np.trace(low[:, old:])), float(norms.sum()) + old * self.drift)
-        return drift + error + rows.size * float(np.ldexp(_UNDERFLOW, 2 * exponent))
+        gram[:old, :old] = np.diag(self._norms)
+        drift = self._drift
+        if renew:
+            wide = rows[:old].astype(np.float64)
+            gram[:old, :old] = np.ldexp(wide @ wide.T, 2 * exponent)
+            drift = 0.0
+        new, sketched = float(np.trace(low[:, old:])), float(self._norms.sum()) + old * self._drift
+        underflow = float(np.ldexp(rows.size * _UNDERFLOW, 2 * exponent))
+        return drift + _of_products(new, sketched) + underflow, 1.001 * (new + sketched)
 
 
-def _rounding(new: float, old: float) -> float:
+def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
+    """Return the power of two that no number of these rows exceeds."""
+    largest = float(np.abs(block).max()) + float(np.abs(shift).max())
+    return math.frexp(largest * float(np.sqrt(weights.max())))[1]
+
+
+def _of_products(new: float, old: float) -> float:
     """Return the bound for ``N N'`` and ``N B'``, from the squared norms of N and B."""
     return ENTRY * (new + float(np.sqrt(new * old)))

@@ -30,7 +30,7 @@ class ColumnSubspace:
     squares: Floats  # Squared singular values of the sketch, descending
     shrinkage: float  # Delta of the sketch; 0 if it is exact
     rounding: float  # Bound of the rounding of sums of squares of the whole matrix
-    # Bound of the rounding of a squared singular value by products in float32; see `Moments.single_rounding`
+    # Bound of the rounding of a squared singular value by products in float32; see `single_rounding` of the summary
     single_rounding: float = 0.0
     # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
     angle: float | None = None
@@ -68,7 +68,8 @@ def column_subspace(
     """Return the top directions of the rows of a summary about their mean.
 
     With B the sketch, Z the directions and r_i = ||A e_i||^2 - ||B e_i||^2, ``||E||_F^2 <= ||A||_F^2 - ||B Z||_F^2``
-    and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``.
+    and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``;
+    what products in float32 may add to B (`single_rounding`) is added to Delta, to r_i and to both bounds.
 
     `n_directions`: k; fewer are returned where the rank is lower.
     `svd`, "exact" or "fast": Singular vectors of the sketch, or those of a random projection of it.
@@ -101,14 +102,14 @@ def column_subspace(
     total = float(scatter.sum())
     rounding = float(slack.sum()) + 8.0 * _EPS * (scatter.size + 8) * total
     delta = summary.shrinkage if isinstance(summary, FrequentDirections) else 0.0
+    single = summary.single_rounding
     leverage = np.minimum(np.einsum("ij,ij->i", vectors, vectors), 1.0)
     unseen = np.zeros(scatter.size)
     if delta > 0:
         seen = np.einsum("j,ji,ji->i", directions.squares, directions.vectors, directions.vectors)
-        missed = np.sqrt(np.maximum(scatter - seen, 0.0) + slack)
-        unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt(delta * leverage)) ** 2)
+        missed = np.sqrt(np.maximum(scatter - seen, 0.0) + single + slack)
+        unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt((delta + single) * leverage)) ** 2)
     # The spectrum is that of a matrix within some units of the largest eigenvalue.
-    single = summary.single_rounding if isinstance(summary, Moments) else 0.0
     angle = None
     if width and not (svd == "fast" and width < rank):
         angle = subspace_angle(directions.squares, width, delta + single, scatter.size)

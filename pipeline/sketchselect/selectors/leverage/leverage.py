@@ -197,23 +197,23 @@ class LeverageSelector(BaseSelector):
             rounding = summary.relative_error * scores
             return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
         with one_blas_thread():
-            error = 0.0
+            error = summary.single_rounding
             if isinstance(summary, Moments):
-                gram, error = summary.gram(), summary.single_rounding
+                gram = summary.gram()
                 directions, shrinkage, squares = symmetric_directions(gram), 0.0, np.asarray(gram.diagonal())
             else:
                 directions, shrinkage = summary.directions, summary.shrinkage
                 squares = summary.column_squared_norms
-        ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size)
+        ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size, error)
         lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
         # Without shrinkage the bounds differ by rounding alone.
         scores = upper if shrinkage else np.clip(sketched_leverage(directions, ridge), lower, upper)
         return scores, lower, upper, ridge
 
-    def _ridge(self, directions: Directions, norm: float, shrinkage: float, n_features: int) -> float:
+    def _ridge(self, directions: Directions, norm: float, shrinkage: float, n_features: int, error: float) -> float:
         if self.ridge != "auto":
             return floored(float(self.ridge), norm)
-        return tail_ridge(directions, norm, shrinkage, self._components(n_features))
+        return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()

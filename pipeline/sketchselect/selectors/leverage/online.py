@@ -330,4 +330,8 @@ def _sketch(n: int) -> FrequentDirections:
 def _measured(sample: LeverageSample, sketch: FrequentDirections) -> LeverageSample:
     """Return the sample with its error, measured against a sketch of all columns."""
     with one_blas_thread():
-        return sample.measured(spectral_error(sample.sample, sketch.directions, sketch.shrinkage, sample.final_ridge))
+        return sample.measured(
+            spectral_error(
+                sample.sample, sketch.directions, sketch.shrinkage, sample.final_ridge, sketch.single_rounding
+            )
+        )

@@ -67,7 +67,9 @@ class SketchedSelector(DecayingSelector):
             },
             diagnostics={
                 "shrinkage": summary.shrinkage,
-                "subspace_angle": subspace_angle(summary.directions.squares, k, summary.shrinkage, summary.n_features),
+                "subspace_angle": subspace_angle(
+                    summary.directions.squares, k, summary.shrinkage + summary.single_rounding, summary.n_features
+                ),
                 **diagnostics,
             },
         )

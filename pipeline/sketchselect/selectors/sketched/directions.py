@@ -66,7 +66,8 @@ def top_factor(summary: FrequentDirections | Moments, n_components: int) -> Fact
     columns = s[:, None] * directions.vectors[:m]
     # A column of zeros is one exactly; eigenvectors hold rounding there.
     columns[:, squared_norms == 0] = 0.0
-    angle = subspace_angle(directions.squares, m, shrinkage, summary.n_features) if m else None
+    error = shrinkage + summary.single_rounding
+    angle = subspace_angle(directions.squares, m, error, summary.n_features) if m else None
     return Factor(columns, squared_norms, shrinkage, copies, angle)
 
 

@@ -31,7 +31,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     """Principal components of a matrix of any size, in one pass, with proven intervals of their variances.
 
     With lambda_i the variances along the exact components, s_i^2 and Delta (`shrinkage`) those of the sketch about the
-    mean, and W the (total weight of the) rows, to rounding::
+    mean, and W the (total weight of the) rows, to rounding (of float32 rows: `single_rounding` of the sketch)::
 
         s_i^2 / (W - 1) <= lambda_i <= (s_i^2 + Delta) / (W - 1)
 
@@ -51,7 +51,7 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     components_ : array of shape (k, n_features)
         Orthonormal rows, by descending variance; the largest entry of each is positive.
     explained_variance_, explained_variance_ratio_ : arrays of shape (k,)
-        The lower ends of the intervals, and their shares of the variance of all columns, which is exact.
+        ``s_i^2 / (W - 1)``, and their shares of the variance of all columns, which is exact.
     singular_values_ : array of shape (k,)
         Singular values s_i of the sketch about the mean.
     explained_variance_bounds_ : array of shape (k, 2)
@@ -213,10 +213,12 @@ class SketchedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.mean_ = summary.mean
         self.singular_values_ = np.sqrt(squares)
         self.explained_variance_ = squares / freedom
-        self.explained_variance_bounds_ = np.column_stack([squares, squares + summary.shrinkage]) / freedom
+        least = np.maximum(squares - summary.single_rounding, 0.0)
+        self.explained_variance_bounds_ = np.column_stack([least, squares + summary.shrinkage]) / freedom
         total = summary.centered_squared_norm
         self.explained_variance_ratio_ = squares / total if total > 0 else np.zeros(k)
-        self.subspace_angle_ = subspace_angle(directions.squares, k, summary.shrinkage, summary.n_features)
+        error = summary.shrinkage + summary.single_rounding
+        self.subspace_angle_ = subspace_angle(directions.squares, k, error, summary.n_features)
         return self
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.sketch.shrink import shrink, shrink_block
+from sketchselect.linalg.sketch.blocks import shrink_block
+from sketchselect.linalg.sketch.shrink import shrink
 from sketchselect.linalg.sketch.spectrum import Directions, row_directions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
@@ -27,6 +28,7 @@ class BatchRecord:
     weight: float
     shrinkage: float
     rows: Floats
+    single_rounding: float = 0.0
 
     @property
     def n_features(self) -> int:
@@ -42,7 +44,8 @@ class BatchDirections(Summary[BatchRecord]):
 
         0 <= A'A - B'B <= shrinkage * I,      shrinkage <= ||A - A_k||_F^2 / (size - k)   for every k < size
 
-    Long blocks of float32 rows have 5/4 of that norm and ``size - 5/4 k``, as in `FrequentDirections`.
+    Long blocks of float32 rows have 5/4 of that norm and ``size - 5/4 k``, and a `single_rounding`, as in
+    `FrequentDirections`.
 
     `update` of a summary, also of the `empty` one, is one batch, steps 1 to 4 of the source; a block of `from_block` is
     shrunk in several pieces, for which memory suffices. `FrequentDirections` loses nothing for few columns, and is the
@@ -72,6 +75,7 @@ class BatchDirections(Summary[BatchRecord]):
     """
 
     kind = "batch-directions"
+    format_version = 2
     record_type = BatchRecord
 
     def __init__(self, size: int) -> None:
@@ -92,9 +96,9 @@ class BatchDirections(Summary[BatchRecord]):
     def _summarise(self, block: Array, targets: Any, start: int | Array, weights: Floats | None) -> BatchRecord:
         n, p = block.shape
         w = np.ones(n) if weights is None else weights
-        rows, delta, _, _ = shrink_block(block, self.size, np.zeros(p), w, start)
+        rows, delta, gained, _, _ = shrink_block(block, self.size, np.zeros(p), w, start)
         rows, lost = shrink(rows, self.size)
-        return BatchRecord(n, float(w.sum()), delta + lost, rows)
+        return BatchRecord(n, float(w.sum()), delta + lost, rows, gained)
 
     def _combine(self, left: BatchRecord, right: BatchRecord) -> BatchRecord:
         rows = np.vstack([left.rows, right.rows])
@@ -103,7 +107,11 @@ class BatchDirections(Summary[BatchRecord]):
             rows = np.asarray(np.linalg.qr(rows, mode="r"))
         rows, lost = shrink(rows, self.size)
         return BatchRecord(
-            left.n_rows + right.n_rows, left.weight + right.weight, left.shrinkage + right.shrinkage + lost, rows
+            left.n_rows + right.n_rows,
+            left.weight + right.weight,
+            left.shrinkage + right.shrinkage + lost,
+            rows,
+            left.single_rounding + right.single_rounding,
         )
 
     def _appended(
@@ -126,8 +134,13 @@ class BatchDirections(Summary[BatchRecord]):
 
     @property
     def shrinkage(self) -> float:
-        """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
+        """Delta: the sketch loses at most this in any direction of A'A, and gains in none but `single_rounding`."""
         return self.record.shrinkage
+
+    @property
+    def single_rounding(self) -> float:
+        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
+        return self.record.single_rounding
 
     @property
     def sketch(self) -> Floats:

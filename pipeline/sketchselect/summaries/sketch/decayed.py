@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,8 @@ from sketchselect.summaries.sketch.frequent_directions import DirectionsRecord, 
 class DecayedDirectionsRecord(DirectionsRecord):
     """State of `DecayedDirections`: that of `FrequentDirections` at a point in time."""
 
-    end: int  # Global index after the last row: the time at which the weights are valid
+    # Global index after the last row: the time at which the weights are valid
+    end: int = field(kw_only=True)
 
 
 @register
@@ -69,6 +70,7 @@ class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
     """
 
     kind = "decayed-directions"
+    format_version = 2
     record_type = cast(type[DirectionsRecord], DecayedDirectionsRecord)
 
     def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
@@ -104,6 +106,7 @@ class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
             weight=record.weight * factor,
             column_squares=record.column_squares * factor,
             shrinkage=record.shrinkage * factor,
+            single_rounding=record.single_rounding * factor,
             rows=record.rows * np.sqrt(factor),
             gram=record.gram * factor,
         )

@@ -14,7 +14,8 @@ from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.centering import block_mean, centered_moments
 from sketchselect.linalg.moments.comoments import centered_gram, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
-from sketchselect.linalg.sketch.shrink import shrink, shrink_block, shrink_parts
+from sketchselect.linalg.sketch.blocks import shrink_block
+from sketchselect.linalg.sketch.shrink import shrink, shrink_parts
 from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR, shrink_sparse
 from sketchselect.linalg.sketch.spectrum import Directions, row_directions, symmetric_directions
 from sketchselect.linalg.sparse.csr import densify, is_csr
@@ -44,6 +45,7 @@ class DirectionsRecord:
     shrinkage: float
     rows: Floats
     gram: Floats
+    single_rounding: float = 0.0
 
     @property
     def n_features(self) -> int:
@@ -62,9 +64,11 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     All to rounding of the rows. The upper bounds include some 2 size units in the last place of ||A_c||_2^2 per shrink,
     and the rounding of the means per merge, which is more for means far from zero. The lower bounds and the last line
-    hold up to as much; where the state is exact, so do all. Products of float32 rows are in float32 where a bound of
-    their rounding, which is added to `shrinkage`, is at most a 16th of it; the last line then has 5/4 of the norm and
-    ``size - 5/4 k``.
+    hold up to as much; where the state is exact, so do all.
+
+    Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
+    loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
+    `single_rounding`, some millionths of the shrinkage, and the last line has 5/4 of the norm and ``size - 5/4 k``.
 
     Parameters
     ----------
@@ -92,6 +96,7 @@ class FrequentDirections(Summary[DirectionsRecord]):
     """
 
     kind = "frequent-directions"
+    format_version = 2
     record_type = DirectionsRecord
     accepts_sparse = True
 
@@ -147,9 +152,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
             block = densify(block)
         weight, shift = block_mean(block, weights, start)
         w = np.ones(n) if weights is None else weights
-        rows, delta, sums, squares = shrink_block(block, self.size, shift, w, start)
+        rows, delta, gained, sums, squares = shrink_block(block, self.size, shift, w, start)
         mean, _, squares = centered_moments(weight, shift, sums, squares)
-        return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)))
+        return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)), gained)
 
     def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DirectionsRecord:
         weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
@@ -172,7 +177,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
                 delta += lost
             else:
                 rows = np.vstack(parts)
-        return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram)
+        gained = left.single_rounding + right.single_rounding
+        return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram, gained)
 
     def releasing(self) -> Self:
         """Let the next `merge` write its rows in the place of these: they may be half of the memory there is."""
@@ -217,8 +223,13 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     @property
     def shrinkage(self) -> float:
-        """Delta: the sketch loses at most this in any direction of A'A, and gains in none."""
+        """Delta: the sketch loses at most this in any direction of A'A, and gains in none but `single_rounding`."""
         return 0.0 if self.is_exact else self._final[1]
+
+    @property
+    def single_rounding(self) -> float:
+        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
+        return self.record.single_rounding
 
     @property
     def centered_sketch(self) -> Floats:
