@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import random_array
 
 from sketchselect.cluster import KMeans
 from sketchselect.cluster.kmeans.lloyd import _scatter
+from sketchselect.cluster.kmeans.passes import open_passes, prepared_nbytes
 from sketchselect.errors import BadParameter
+from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import CentroidSums
@@ -35,6 +38,32 @@ def test_rows_that_stay_are_not_compared_once_more_for_their_labels(monkeypatch)
     stopped = KMeans(4, init=X[:4], tol=0.0, max_iter=1).fit(X)
     assert len(sweeps) == 2
     assert (stopped.labels_ == exact_distances(X, stopped.cluster_centers_).argmin(axis=1)).all()
+
+
+def nbytes_of(stored):
+    """Return the bytes of all arrays that an object stores."""
+    if isinstance(stored, np.ndarray):
+        return stored.nbytes
+    parts = stored.values() if isinstance(stored, dict) else stored if isinstance(stored, tuple) else ()
+    return sum(map(nbytes_of, parts)) + (nbytes_of(vars(stored)) if hasattr(stored, "__dict__") else 0)
+
+
+@pytest.mark.parametrize("shape", [(600, 40), (60, 4000), (64, 40_000)])
+@pytest.mark.parametrize("kind", ["float32", "float64", "sparse"])
+def test_what_is_remembered_of_rows_is_part_of_their_bytes(shape, kind):
+    if kind == "sparse":
+        X = random_array(shape, density=0.01, rng=np.random.default_rng(0), format="csr")
+    else:
+        X = blobs(7, *shape).astype(kind)
+    source = Source(open_matrix(X))
+    centers = np.random.default_rng(1).standard_normal((20, shape[1]))
+    # Given centres are those of the caller, and the same for all blocks.
+    with open_passes(source, 20, PassOptions(LocalEngine(kind="serial"), partition_bytes=1 << 20)) as passes:
+        passes.sums(CentroidSums(centers=centers), "sums")
+        blocks = passes.source.blocks.values()
+        remembered = sum(nbytes_of(block.memory) for block in blocks) - centers.nbytes * len(blocks)
+        taken = sum(nbytes_of(vars(block)["values"]) for block in blocks)
+    assert taken + remembered <= prepared_nbytes(source, 20)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e9])

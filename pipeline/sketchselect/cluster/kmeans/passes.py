@@ -37,6 +37,9 @@ MOST_PARTITION_NBYTES = 128 << 20
 CENTER_RATIO = 16
 """Times the centres' bytes that a partition has at least: making and merging their sums is work of that size."""
 
+REMEMBERED_SHARE = 8
+"""Times the bytes of a block's sums that its rows take at least where the sums are remembered."""
+
 LOCAL_NBYTES = 512 << 20
 """Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
 in its memory already is so at any size that fits."""
@@ -92,7 +95,8 @@ class SumBlock:
 def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.int32], CentroidSums]:
     """Return each row's nearest centre, and the sums of one block.
 
-    A cached block remembers its last answer, and which comparisons it can do without next time.
+    A cached block remembers its last answer, if that is small against the rows, and which comparisons it can do without
+    next time.
     """
     n_rows, n_features = block.values.shape
     remembered = block.memory if isinstance(block, CachedBlock) else {}
@@ -103,7 +107,9 @@ def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.in
     if memory is None and n_rows and isinstance(block, CachedBlock) and not is_csr(block.values):
         memory = remembered["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
     labelled = description.label_block(block.values, start=block.position, sample_weight=block.weight, memory=memory)
-    remembered["labelled"] = labelled
+    stored = [block.values.data, block.values.indices] if is_csr(block.values) else [block.values]
+    if REMEMBERED_SHARE * description.projected_nbytes(n_features) <= sum(array.nbytes for array in stored):
+        remembered["labelled"] = labelled
     return labelled
 
 
@@ -183,8 +189,10 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
     offsets = source.matrix.entry_offsets
     if source.is_sparse and offsets is not None:
         # Steps may make float64 of them; indices take 4 or 8 bytes.
-        return ENTRY_NBYTES * int(offsets[-1]) + 16 * source.n_rows
+        nbytes = ENTRY_NBYTES * int(offsets[-1])
+        return nbytes + nbytes // REMEMBERED_SHARE + 16 * source.n_rows
     remembered = 20 + (4 * n_groups(n_clusters) if worth_keeping(source.n_columns, n_clusters) else 0)
     dtype = source.matrix.dtype
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
-    return source.n_rows * (source.n_columns * itemsize + 8 + remembered)
+    nbytes = source.n_columns * itemsize
+    return source.n_rows * (nbytes + nbytes // REMEMBERED_SHARE + 8 + remembered)
