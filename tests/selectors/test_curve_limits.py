@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
-from sketchselect.selectors.curve.sampled import cluster_means
+from sketchselect.selectors.curve.sampled import Coreset, cluster_means
 from sketchselect.summaries import RowSample, pick
 
 
@@ -83,6 +83,14 @@ def test_clusters_on_all_columns_are_as_good_as_those_that_the_rows_were_drawn_f
     drawn = sum(float(((X[truth == c] - X[truth == c].mean(axis=0)) ** 2).sum()) for c in range(12))
     curve = selection_curve(X, 12, methods=["variance"], sizes=[5], normalize=None, random_state=seed)
     assert curve.objective <= 1.001 * drawn
+
+
+def test_clusters_of_rows_of_subnormal_numbers_are_those_of_their_multiples() -> None:
+    X = 1e-310 * rows()
+    sample = RowSample(100).from_block(np.ldexp(X, 1000)), RowSample(100).from_block(X)
+    large, small = (Coreset(one, 3, 0).clustered(np.arange(4)).labels for one in sample)
+    assert np.unique(large).size == 3
+    assert small.tolist() == large.tolist()
 
 
 @pytest.mark.slow

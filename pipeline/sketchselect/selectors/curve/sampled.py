@@ -86,7 +86,8 @@ class Coreset:
         # Within 2^+-20 float32 needs no scaling; beyond, products overflow or vanish but for a power of two, undone in
         # what is returned.
         values = self.rows.data if is_csr(self.rows) else self.rows
-        exponent = int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1])
+        # The power of two of subnormal numbers would overflow.
+        exponent = max(int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1]), -1000)
         self.unit = 1.0
         if abs(exponent) > 20:
             self.unit, scale = float(np.ldexp(1.0, 2 * exponent)), float(np.ldexp(1.0, -exponent))
