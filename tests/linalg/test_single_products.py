@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sketchselect.errors import NotFinite
 from sketchselect.linalg.sketch import blocks, single_products
 from sketchselect.linalg.sketch.blocks import shrink_block
 from sketchselect.linalg.sketch.shrink import shrink_factors
@@ -76,7 +77,7 @@ def recorded_shrinks(X: Any, monkeypatch: pytest.MonkeyPatch, shift: Any = None,
         old = sketch._buffer[: len(sketch._norms)].astype(np.longdouble) * unit()
         before = sketch.lost, sketch.gained
         steps.append({"rows": np.vstack([old, D[row:b]])})
-        assert sketch.shrink(X[a:b], shift, weights[a:b], 0, moments)
+        assert sketch.shrink(X[a:b], shift, weights[a:b], moments)
         steps[-1] |= {
             "sketch": sketch._buffer[: len(sketch._norms)].astype(np.longdouble) * unit(),
             "norms": sketch._norms,
@@ -177,7 +178,7 @@ def test_a_new_sketch_begins_where_the_strongest_directions_grow_too_much() -> N
     n = 600
     X = (rng.standard_normal((n, P)) + 8 * rng.standard_normal((n, 1))).astype(np.float32)
     edges, moments = edges_of(n), np.zeros((2, P))
-    done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), 0, moments)
+    done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), moments)
     assert done == n
     assert len(sketches) > 1
     assert np.allclose(moments, [X.sum(axis=0, dtype=float), (X.astype(float) ** 2).sum(axis=0)])
@@ -201,3 +202,22 @@ def test_numbers_that_become_too_large_for_float32_are_multiplied_in_float64() -
     difference = np.linalg.eigvalsh(D.T @ D - B.T @ B)
     assert difference[0] >= -1e-11 * (D**2).sum() - gained
     assert difference[-1] <= lost + 1e-11 * (D**2).sum()
+
+
+@pytest.mark.parametrize("exponent", [-350, -270, 170, 350])
+def test_bounds_are_those_of_the_rows_in_any_units(exponent: int) -> None:
+    """Products of two squared norms would leave float64, and the bound of the rounding with them."""
+    X = rows_of("noise", 300).astype(np.float32)
+    weights = np.full(300, np.ldexp(1.0, 2 * exponent))
+    ours, plain = (shrink_block(X, SIZE, np.zeros(P), w)[1:3] for w in (weights, np.ones(300)))
+    assert plain[1] > 0
+    assert np.allclose(np.ldexp(ours, -2 * exponent), plain, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("row", [2, 150, 299])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named_by_their_row_of_the_block(row: int, value: float) -> None:
+    X = rows_of("noise", 300).astype(np.float32)
+    X[row, 7] = value
+    with pytest.raises(NotFinite, match=f"row {1000 + row}, column 7"):
+        shrink_block(X, SIZE, np.zeros(P), np.ones(300), 1000)

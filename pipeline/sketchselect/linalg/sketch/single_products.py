@@ -25,8 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.sketch.shrink import shrink_factors, shrink_parts
 
 CHUNK = 128
@@ -83,7 +82,7 @@ class SingleShrinks(NamedTuple):
 
 
 def shrink_single(
-    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, moments: Floats
 ) -> SingleShrinks:
     """Return sketches of as many rows of a float32 block as float32 is enough for.
 
@@ -100,7 +99,7 @@ def shrink_single(
     i = begin = 0
     while i < len(edges) - 1:
         rows, before = slice(*edges[i : i + 2]), moments.copy()
-        if sketch.shrink(block[rows], shift, weights[rows], start, moments):
+        if sketch.shrink(block[rows], shift, weights[rows], moments):
             i += 1
             continue
         moments[...] = before
@@ -142,16 +141,17 @@ class _SingleSketch:
         self._drift = 0.0  # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
         self._last = np.inf  # What the last shrink lost
 
-    def shrink(self, block: Array, shift: Floats, weights: Floats, start: int | Array, moments: Floats) -> bool:
+    def shrink(self, block: Array, shift: Floats, weights: Floats, moments: Floats) -> bool:
         """Shrink the sketch and new rows; return whether float32 was enough. If not, only `moments` have changed."""
         old, m = len(self._norms), len(self._norms) + len(block)
         exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
         before = float(moments[1].sum())
         _center_single(block, shift, weights, np.ldexp(1.0, -exponent), self._buffer[old:m], moments[0], moments[1])
-        check_squares(moments[1], block, start)
-        largest, new = float(moments[1].max()), float(moments[1].sum()) - before
-        limit = 0.5 * SHARE * self._last
-        if not 0 < largest < np.ldexp(1.0, 2 * (exponent + _ROOM)) or not _of_products(new, self._norms.sum()) <= limit:
+        largest, limit = float(moments[1].max()), 0.5 * SHARE * self._last
+        # Numbers that are not finite or too large are refused here as well; in float64 they raise.
+        if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (exponent + _ROOM):
+            return False
+        if not _of_products(float(moments[1].sum()) - before, float(self._norms.sum())) <= limit:
             return False
         error, energy = self._fill(self._gram[:m, :m], exponent, self._drift > limit)
         matrix, norms, lost = shrink_factors(self._gram[:m, :m], self._size)
@@ -208,4 +208,5 @@ def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
 
 def _of_products(new: float, old: float) -> float:
     """Return the bound for ``N N'`` and ``N B'``, from the squared norms of N and B."""
-    return ENTRY * (new + float(np.sqrt(new * old)))
+    # Of each by itself: their product may over- or underflow.
+    return ENTRY * (new + math.sqrt(new) * math.sqrt(old))
