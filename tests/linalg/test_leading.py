@@ -77,7 +77,7 @@ def test_a_pivot_of_zero_counts_as_the_negative_one_that_it_is_taken_for():
     gram = np.diag(np.r_[1.0, 1.5 - 1e-3, np.linspace(0.01, 0.3, M - 2)])
     gram += np.diag(np.r_[0.5, np.full(M - 2, 1e-3)], -1)
     lam, _, _ = leading_eigenpairs(gram, 1)
-    assert np.allclose(lam, np.linalg.eigvalsh(gram)[: -3 : -1], rtol=1e-14 * M, atol=0)
+    assert np.allclose(lam, np.linalg.eigvalsh(gram)[:-3:-1], rtol=1e-14 * M, atol=0)
 
 
 def test_only_the_lower_triangle_is_read():

@@ -5,16 +5,19 @@ The reference are products in long double.
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
+import sketchselect as sks
 from sketchselect.errors import NotFinite
 from sketchselect.linalg.sketch import blocks, single_products
 from sketchselect.linalg.sketch.blocks import shrink_block
 from sketchselect.linalg.sketch.shrink import shrink_factors
+from sketchselect.summaries import BatchDirections
 
 SIZE, P = 4, 300
 
@@ -175,7 +178,7 @@ def test_products_are_in_float32_for_noise_and_in_float64_where_little_is_lost(m
 
 def test_a_new_sketch_begins_where_the_strongest_directions_grow_too_much() -> None:
     rng = np.random.default_rng(2)
-    n = 600
+    n = 400
     X = (rng.standard_normal((n, P)) + 8 * rng.standard_normal((n, 1))).astype(np.float32)
     edges, moments = edges_of(n), np.zeros((2, P))
     done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), moments)
@@ -221,3 +224,27 @@ def test_values_that_are_not_finite_are_named_by_their_row_of_the_block(row: int
     X[row, 7] = value
     with pytest.raises(NotFinite, match=f"row {1000 + row}, column 7"):
         shrink_block(X, SIZE, np.zeros(P), np.ones(300), 1000)
+
+
+def test_memory_is_enough_for_sketches_of_a_block_and_rows_in_float64_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, p, shrink = 20, 2000, Sketch.shrink
+    accepted = iter(())
+
+    def refused_every_fifth_time(self: Any, *rest: Any) -> bool:
+        return next(accepted, False) and shrink(self, *rest)
+
+    monkeypatch.setattr(Sketch, "shrink", refused_every_fifth_time)
+    X = np.random.default_rng(3).standard_normal((40 * size, p)).astype(np.float32)
+    for summary in (sks.FrequentDirections(size), BatchDirections(size)):
+        for traced in (False, True):
+            # Four sketches of four steps each, and all others in float64.
+            accepted = iter(3 * [True, True, True, True, False] + [True] * 4)
+            if traced:
+                tracemalloc.start()
+            sketch = summary.from_block(X)
+            peak = tracemalloc.get_traced_memory()[1] if traced else 0
+            tracemalloc.stop()
+        assert sketch.single_rounding > 0
+        assert peak <= summary.working_nbytes(p) + summary.projected_nbytes(p)

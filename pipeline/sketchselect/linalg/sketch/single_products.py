@@ -76,7 +76,7 @@ class SingleShrinks(NamedTuple):
     """What shrinks in float32 leave."""
 
     n_rows: int  # Rows of the block that were sketched; those behind them need products in float64
-    sketches: list[Floats]  # The rows B of at most `FAN_IN` sketches, in float64
+    sketches: list[Floats]  # The rows B of fewer than `FAN_IN` sketches, in float64
     lost: float  # ``D'D - B'B <= lost I`` for these rows D
     gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
 
@@ -105,14 +105,21 @@ def shrink_single(
         moments[...] = before
         if i - begin < LEAST_STEPS:
             break
-        sketches.append(sketch.take())
-        begin = i
-        if len(sketches) == FAN_IN:
-            merged, delta = shrink_parts(sketches, size)
-            sketches, lost = [merged], lost + delta
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        begin, lost = i, lost + delta
     if i > begin:
-        sketches.append(sketch.take())
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        lost += delta
     return SingleShrinks(int(edges[i]), sketches, lost + sketch.lost, sketch.gained)
+
+
+def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
+    """Return the sketches, merged if they are `FAN_IN`, and what that loses."""
+    if len(sketches) < FAN_IN:
+        return sketches, 0.0
+    # In the memory of the first: buffers and four sketches are what there is room for.
+    rows, lost = shrink_parts(sketches, size, sketches[0])
+    return [rows], lost
 
 
 class _SingleSketch:
