@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from sketchselect.cluster import KMeansParameters, fit_kmeans
 from sketchselect.execution import LocalEngine, PassOptions, Source
@@ -60,9 +60,12 @@ def scikit_learn(n_threads: int) -> Fit:
     """Return scikit-learn's fit."""
     from sklearn.cluster import KMeans
 
+    # Looking for libraries takes milliseconds, which are not scikit-learn's.
+    threads = ThreadpoolController()
+
     def fit(X: Any, centers: Any, max_iter: int) -> tuple[int, float]:
         model = KMeans(len(centers), init=centers, n_init=1, max_iter=max_iter, tol=0.0, algorithm="lloyd")
-        with threadpool_limits(n_threads):
+        with threads.limit(limits=n_threads):
             model.fit(X)
         return model.n_iter_, model.inertia_
 
@@ -75,10 +78,13 @@ def dask_ml(n_threads: int) -> Fit:
     import dask.array as da
     from dask_ml.cluster import KMeans
 
+    threads = ThreadpoolController()
+
     def fit(X: Any, centers: Any, max_iter: int) -> tuple[int, float]:
-        lazy = da.from_array(X, chunks=(-(-len(X) // n_threads), X.shape[1]))
+        # Unnamed, it would hash all rows first.
+        lazy = da.from_array(X, name=False, chunks=(-(-len(X) // n_threads), X.shape[1]))
         model = KMeans(len(centers), init=centers, max_iter=max_iter, tol=0.0)
-        with threadpool_limits(1), dask.config.set(scheduler="threads", num_workers=n_threads):
+        with threads.limit(limits=1), dask.config.set(scheduler="threads", num_workers=n_threads):
             model.fit(lazy)
         return model.n_iter_, float(model.inertia_)
 

@@ -26,6 +26,8 @@ sys.path.insert(0, str(HERE))
 from cases import CASES, FLOOR, OURS, Case  # noqa: E402
 
 MISSING = "not installed"
+REST = 0.2
+"""Seconds of rest before every measurement."""
 
 
 @dataclass
@@ -38,7 +40,12 @@ class Side:
     reason: str = ""  # Why there are none
 
     def measure(self, work: Callable[[], float | None]) -> None:
-        """Run the work once, and add what it took."""
+        """Run the work once, and add what it took.
+
+        Threads of BLAS and OpenMP turn idly for a while after the work of the side before; this processor time is not
+        that of the next.
+        """
+        time.sleep(REST)
         wall, cpu = time.perf_counter(), time.process_time()
         self.value = work()
         self.cpu.append(time.process_time() - cpu)
@@ -80,7 +87,7 @@ def lines(name: str, case: Case, sides: dict[str, Side]) -> Iterator[str]:
         beside = "" if who == OURS else f"ratio {ratio:7.2f}"
         yield (
             f"  {who:<24} CPU {1e3 * statistics.median(side.cpu):10.1f} ms   "
-            f"wall {1e3 * statistics.median(side.wall):10.1f} ms   {beside:<13} {value}"
+            f"wall {1e3 * statistics.median(side.wall):10.1f} ms   {beside:<13} {value:<12} {case.notes.get(who, '')}"
         )
 
 

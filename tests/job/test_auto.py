@@ -15,7 +15,7 @@ from sketchselect import workflow
 from sketchselect.cluster import FewerClusters
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
-from sketchselect.selectors.curve.sampled import cluster_means
+from sketchselect.selectors.curve.sampled import Coreset, cluster_means
 from sketchselect.summaries import pick
 from sketchselect.summaries.codec import load
 from sketchselect.workflow.commands.verify import verify_run
@@ -95,6 +95,51 @@ def test_k_means_starts_from_the_clusters_of_sampled_rows_in_all_columns(job: An
         assert alone.labels_.tolist() == results["auto"].labels.tolist()
         other = sks.KMeans(10).fit(X[:, support])
         assert other.labels_.tolist() == results["k-means||"].labels.tolist() != results["auto"].labels.tolist()
+
+
+def test_a_job_clusters_its_sample_on_all_columns_once_and_each_verb_for_itself(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_all, clustered = [], Coreset.clustered
+
+    def counted(self: Coreset, columns: Any = None, **options: Any) -> Any:
+        on_all.append(columns)
+        return clustered(self, columns, **options)
+
+    monkeypatch.setattr(Coreset, "clustered", counted)
+    whole = selecting(job, {"method": "auto", "normalize": False})
+    once = sks.run(whole)
+    assert on_all == [None]
+    on_all.clear()
+    other = {**whole, "output": {**whole["output"], "dir": str(tmp_path / "b")}}
+    workflow.summarize(other)
+    workflow.select(other)
+    assert on_all == [None]
+    assert workflow.cluster(other).labels.tolist() == once.labels.tolist()
+    assert on_all == [None, None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_predicts_the_run_that_it_makes(job: Any, tmp_path: Path, seed: int) -> None:
+    """Of a sample of all rows the estimate is the ratio of two runs, each from the sample's clusters on all columns."""
+    rng = np.random.default_rng(seed)
+    X = 3.0 * rng.standard_normal((10, 12))[rng.integers(10, size=1000)] + rng.standard_normal((1000, 12))
+    np.save(tmp_path / "r.npy", X)
+    select = {"method": "auto", "n_features": 3, "normalize": False}
+    cluster = {"n_clusters": 10, "certificate": False}
+    result = sks.run({**selecting(job, select), "input": {"url": str(tmp_path / "r.npy")}, "cluster": cluster})
+    start = cluster_means(pick(load(result.folder / "summary.sks"), "row-sample"), 10, 0)
+    whole = sks.kmeans_objective(X, sks.KMeans(10, init=start).fit(X).labels_, 10)
+    with (tmp_path / "out" / "curve.csv").open() as file:
+        table = {(row["method"], row["n_features"]): row for row in csv.DictReader(file)}
+    point = table[result.selection.method, "3"]
+    assert result.objective is not None
+    # Refining of samples ends sooner than a run.
+    assert float(point["ratio"]) == pytest.approx(result.objective / whole, rel=1e-2)
+    assert float(point["low"]) <= result.objective / whole <= float(point["high"])
+    drawn = {**cluster, "init": "k-means||"}
+    other = sks.run({**selecting(job, select), "input": {"url": str(tmp_path / "r.npy")}, "cluster": drawn}, fresh=True)
+    assert other.selection.diagnostics["curve"] != result.selection.diagnostics["curve"]
 
 
 def test_the_chain_is_proved_within_the_tolerance_or_it_is_said(job: Any) -> None:

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
+from sketchselect.selectors.curve.sampled import cluster_means
+from sketchselect.summaries import RowSample, pick
 
 
 def rows(p: int = 12) -> np.ndarray:
@@ -80,3 +83,30 @@ def test_clusters_on_all_columns_are_as_good_as_those_that_the_rows_were_drawn_f
     drawn = sum(float(((X[truth == c] - X[truth == c].mean(axis=0)) ** 2).sum()) for c in range(12))
     curve = selection_curve(X, 12, methods=["variance"], sizes=[5], normalize=None, random_state=seed)
     assert curve.objective <= 1.001 * drawn
+
+
+@pytest.mark.slow
+def test_runs_from_the_clusters_of_the_sample_are_within_the_stated_error() -> None:
+    """The intervals of 25 samples cover the ratio of full runs that start from the sample's clusters, and are short."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((5, 20)) * np.geomspace(6.0, 0.05, 20)
+    X = centers[rng.integers(5, size=4000)] + 2.0 * rng.standard_normal((4000, 20))
+    covered, widths = [], []
+    for seed in range(25):
+        selector = AutoSelector(n_clusters=5, methods=["variance"], sample_rows=500, normalize=None, random_state=seed)
+        selector.drawn_starts = False
+        summary = selector.collect(X)
+        curve, sample = selector._curve(summary), pick(summary, RowSample.kind)
+        start = cluster_means(sample, 5, seed)
+
+        def run(columns: np.ndarray, start: np.ndarray = start) -> float:
+            labels = sks.KMeans(5, init=start[:, columns]).fit(X[:, columns]).labels_
+            return sks.kmeans_objective(X, labels, 5)
+
+        whole = run(np.arange(20))
+        for size in (2, 4, 8):
+            (point,) = curve.add(["variance"], size)
+            covered.append(point.low <= run(point.selection.support) / whole <= point.high)
+            widths.append(point.high - point.low)
+    assert np.mean(covered) >= 0.90
+    assert np.median(widths) < 0.1

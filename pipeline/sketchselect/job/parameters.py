@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
-from sketchselect.job.schema import SELECT_KEYS, JobConfig, Seed
+from sketchselect.job.schema import SELECT_KEYS, ClusterSettings, JobConfig, Seed
 from sketchselect.job.text import JobText
 
 if TYPE_CHECKING:
@@ -135,11 +135,20 @@ def estimator(config: JobConfig, target: Vector | None = None) -> BaseSelector:
         if config.cluster is not None:
             sizing["n_clusters"] = config.cluster.n_clusters
         selector = make_selector(chosen.method, chosen.n_features, _with_clusters(config), **sizing)
+        predict_starts(selector, config.cluster)
         if target is not None and selector.uses_target:
             selector.inspect_target(target)
     except (BadParameter, TypeError) as error:
         raise ConfigError(f"select: {in_words_of_job(error)}") from None
     return selector
+
+
+def predict_starts(selector: BaseSelector, settings: ClusterSettings | None) -> None:
+    """Have a selector that predicts k-means predict it from the start that the job's k-means has."""
+    from sketchselect.selectors import AutoSelector
+
+    if isinstance(selector, AutoSelector):
+        selector.drawn_starts = settings is None or not settings.starts_open
 
 
 def _with_clusters(config: JobConfig) -> dict[str, Any]:

@@ -258,6 +258,11 @@ class ClusterSettings(Section):
     )
 
     @property
+    def starts_open(self) -> bool:
+        """Whether k-means may start from clusters of the summary's rows."""
+        return self.init == self.n_init == "auto"
+
+    @property
     def seeding(self) -> Literal["k-means||", "k-means++", "random"]:
         """How starts are drawn where the summary of the rows has none."""
         return "k-means||" if self.init == "auto" else self.init

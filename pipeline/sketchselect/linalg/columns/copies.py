@@ -81,6 +81,8 @@ class ColumnCopies:
             return np.flatnonzero(self._constant & (self.means != 0)) if self.means[j] != 0 else np.zeros(0, np.int64)
         tolerance, width = self.tolerance[j], self._width[j]
         low, high = np.searchsorted(self._sorted, self._signature[j] + np.array([-width, width]))
+        if high - low == 1:
+            return np.array([j], dtype=np.int64)
         near = np.sort(self._order[low:high])
         products = self.matrix[near, j] if self.is_gram else self.matrix[:, near].T @ self.matrix[:, j]
         correlations = products / np.sqrt(self._squares[near]) / np.sqrt(self._squares[j])

@@ -29,7 +29,7 @@ from sketchselect.linalg.columns.pivoting_kernels import (
     Mask,
     add_observation,
     best_gain,
-    is_positive,
+    is_excluded,
     quadratic_forms,
 )
 
@@ -44,6 +44,10 @@ SMALLEST, RATIO = 512, 8
 
 _WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])
 """The values of e, in units of the largest gain that is excluded."""
+
+_BAND = 4096
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass
@@ -60,17 +64,16 @@ class _Exclusion:
 
     def holds(self, gain: float, weighted: Floats, posterior: Floats, norms: tuple[float, float], unit: float) -> bool:
         """Return whether no gain of the columns is above `gain`; False where that is not certain."""
-        change = weighted + gain * (self.posterior - posterior)
-        now = norms[0] + gain * (norms[1] + self.norms[1])
+        before, now = (self.weighted, self.posterior), (weighted, posterior)
+        slack = norms[0] + gain * (norms[1] + self.norms[1])
         for trial in range(self.weights.size):
             i = (self.latest + trial) % self.weights.size
             e, bound = float(self.weights[i]), float(self.bounds[i])
-            if not (gain > 0 and gain / np.finfo(np.float64).max < bound < np.inf):
+            if not (gain > 0 and gain / _LARGEST < bound < np.inf):
                 continue
             ratio = gain / bound
-            matrix = ratio * (self.weighted + e * self.posterior) - change
-            matrix.flat[:: len(matrix) + 1] -= unit * (now + ratio * (self.norms[0] + e * self.norms[1]))
-            if is_positive(matrix):
+            rounding = unit * (slack + ratio * (self.norms[0] + e * self.norms[1]))
+            if is_excluded(gain, ratio, e, before, now, rounding):
                 self.latest = i
                 return True
         return False
@@ -91,8 +94,11 @@ class GreedyGains:
         self.second = columns.T @ columns
         self._absolute = np.abs(self.second)
         self._doubled = 2.0 * np.tril(self.second, -1) + np.diag(self.second.diagonal())
-        self._first = np.empty((2, p))
-        quadratic_forms(columns, np.arange(p), np.eye(m), self._doubled, *self._first)
+        self._first = np.empty((2, p))  # The forms of all columns where M is the identity
+        for a in range(0, p, _BAND):
+            band = columns[a : a + _BAND]
+            self._first[0, a : a + _BAND] = np.einsum("ij,ij->i", band, band)
+            self._first[1, a : a + _BAND] = np.einsum("ij,ij->i", band @ self.second, band)
         # Dot products of length m, sums of that many updates, and a Cholesky factorisation, with room to spare.
         self._unit = 16.0 * float(np.finfo(np.float64).eps) * (m + REFRESH) * float(np.sqrt(m))
         self._position = np.full(p, -1, dtype=np.int64)
@@ -170,9 +176,12 @@ class GreedyGains:
 
     def _set_batch(self) -> None:
         """Make the innermost set the batch."""
+        p = len(self.columns)
+        if 2 * self._sets[-1].size > p:  # All columns, which are not copied.
+            self._sets[-1] = np.arange(p)
         members = self._sets[-1]
         self._position[members] = np.arange(members.size)
-        self._rows = self.columns if members.size == len(self.columns) else self.columns[members]
+        self._rows = self.columns if members.size == p else self.columns[members]
         self._noise, self._alive = self.noise[members], self.alive[members]
         self._compute_batch()
 

@@ -163,13 +163,36 @@ def quadratic_forms(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def is_positive(matrix: Floats) -> bool:
-    """Return whether the Cholesky factorisation of a symmetric matrix, which is overwritten, succeeds."""
+    """Return whether the factorisation LDL' of a symmetric matrix, which is overwritten, has a positive D.
+
+    The lower triangle is read; rounding is that of a Cholesky factorisation.
+    """
     m = matrix.shape[0]
-    for a in range(m):
-        for b in range(a):
-            matrix[a, b] = (matrix[a, b] - _dot(matrix[a, :b], matrix[b, :b])) / matrix[b, b]
-        pivot = matrix[a, a] - _dot(matrix[a, :a], matrix[a, :a])
-        if not pivot > 0.0:
+    column = np.empty(m)
+    for k in range(m):
+        if not matrix[k, k] > 0.0:
             return False
-        matrix[a, a] = np.sqrt(pivot)
+        for a in range(k + 1, m):
+            column[a] = matrix[a, k]
+            share = column[a] / matrix[k, k]
+            for b in range(k + 1, a + 1):
+                matrix[a, b] -= share * column[b]
     return True
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def is_excluded(
+    gain: float, ratio: float, e: float, before: tuple[Floats, Floats], now: tuple[Floats, Floats], rounding: float
+) -> bool:
+    """Return whether ``ratio (W0 + e M0) - W - gain (M0 - M) - rounding I`` is positive definite.
+
+    `before` and `now` are (W0, M0) and (W, M).
+    """
+    m = now[0].shape[0]
+    matrix = np.empty((m, m))
+    for a in range(m):
+        for b in range(a + 1):
+            start = ratio * (before[0][a, b] + e * before[1][a, b])
+            matrix[a, b] = start - now[0][a, b] - gain * (before[1][a, b] - now[1][a, b])
+        matrix[a, a] -= rounding
+    return bool(is_positive(matrix))

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.linalg.arrays import Labels
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.curve.curve import Curve, CurvePoint, SelectionCurve
@@ -44,6 +45,9 @@ class AutoSelector(BaseSelector):
     order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that differ by
     less than starts of k-means do are compared again, from ten starts each. No labels are used, and the result does not
     depend on chunks, workers or order.
+
+    What is predicted is k-means whose starts are drawn in the selected columns. A job that leaves its starts open
+    begins with the sample's clusters on all columns, and predicts that: one start a method and size, and fewer columns.
 
     With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
     tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
@@ -98,6 +102,8 @@ class AutoSelector(BaseSelector):
 
     largest_objective: float | None = None
     """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
+    drawn_starts: bool = True
+    """Whether the runs that are predicted draw their starts; those of a job start from the sample's clusters."""
     least_columns: int = 1
     largest_columns: int | None = None
     """Numbers of columns from which those for the limit are searched, and the only one that is tried."""
@@ -239,7 +245,14 @@ class AutoSelector(BaseSelector):
         # Methods that were given have the parameters that they were given.
         alternatives = {} if self.methods is not None else others
         tried = {name: selections_by_size(one, summary, True, 1) for name, one in alternatives.items()}
-        return Curve(sample, k, selections, int(self.random_state), tried)
+        return Curve(sample, k, selections, int(self.random_state), tried, self.drawn_starts)
+
+    def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
+        """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
+        curve: Curve | None = getattr(self, "_measured", (None, None))[1]
+        if curve is None or curve.sample is not sample or (curve.n_clusters, curve.seed) != (n_clusters, seed):
+            return None
+        return curve.everything.labels
 
     def _select(self, summary: Any, n_select: int) -> Selection:
         self.check_parameters()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect.linalg.arrays import Labels
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.curve.sampled import SETTLING, Coreset, SampledClusters
 from sketchselect.selectors.selection import Selection
@@ -148,6 +149,7 @@ class Curve:
 
     `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
     `alternatives`: The same of methods with other parameters; the better one is that of a size that is settled.
+    `drawn`: Whether the runs that are predicted draw their starts; else they start from the clusters on all columns.
     """
 
     def __init__(
@@ -157,7 +159,9 @@ class Curve:
         methods: dict[str, Callable[[int], Selection | None]],
         seed: int = 0,
         alternatives: dict[str, Callable[[int], Selection | None]] | None = None,
+        drawn: bool = True,
     ) -> None:
+        self.seed, self.drawn = seed, drawn
         self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
         self.alternatives = {} if alternatives is None else alternatives
         self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
@@ -177,20 +181,27 @@ class Curve:
             if (name, size) not in self._points and (selection := self.methods[name](size)) is not None:
                 fewer = [r for method, r in self._points if method == name and r < size]
                 warm = self._points[name, max(fewer)][1].labels if fewer else None
-                clusters = self.everything
-                if size < self.sample.n_features:
-                    with one_blas_thread():
-                        clusters = self.coreset.clustered(selection.support, warm)
-                self._points[name, size] = selection, clusters
+                self._points[name, size] = selection, self._clusters(selection, warm)
         return [point for point in self.result().points if point.n_features == size and point.method in methods]
+
+    def _clusters(self, selection: Selection, warm: Labels | None = None) -> SampledClusters:
+        if selection.support.size >= self.sample.n_features:
+            return self.everything
+        with one_blas_thread():
+            if self.drawn:
+                return self.coreset.clustered(selection.support, warm)
+            return self.coreset.clustered_from(self.everything.labels, selection.support)
 
     def settle(self, size: int) -> bool:
         """Cluster from more starts where methods differ by less than starts do; return whether any was to be settled.
 
         Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
-        where that is more than a tie; at most three. Before, methods with an alternative take the better one.
+        where that is more than a tie; at most three. Before, methods with an alternative take the better one. Runs that
+        draw no starts do not differ by them.
         """
         changed = self._try_alternatives(size)
+        if not self.drawn:
+            return changed
         points = [
             p for p in self.result().points if p.n_features == size < self.sample.n_features and np.isfinite(p.ratio)
         ]
@@ -225,8 +236,7 @@ class Curve:
             self._tried.add((name, size))
             if (selection := alternative(size)) is None:
                 continue
-            with one_blas_thread():
-                clusters = self.coreset.clustered(selection.support)
+            clusters = self._clusters(selection)
             if clusters.objective < self._points[name, size][1].objective * (1.0 - TIE):
                 self._points[name, size], changed = (selection, clusters), True
         return changed

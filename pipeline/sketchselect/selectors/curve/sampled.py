@@ -44,6 +44,9 @@ ROUNDING = 1e-12
 RACING = 3e-4
 """Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
 
+SETTLED, ENDED = 50, 3e-5
+"""Iterations of a single start at most, and the share of the cost by which the last lowers it: it stands for a run."""
+
 PROJECTED = 64
 """Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
 
@@ -103,16 +106,21 @@ class Coreset:
             draws = gaussians(number, (min(n_rows, n_columns), PROJECTED))
             if n_rows < n_columns:
                 draws = self.rows.T @ draws
-            # About the top directions, by one step of subspace iteration: clusters are there, and rows are short.
-            image = np.asarray(self.rows.T @ (self.weights[:, None] * (self.rows @ draws)))
-            squares, turns = np.linalg.eigh(image.T @ image)
-            seen = squares > SEEN * squares[-1]
-            # Rows that are all equal have no directions, and stay as they are.
-            if seen.any():
-                self.racing = np.asarray(
-                    self.rows @ image @ (turns[:, seen] / np.sqrt(squares[seen])), dtype=np.float32
-                )
+            self.racing = self._along(self.rows, self.rows @ draws)
         self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing, SHARED * CHEAP_FLOPS)))
+
+    def _along(self, rows: Any, near: Any) -> Any:
+        """Return the rows along the directions that products with `near` (a column a direction) make: float32.
+
+        With products of the rows as `near` these are about the top directions, by one step of subspace iteration:
+        clusters are there, and such rows are short. Rows that are all equal have no directions, and stay as they are.
+        """
+        image = np.asarray(rows.T @ (self.weights[:, None] * near))
+        squares, turns = np.linalg.eigh(image.T @ image)
+        seen = squares > SEEN * squares[-1]
+        if not seen.any():
+            return rows
+        return np.asarray(rows @ (image @ (turns[:, seen] / np.sqrt(squares[seen]))), dtype=np.float32)
 
     def _n_starts(self, points: Any, most: float = CHEAP_FLOPS) -> int:
         """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
@@ -134,10 +142,13 @@ class Coreset:
         Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
         With `n_starts` those are drawn that are made beyond the usual ones, whose best labels are given.
         """
-        # On all columns starts race where rows are short.
-        points, starts = self.racing, self.starts
-        if columns is not None:
-            points = _points(self.sampled, columns)
+        # Starts race where rows are short.
+        if columns is None:
+            whole, points, starts = _points(self.rows), self.racing, self.starts
+        else:
+            whole = points = _points(self.sampled, columns)
+            if columns.size > PROJECTED >= self.racing.shape[1]:
+                points = self._along(whole, self.racing)
             usual, before = self._n_starts(points), [] if warm is None else [warm]
             if n_starts is None:
                 starts = [self.starts[0], *self._drawn_starts(points, range(usual - 1)), *before]
@@ -147,41 +158,52 @@ class Coreset:
         best = min(range(len(refined)), key=lambda start: refined[start][0])
         tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
         centers = refined[best][1]
-        if columns is None:
-            points = _points(self.rows)
-            centers = self._means(points, [tried[best]])[0][0]
-        tried[best] = lloyd.assign(points, refine(points, self.weights, centers)[1])[0]
-        totals, norms, _, products = self._products(tried, self.n_clusters, best)
+        if points is not whole:
+            centers = self._means(whole, [tried[best]])[0][0]
+        tried[best] = lloyd.assign(whole, refine(whole, self.weights, centers)[1])[0]
+        return self._described(points, tried, best)
+
+    def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:
+        """Return the clustering on these columns at which k-means ends from the means of other clusters."""
+        points = _points(self.sampled, columns)
+        centers = refine(points, self.weights, self._means(points, [labels])[0][0], SETTLED, ENDED)[1]
+        return self._described(points, [lloyd.assign(points, centers)[0]], 0)
+
+    def _described(self, points: Any, tried: Sequence[Labels], best: int) -> SampledClusters:
+        """Return the best of the labellings that were tried, and its costs; halves are clustered on the points."""
+        labels, k = tried[best], self.n_clusters
+        parts = [] if self.is_complete else self._halves(points, labels)
+        totals, norms, paired, products = self._products([*tried, *parts], 2 * k, best)
         # The objective is the sum of squares less that of the means.
         square = float(self.weights @ self.squares)
-        objectives = square - (totals * norms).sum(axis=1)
+        objectives = (square - (totals * norms).sum(axis=1))[: len(tried)]
         apart = objectives.size < 2 or objectives.min() <= square * ROUNDING
         # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
         spread = 0.0 if apart else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
-        labels = tried[best]
         costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
         if self.weights @ costs <= square * ROUNDING:
             costs = np.zeros_like(costs)
         objective = float(self.weights @ costs)
-        unseen = objective if self.is_complete else self._unseen(points, labels)
+        unseen = square if parts else objective
+        if parts:
+            halves = slice(0, k), slice(k, None)
+            for part, seen, other in ((-2, *halves), (-1, *halves[::-1])):
+                unseen += float(totals[part, other] @ (norms[part, seen] - 2.0 * paired[part]))
+            unseen = max(unseen, 0.0)
         return SampledClusters(labels, self.unit * costs, spread, self.unit * objective, self.unit * unseen)
 
-    def _unseen(self, points: Any, labels: Labels) -> float:
-        """Return the objective of each half of the rows under clusters of the other one."""
+    def _halves(self, points: Any, labels: Labels) -> list[Labels]:
+        """Return the clusters of all rows by the even rows, which are clustered alone, and by the odd ones.
+
+        A cluster is one of the even rows, or k later one of the odd ones.
+        """
         even = np.arange(labels.size) % 2 == 0
         halves = [np.where(even, labels, -1), np.where(even, -1, labels)]
         near = []
         for start, half in zip(self._means(points, halves)[0], (slice(0, None, 2), slice(1, None, 2)), strict=True):
-            centers = refine(points[half], self.weights[half], start)[1]
+            centers = refine(points[half], self.weights[half], start, still=RACING)[1]
             near.append(lloyd.assign(points, centers)[0])
-        # A cluster is one of the even rows and one of the odd ones.
-        parts = [one + self.n_clusters * ~even for one in near]
-        totals, norms, paired, _ = self._products(parts, 2 * self.n_clusters)
-        cost = float(self.weights @ self.squares)
-        evens, odds = slice(0, self.n_clusters), slice(self.n_clusters, None)
-        for place, (seen, other) in enumerate(((evens, odds), (odds, evens))):
-            cost += float(totals[place, other] @ (norms[place, seen] - 2.0 * paired[place]))
-        return max(cost, 0.0)
+        return [one + self.n_clusters * ~even for one in near]
 
     def _products(
         self, labelings: Sequence[Labels], n_clusters: int, of: int = -1
@@ -194,7 +216,8 @@ class Coreset:
         norms = np.stack([_products(one, one) for one in means])
         paired = np.stack([_products(one[:half], one[half : 2 * half]) for one in means])
         if of >= 0:
-            within = (self.rows @ means[of].T)[np.arange(len(within)), labelings[of]]
+            labels = labelings[of]
+            within = (self.rows @ means[of][: labels.max() + 1].T)[np.arange(len(within)), labels]
         return totals, norms, paired, within
 
     def _means(
@@ -217,12 +240,16 @@ class Coreset:
         return list(means.reshape(m, k, -1)), totals.reshape(m, k)
 
 
-def cluster_means(sample: RowSample, n_clusters: int, seed: int) -> Floats | None:
-    """Return the means, in all columns, of clusters of sampled rows; None where there are fewer clusters."""
+def cluster_means(sample: RowSample, n_clusters: int, seed: int, labels: Labels | None = None) -> Floats | None:
+    """Return the means, in all columns, of clusters of sampled rows; None where there are fewer clusters.
+
+    `labels`: Those of the clusters, where these are known.
+    """
     if sample.n_kept < n_clusters:
         return None
-    with one_blas_thread():
-        labels = Coreset(sample, n_clusters, seed).clustered().labels
+    if labels is None:
+        with one_blas_thread():
+            labels = Coreset(sample, n_clusters, seed).clustered().labels
     sums = CentroidSums(n_clusters).from_block(sample.rows, labels, sample_weight=sample.weights)
     return sums.cluster_means if (sums.cluster_weights > 0).all() else None
 

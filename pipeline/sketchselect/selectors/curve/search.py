@@ -16,14 +16,14 @@ from sketchselect.selectors.selection import Selection
 FEWEST = 4
 """Smallest number of columns that is tried where the number is open."""
 
-AHEAD, MOST_AHEAD = 4, 128
+AHEAD, MOST_AHEAD = 32, 512
 """Multiple of a number of columns to which a nested method selects at once, and the largest number that it does."""
 
 FINENESS = 8
 """The number of columns is found to an eighth of itself."""
 
 FAR = 4
-"""Multiple of the tolerated excess from which the number of columns is not doubled, but taken as often."""
+"""Multiple of what is tolerated from which the number of columns is not doubled, but taken as often."""
 
 MOST_FLOPS = 1e10
 """A method that needs more to select does not compete: about a second."""
@@ -36,14 +36,14 @@ class Limit:
     high: float = np.inf
     ratio: float = np.inf
 
-    @property
-    def tolerated(self) -> float:
-        """How far the lower one is above k-means on all columns."""
-        return min(self.high, self.ratio) - 1.0
-
     def excess(self, point: CurvePoint) -> float:
         """Return how far a point is beyond; at most 0 within."""
         return max(point.high - self.high, point.ratio - self.ratio)
+
+    def used(self, point: CurvePoint) -> float:
+        """Return the multiple of what is tolerated above k-means on all columns that a point is; above 1 beyond."""
+        parts = ((point.high, self.high), (point.ratio, self.ratio))
+        return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
 
 
 def limit_of(curve: Curve, tolerance: float) -> Limit:
@@ -70,24 +70,23 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
     def within(methods: Sequence[str], size: int) -> list[str]:
         return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
 
-    def excess(methods: Sequence[str], size: int) -> float:
-        points = curve.add(methods, size)
-        return min(map(limit.excess, points), default=np.inf)
+    def used(methods: Sequence[str], size: int) -> float:
+        return min(map(limit.used, curve.add(methods, size)), default=np.inf)
 
     def narrowed(methods: Sequence[str], below: int, size: int) -> int:
-        above = excess(methods, below) if below >= least else np.inf
+        above = used(methods, below) if below >= least else np.inf
         while size - below > max(1, below // FINENESS):
-            middle = _crossing((below, above), (size, excess(methods, size)))
+            middle = _crossing((below, above), (size, used(methods, size)))
             if closer := within(methods, middle):
                 size, methods = middle, closer
             else:
-                below, above = middle, excess(methods, middle)
+                below, above = middle, used(methods, middle)
         return size
 
     size, below = max(min(FEWEST, most), least), least - 1
     while not within(names[:1], size) and size < most:
-        # About as the number of columns grows, the excess falls.
-        far = np.inf > excess(names[:1], size) > (FAR - 1) * limit.tolerated
+        # About as the number of columns grows, what is used of the tolerance falls.
+        far = np.inf > used(names[:1], size) > FAR
         below, size = size, min((FAR if far else 2) * size, most)
     if within(names[:1], size):
         size = narrowed(names[:1], below, size)
@@ -111,14 +110,14 @@ def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> Curve
 
 
 def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
-    """Return the size between two at which their excess, linear in the logarithm of the size, is zero.
+    """Return the size between two at which all that is tolerated is used, by a power law.
 
-    At least a step of the search away from both, and halfway where one of them has no excess.
+    At least a step of the search away from both, and halfway where one of them uses nothing that can be compared.
     """
     (least, high), (most, low) = below, above
     middle = (least + most) / 2.0
-    if least > 0 and np.isfinite(high) and high > low:
-        middle = least * (most / least) ** (high / (high - low))
+    if least > 0 and np.isfinite(high) and high > 1.0 >= low > 0:
+        middle = least * (most / least) ** (np.log(high) / np.log(high / low))
     first = least + max(1, least // FINENESS)
     return min(max(int(np.ceil(middle)), first), max(first, most - max(1, most // (FINENESS + 1))))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
-from sketchselect.job.parameters import make_selector, method_parameters
+from sketchselect.job.parameters import make_selector, method_parameters, predict_starts
 from sketchselect.workflow.commands.certify import complete, require_digests
 from sketchselect.workflow.output.folder import read_manifest
 from sketchselect.workflow.output.tables import csv_text, read_selection
@@ -141,10 +141,10 @@ def compare_methods(
     for method in methods:
         parameters, unused = _of_method(method, chosen, size, sizing, session.n_columns)
         began = time.perf_counter()
-        selection = _selected(method, size, summary, parameters, sizing)
+        selection = _selected(method, size, summary, parameters, sizing, config.cluster)
         seconds = time.perf_counter() - began
         without = [
-            _selected(method, len(selection.support), folds.complement(i), parameters, sizing).support
+            _selected(method, len(selection.support), folds.complement(i), parameters, sizing, config.cluster).support
             for i in range(FOLDS)
         ]
         stay = [np.isin(selection.support, other).mean() for other in without]
@@ -174,9 +174,10 @@ def _of_method(
 
 
 def _selected(
-    method: str, size: Any, summary: Summary[Any], parameters: dict[str, Any], sizing: dict[str, Any]
+    method: str, size: Any, summary: Summary[Any], parameters: dict[str, Any], sizing: dict[str, Any], settings: Any
 ) -> Selection:
     selector = make_selector(method, size, parameters, **sizing)
+    predict_starts(selector, settings)
     if "n_clusters" in selector.get_params() and selector.get_params()["n_clusters"] is None:
         selector.set_params(**sizing)
     return selector.fit_summary(summary).selection_

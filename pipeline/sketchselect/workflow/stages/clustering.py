@@ -16,7 +16,7 @@ from sketchselect.errors import ConfigError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
-from sketchselect.selectors import Selection
+from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.selectors.curve.sampled import cluster_means
 from sketchselect.summaries import Bundle, CentroidSums, RowSample, Summary
 from sketchselect.workflow.output import tables
@@ -75,10 +75,11 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     assert settings is not None
     members = {one.kind: one for one in (summary.values() if isinstance(summary, Bundle) else [summary])}
     sample = members.get(RowSample.kind)
-    is_open = settings.init == settings.n_init == "auto"
-    if not is_open or session.start is not None or not isinstance(sample, RowSample):
+    if not settings.starts_open or session.start is not None or not isinstance(sample, RowSample):
         return
-    session.start = cluster_means(sample, settings.n_clusters, settings.random_state)
+    k, seed, selector = settings.n_clusters, settings.random_state, session.selector
+    labels = selector.sampled_labels(sample, k, seed) if isinstance(selector, AutoSelector) else None
+    session.start = cluster_means(sample, k, seed, labels)
     if session.start is not None:
         session.progress.note(f"k-means starts from the clusters of {sample.n_kept} sampled rows in all columns")
 
