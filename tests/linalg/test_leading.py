@@ -72,6 +72,14 @@ def test_an_error_of_eigenvectors_moves_eigenvalues_by_at_most_its_bound(seed):
     assert np.linalg.norm(whole, 2) <= RESIDUALS
 
 
+def test_a_pivot_of_zero_counts_as_the_negative_one_that_it_is_taken_for():
+    """The first interval is [-2, 2], so that the second of its middles is the first entry itself."""
+    gram = np.diag(np.r_[1.0, 1.5 - 1e-3, np.linspace(0.01, 0.3, M - 2)])
+    gram += np.diag(np.r_[0.5, np.full(M - 2, 1e-3)], -1)
+    lam, _, _ = leading_eigenpairs(gram, 1)
+    assert np.allclose(lam, np.linalg.eigvalsh(gram)[:-3:-1], rtol=1e-14 * M, atol=0)
+
+
 def test_only_the_lower_triangle_is_read():
     gram = gram_of(SPECTRA["even"])
     lower = np.tril(gram) + np.triu(np.full((M, M), np.nan), 1)

@@ -5,15 +5,19 @@ The reference are products in long double.
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
+import sketchselect as sks
+from sketchselect.errors import NotFinite
 from sketchselect.linalg.sketch import blocks, single_products
 from sketchselect.linalg.sketch.blocks import shrink_block
 from sketchselect.linalg.sketch.shrink import shrink_factors
+from sketchselect.summaries import BatchDirections
 
 SIZE, P = 4, 300
 
@@ -76,7 +80,7 @@ def recorded_shrinks(X: Any, monkeypatch: pytest.MonkeyPatch, shift: Any = None,
         old = sketch._buffer[: len(sketch._norms)].astype(np.longdouble) * unit()
         before = sketch.lost, sketch.gained
         steps.append({"rows": np.vstack([old, D[row:b]])})
-        assert sketch.shrink(X[a:b], shift, weights[a:b], 0, moments)
+        assert sketch.shrink(X[a:b], shift, weights[a:b], moments)
         steps[-1] |= {
             "sketch": sketch._buffer[: len(sketch._norms)].astype(np.longdouble) * unit(),
             "norms": sketch._norms,
@@ -174,10 +178,10 @@ def test_products_are_in_float32_for_noise_and_in_float64_where_little_is_lost(m
 
 def test_a_new_sketch_begins_where_the_strongest_directions_grow_too_much() -> None:
     rng = np.random.default_rng(2)
-    n = 600
+    n = 400
     X = (rng.standard_normal((n, P)) + 8 * rng.standard_normal((n, 1))).astype(np.float32)
     edges, moments = edges_of(n), np.zeros((2, P))
-    done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), 0, moments)
+    done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), moments)
     assert done == n
     assert len(sketches) > 1
     assert np.allclose(moments, [X.sum(axis=0, dtype=float), (X.astype(float) ** 2).sum(axis=0)])
@@ -201,3 +205,46 @@ def test_numbers_that_become_too_large_for_float32_are_multiplied_in_float64() -
     difference = np.linalg.eigvalsh(D.T @ D - B.T @ B)
     assert difference[0] >= -1e-11 * (D**2).sum() - gained
     assert difference[-1] <= lost + 1e-11 * (D**2).sum()
+
+
+@pytest.mark.parametrize("exponent", [-350, -270, 170, 350])
+def test_bounds_are_those_of_the_rows_in_any_units(exponent: int) -> None:
+    """Products of two squared norms would leave float64, and the bound of the rounding with them."""
+    X = rows_of("noise", 300).astype(np.float32)
+    weights = np.full(300, np.ldexp(1.0, 2 * exponent))
+    ours, plain = (shrink_block(X, SIZE, np.zeros(P), w)[1:3] for w in (weights, np.ones(300)))
+    assert plain[1] > 0
+    assert np.allclose(np.ldexp(ours, -2 * exponent), plain, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("row", [2, 150, 299])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named_by_their_row_of_the_block(row: int, value: float) -> None:
+    X = rows_of("noise", 300).astype(np.float32)
+    X[row, 7] = value
+    with pytest.raises(NotFinite, match=f"row {1000 + row}, column 7"):
+        shrink_block(X, SIZE, np.zeros(P), np.ones(300), 1000)
+
+
+def test_memory_is_enough_for_sketches_of_a_block_and_rows_in_float64_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, p, shrink = 20, 2000, Sketch.shrink
+    accepted = iter(())
+
+    def refused_every_fifth_time(self: Any, *rest: Any) -> bool:
+        return next(accepted, False) and shrink(self, *rest)
+
+    monkeypatch.setattr(Sketch, "shrink", refused_every_fifth_time)
+    X = np.random.default_rng(3).standard_normal((40 * size, p)).astype(np.float32)
+    for summary in (sks.FrequentDirections(size), BatchDirections(size)):
+        for traced in (False, True):
+            # Four sketches of four steps each, and all others in float64.
+            accepted = iter(3 * [True, True, True, True, False] + [True] * 4)
+            if traced:
+                tracemalloc.start()
+            sketch = summary.from_block(X)
+            peak = tracemalloc.get_traced_memory()[1] if traced else 0
+            tracemalloc.stop()
+        assert sketch.single_rounding > 0
+        assert peak <= summary.working_nbytes(p) + summary.projected_nbytes(p)

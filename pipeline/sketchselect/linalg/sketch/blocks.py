@@ -47,7 +47,7 @@ def shrink_block(
         # A file that nothing reads before the first long block of float32.
         from sketchselect.linalg.sketch.single_products import shrink_single
 
-        done, parts, lost, gained = shrink_single(block, edges, size, shift, weights, start, moments)
+        done, parts, lost, gained = shrink_single(block, edges, size, shift, weights, moments)
     if done < n:
         edges = edges[np.searchsorted(edges, done) :]
         rows, delta = _shrink_double(block, edges, size, shift, weights, start, moments)

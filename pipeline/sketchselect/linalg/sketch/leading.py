@@ -48,16 +48,17 @@ def _largest(d, e, n):  # type: ignore[no-untyped-def]
             wide = max(wide, high[j] - low[j] - 2 * _EPS * max(abs(low[j]), abs(high[j])))
         if not wide > _EPS * _EPS * radius:
             break
+        # A pivot of zero is taken for a negative one, and counts as such.
         for j in range(n):
             middle[j] = 0.5 * (low[j] + high[j])
             pivot[j] = d[0] - middle[j]
-            below[j] = 1.0 if pivot[j] < 0 else 0.0
+            below[j] = 1.0 if pivot[j] <= _TINY else 0.0
         for i in range(1, m):
             square = e[i - 1] * e[i - 1]
             for j in range(n):
                 previous = pivot[j] if abs(pivot[j]) > _TINY else -_TINY
                 pivot[j] = (d[i] - middle[j]) - square / previous
-                below[j] += 1.0 if pivot[j] < 0 else 0.0
+                below[j] += 1.0 if pivot[j] <= _TINY else 0.0
         for j in range(n):
             above = m - below[j] > j
             low[j] = middle[j] if above else low[j]

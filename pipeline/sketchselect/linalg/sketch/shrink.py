@@ -91,5 +91,8 @@ def shrink_parts(parts: Sequence[Floats], size: int, out: Floats | None = None) 
     out = np.empty((k, parts[0].shape[1])) if out is None or len(out) < k else out[:k]
     for a in range(0, out.shape[1], _BAND):
         band = slice(a, a + _BAND)
-        out[:, band] = sum(matrix[:, run] @ part[:, band] for run, part in zip(runs, parts, strict=True))
+        total = matrix[:, runs[0]] @ parts[0][:, band]
+        for run, part in zip(runs[1:], parts[1:], strict=True):
+            total += matrix[:, run] @ part[:, band]
+        out[:, band] = total
     return out, lost

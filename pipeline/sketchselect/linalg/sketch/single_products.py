@@ -13,6 +13,8 @@
 - They exceed the rows C, in the sum over all directions, by at most ``sum ||E_i||^2 lam_i / delta``, which is
   ``v^2 sum f_i^2 / (1 - f_i^2)``: for each row by ``(a + b)^2 <= a^2 / f_i^2 + b^2 / (1 - f_i^2)``, as those of U' C,
   the rows of M C over f_i, do not exceed C. This is a square of u: far less than what is lost.
+- The squared norm of all rows falls by at least ``l (lam_l - e) - l^1/2 h - g``, with the second and third of these
+  bounds as h and g, so that l times all that is lost is at most 8/7 of it where e + h + g is a 16th of lam_l or less.
 
 Source: Higham 2002, sections 3.1 and 4.2.
 """
@@ -25,8 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.centering import check_squares
+from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.sketch.shrink import shrink_factors, shrink_parts
 
 CHUNK = 128
@@ -77,13 +78,13 @@ class SingleShrinks(NamedTuple):
     """What shrinks in float32 leave."""
 
     n_rows: int  # Rows of the block that were sketched; those behind them need products in float64
-    sketches: list[Floats]  # The rows B of at most `FAN_IN` sketches, in float64
+    sketches: list[Floats]  # The rows B of fewer than `FAN_IN` sketches, in float64
     lost: float  # ``D'D - B'B <= lost I`` for these rows D
     gained: float  # ``B'B - D'D <= F`` for some F >= 0 of this trace
 
 
 def shrink_single(
-    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, start: int | Array, moments: Floats
+    block: Array, edges: Array, size: int, shift: Floats, weights: Floats, moments: Floats
 ) -> SingleShrinks:
     """Return sketches of as many rows of a float32 block as float32 is enough for.
 
@@ -100,20 +101,27 @@ def shrink_single(
     i = begin = 0
     while i < len(edges) - 1:
         rows, before = slice(*edges[i : i + 2]), moments.copy()
-        if sketch.shrink(block[rows], shift, weights[rows], start, moments):
+        if sketch.shrink(block[rows], shift, weights[rows], moments):
             i += 1
             continue
         moments[...] = before
         if i - begin < LEAST_STEPS:
             break
-        sketches.append(sketch.take())
-        begin = i
-        if len(sketches) == FAN_IN:
-            merged, delta = shrink_parts(sketches, size)
-            sketches, lost = [merged], lost + delta
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        begin, lost = i, lost + delta
     if i > begin:
-        sketches.append(sketch.take())
+        sketches, delta = _merged([*sketches, sketch.take()], size)
+        lost += delta
     return SingleShrinks(int(edges[i]), sketches, lost + sketch.lost, sketch.gained)
+
+
+def _merged(sketches: list[Floats], size: int) -> tuple[list[Floats], float]:
+    """Return the sketches, merged if they are `FAN_IN`, and what that loses."""
+    if len(sketches) < FAN_IN:
+        return sketches, 0.0
+    # In the memory of the first: buffers and four sketches are what there is room for.
+    rows, lost = shrink_parts(sketches, size, sketches[0])
+    return [rows], lost
 
 
 class _SingleSketch:
@@ -142,16 +150,17 @@ class _SingleSketch:
         self._drift = 0.0  # Of the Gram matrix of the sketch from the diagonal matrix that it is taken for
         self._last = np.inf  # What the last shrink lost
 
-    def shrink(self, block: Array, shift: Floats, weights: Floats, start: int | Array, moments: Floats) -> bool:
+    def shrink(self, block: Array, shift: Floats, weights: Floats, moments: Floats) -> bool:
         """Shrink the sketch and new rows; return whether float32 was enough. If not, only `moments` have changed."""
         old, m = len(self._norms), len(self._norms) + len(block)
         exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
         before = float(moments[1].sum())
         _center_single(block, shift, weights, np.ldexp(1.0, -exponent), self._buffer[old:m], moments[0], moments[1])
-        check_squares(moments[1], block, start)
-        largest, new = float(moments[1].max()), float(moments[1].sum()) - before
-        limit = 0.5 * SHARE * self._last
-        if not 0 < largest < np.ldexp(1.0, 2 * (exponent + _ROOM)) or not _of_products(new, self._norms.sum()) <= limit:
+        largest, limit = float(moments[1].max()), 0.5 * SHARE * self._last
+        # Numbers that are not finite or too large are refused here as well; in float64 they raise.
+        if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (exponent + _ROOM):
+            return False
+        if not _of_products(float(moments[1].sum()) - before, float(self._norms.sum())) <= limit:
             return False
         error, energy = self._fill(self._gram[:m, :m], exponent, self._drift > limit)
         matrix, norms, lost = shrink_factors(self._gram[:m, :m], self._size)
@@ -208,4 +217,5 @@ def _exponent(block: Array, shift: Floats, weights: Floats) -> int:
 
 def _of_products(new: float, old: float) -> float:
     """Return the bound for ``N N'`` and ``N B'``, from the squared norms of N and B."""
-    return ENTRY * (new + float(np.sqrt(new * old)))
+    # Of each by itself: their product may over- or underflow.
+    return ENTRY * (new + math.sqrt(new) * math.sqrt(old))

@@ -68,7 +68,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
 
     Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
     loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
-    `single_rounding`, some millionths of the shrinkage, and the last line has 5/4 of the norm and ``size - 5/4 k``.
+    `single_rounding`, mostly below a millionth of the shrinkage, and the last line has 5/4 of the norm and ``size -
+    5/4 k``.
 
     Parameters
     ----------
