@@ -31,6 +31,15 @@ def test_finite_values_of_any_size_are_finite(dtype):
     assert first_nonfinite(X) == (2, 1, 1, 0)
 
 
+def test_squares_are_summed_where_blas_sums_them(monkeypatch):
+    kinds, dot = [], np.vdot
+    monkeypatch.setattr(np, "vdot", lambda a, b: (kinds.append(a.dtype.name), dot(a, b))[1])
+    for dtype in (np.float16, np.float32, np.float64):
+        assert first_nonfinite(np.ones((50, 3), dtype)) is None
+        assert first_nonfinite(np.array([[1, np.nan], [np.inf, 0]], dtype)) == (0, 1, 1, 1)
+    assert set(kinds) == {"float32", "float64"}
+
+
 def test_integers_and_empty_blocks_are_finite():
     assert first_nonfinite(np.ones((3, 2), np.int64)) is None
     assert first_nonfinite(np.empty((0, 2))) is None

@@ -99,7 +99,8 @@ def first_nonfinite(block: Array) -> tuple[int, int, int, int] | None:
     if block.dtype.kind != "f" or block.size == 0:
         return None
     with np.errstate(all="ignore"):
-        if block.flags.c_contiguous and np.isfinite(np.vdot(block, block)):
+        # BLAS has no product of float16, where it would overflow besides.
+        if block.dtype.itemsize >= 4 and block.flags.c_contiguous and np.isfinite(np.vdot(block, block)):
             return None
         if np.isfinite(np.einsum("ij->j", block, dtype=np.float64)).all():
             return None
