@@ -40,7 +40,7 @@ BAND = 2000  # Rows of a chunk of the store, and so of a partition
 # Measured by `predict` on one core, least of several runs: seconds a gigabyte of float32, and of a merge of two
 # sketches of 64 x 2,000. The store is assumed: what a large object store gives all workers together, in bytes a second.
 STORE_BYTES = 200e9
-READ_PER_GB, COMPUTE_PER_GB, MERGE = 1.5, 7.4, 0.001
+READ_PER_GB, COMPUTE_PER_GB, MERGE = 0.9, 3.5, 0.0003
 
 
 def processor_seconds() -> float:
