@@ -118,3 +118,24 @@ def test_runs_from_the_clusters_of_the_sample_are_within_the_stated_error() -> N
             widths.append(point.high - point.low)
     assert np.mean(covered) >= 0.90
     assert np.median(widths) < 0.1
+
+
+def test_of_runs_from_the_clusters_of_the_sample_a_point_has_the_same_interval_whatever_others_there_are() -> None:
+    selector = AutoSelector(n_clusters=9, methods=["variance"], sample_rows=60, normalize=None)
+    selector.drawn_starts = False
+    curve = selector._curve(selector.collect(np.random.default_rng(0).standard_normal((90, 12))))
+    assert curve.everything.spread > 0
+    curve.add(["variance"], 3)
+    alone = next(p for p in curve.result().points if p.n_features == 3)
+    for size in (2, 5, 8, 11):
+        curve.add(["variance"], size)
+    among = next(p for p in curve.result().points if p.n_features == 3)
+    assert (alone.low, alone.ratio, alone.high) == (among.low, among.ratio, among.high)
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_the_selection_says_which_runs_are_predicted(drawn: bool) -> None:
+    selector = AutoSelector(n_clusters=4, n_features_to_select=3, normalize=None)
+    selector.drawn_starts = drawn
+    chosen = selector.fit(rows()).selection_
+    assert ("drawn" in chosen.diagnostics["predicted_starts"]) == drawn

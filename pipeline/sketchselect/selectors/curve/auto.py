@@ -281,7 +281,8 @@ class AutoSelector(BaseSelector):
                 "columns and of what its clusters explain; a larger tolerance or sample_rows may help",
                 stacklevel=4,
             )
-        selection = with_curve(point, self.curve_)
+        starts = "drawn in the selected columns" if self.drawn_starts else "clusters of the sample in all columns"
+        selection = with_curve(point, self.curve_, predicted_starts=starts)
         if surely:
             return selection
         names = ("largest_objective", "least_columns", "largest_columns")
@@ -300,9 +301,9 @@ def _names(methods: Sequence[BaseSelector]) -> list[str]:
     return names
 
 
-def with_curve(point: CurvePoint, curve: SelectionCurve) -> Selection:
-    """Return the selection of a point of a curve, with the curve among its diagnostics."""
-    added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled}
+def with_curve(point: CurvePoint, curve: SelectionCurve, **more: Any) -> Selection:
+    """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
+    added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
     selection = point.selection
     if point.method != selection.method:
         added["competitor"] = point.method

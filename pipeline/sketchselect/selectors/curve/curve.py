@@ -242,6 +242,8 @@ class Curve:
         return changed
 
     def _pooled(self) -> float:
+        if not self.drawn:
+            return 0.0
         return float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
 
     def result(self) -> SelectionCurve:
@@ -263,8 +265,8 @@ class Curve:
         estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
         draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
         mean of that at hand, from few starts, and the median of all points: where columns are too few starts scatter,
-        and that says nothing of enough columns. The two runs on all rows that are predicted have their own
-        (`RUN_DEVIATION`).
+        and that says nothing of enough columns (runs from the sample's clusters have one start each). The two runs on
+        all rows that are predicted have their own (`RUN_DEVIATION`).
         """
         weights, whole = self.coreset.weights, self.everything
         if clusters is whole:
