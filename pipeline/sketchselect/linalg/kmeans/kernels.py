@@ -162,9 +162,9 @@ def sweep(
     """Assign the rows to their nearest centres, a piece at a time, and add them to the sums if `summing`.
 
     If `operand` has rows, the products take them without a copy; `lengths` are their squared lengths, computed here
-    where it is empty. If `lower` has columns, one per row, bounds are stored
-    there; if `known`, labels and distances are those of the previous sweep, and only rows that the bounds do not decide
-    are compared with the centres. Rows are added in their order in any case. Returns the number of rows compared.
+    where it is empty. If `lower` has columns, one per row, bounds are stored there; if `known`, labels and distances
+    are those of the previous sweep, and only rows that the bounds do not decide are compared with the centres. Rows are
+    added in their order in any case. Returns the number of rows compared.
     """
     n_rows, n_features = rows.shape
     n_clusters, n_groups = centers.shape[0], lower.shape[0]
