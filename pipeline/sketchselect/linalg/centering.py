@@ -25,6 +25,25 @@ def _center_into(block, shift, weights, out, sums, squares, offset):  # type: ig
             squares[j] += t * t
 
 
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def center_scaled(block, shift, scale, weights, targets, out, sums, squares, cross):  # type: ignore[no-untyped-def]
+    """Write ``sqrt(w) (x - shift) scale`` in float32, and add sums, squares and products with targets in float64."""
+    for i in range(block.shape[0]):
+        w = weights[i]
+        root = np.sqrt(w)
+        for j in range(block.shape[1]):
+            d = np.float64(block[i, j]) - shift[j]
+            t = d * root
+            out[i, j] = np.float32(t * scale[j])
+            sums[j] += w * d
+            squares[j] += t * t
+        # Products with targets in float64, from the block itself: the answers are most sensitive to them.
+        for k in range(targets.shape[1]):
+            y = targets[i, k] * root
+            for j in range(block.shape[1]):
+                cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
+
+
 def center_into(
     block: Array, shift: Floats, weights: Floats, out: Floats, sums: Floats, squares: Floats, offset: int = 0
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from sketchselect.linalg.arrays import LARGEST, PIECE_ROWS, Array, Floats, pieces
-from sketchselect.linalg.centering import block_mean, center_into, check_squares
+from sketchselect.linalg.centering import block_mean, center_into, center_scaled, check_squares
 from sketchselect.linalg.moments.comoments import remove_residual
 
 SINGLE_ROUNDING = 2050 * 2.0**-24
@@ -28,24 +28,6 @@ def _survey(block, weights, sums, low, high):  # type: ignore[no-untyped-def]
             sums[j] += w * np.float64(x)
             low[j] = min(low[j], x)
             high[j] = max(high[j], x)
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _center_scaled(block, shift, scale, weights, targets, out, sums, squares, cross):  # type: ignore[no-untyped-def]
-    for i in range(block.shape[0]):
-        w = weights[i]
-        root = np.sqrt(w)
-        for j in range(block.shape[1]):
-            d = np.float64(block[i, j]) - shift[j]
-            t = d * root
-            out[i, j] = np.float32(t * scale[j])
-            sums[j] += w * d
-            squares[j] += t * t
-        # Products with targets in float64, from the block itself: the answers are most sensitive to them.
-        for k in range(targets.shape[1]):
-            y = targets[i, k] * root
-            for j in range(block.shape[1]):
-                cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
 
 
 @njit(nogil=True, cache=True)
@@ -111,7 +93,7 @@ def single_gram(
         center_into(targets[a:b], shift[p:], w[a:b], wide, sums[p:], squares[p:])
         check_squares(squares[p:], targets, start, "target")
         gram[p:, p:] += wide.T @ wide
-        _center_scaled(block[a:b], shift[:p], scale * weight_scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
+        center_scaled(block[a:b], shift[:p], scale * weight_scale, w[a:b], wide, rows, sums[:p], squares[:p], cross)
         check_squares(squares[:p], block, start)
         np.matmul(rows.T, rows, out=product)
         _add(gram, product)

@@ -25,9 +25,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from sketchselect.linalg.arrays import LARGEST, Array, Floats
+from sketchselect.linalg.centering import center_scaled
 from sketchselect.linalg.sketch.shrink import shrink_factors, shrink_parts
 
 CHUNK = 128
@@ -59,19 +59,6 @@ _ROOM = 24
 
 _UNDERFLOW = 2.0**-98
 """Bound of what a product loses below the least normal float32, 2^-126, for numbers of at most 2^_ROOM."""
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _center_single(block, shift, weights, scale, out, sums, squares):  # type: ignore[no-untyped-def]
-    for i in range(block.shape[0]):
-        w = weights[i]
-        root = np.sqrt(w)
-        for j in range(block.shape[1]):
-            d = np.float64(block[i, j]) - shift[j]
-            t = d * root
-            out[i, j] = np.float32(t * scale)
-            sums[j] += w * d
-            squares[j] += t * t
 
 
 class SingleShrinks(NamedTuple):
@@ -155,7 +142,9 @@ class _SingleSketch:
         old, m = len(self._norms), len(self._norms) + len(block)
         exponent = _exponent(block, shift, weights) if self._exponent is None else self._exponent
         before = float(moments[1].sum())
-        _center_single(block, shift, weights, np.ldexp(1.0, -exponent), self._buffer[old:m], moments[0], moments[1])
+        scale = np.full(block.shape[1], np.ldexp(1.0, -exponent))
+        none = np.empty((len(block), 0))
+        center_scaled(block, shift, scale, weights, none, self._buffer[old:m], moments[0], moments[1], none.T)
         largest, limit = float(moments[1].max()), 0.5 * SHARE * self._last
         # Numbers that are not finite or too large are refused here as well; in float64 they raise.
         if not 0 < largest < LARGEST**2 or math.frexp(largest)[1] > 2 * (exponent + _ROOM):
