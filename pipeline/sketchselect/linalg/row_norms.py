@@ -9,13 +9,28 @@ from sketchselect.linalg.arrays import Array, Floats, read_only
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _sum_of_squares(row):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(row.shape[0]):
+        value = np.float64(row[j])
+        total += value * value
+    return total
+
+
+@njit(nogil=True, cache=True)
 def _sums(rows, out):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
-        total = 0.0
-        for j in range(rows.shape[1]):
-            value = np.float64(rows[i, j])
-            total += value * value
-        out[i] = total
+        out[i] = _sum_of_squares(rows[i])
+
+
+@njit(nogil=True, cache=True)
+def _divide(rows, sums, out):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        sums[i] = _sum_of_squares(rows[i])
+        norm = np.sqrt(sums[i])
+        if norm > 0.0:
+            for j in range(rows.shape[1]):
+                out[i, j] = np.float64(rows[i, j]) / norm
 
 
 def row_norms(rows: Array) -> Floats:
@@ -23,3 +38,10 @@ def row_norms(rows: Array) -> Floats:
     out = np.empty(rows.shape[0])
     _sums(read_only(rows), out)
     return np.sqrt(out)
+
+
+def divide_by_norms(rows: Array, out: Array) -> Floats:
+    """Write every row divided by its norm, in one sweep; return the squared norms. Rows of norm 0 are not written."""
+    squares = np.empty(rows.shape[0])
+    _divide(read_only(rows), squares, out)
+    return squares

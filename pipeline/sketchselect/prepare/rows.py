@@ -8,35 +8,41 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.row_norms import row_norms
+from sketchselect.linalg.row_norms import divide_by_norms, row_norms
 from sketchselect.linalg.sparse.csr import is_csr
 from sketchselect.prepare.steps import Block, Step, as_floats, stored, with_stored
+
+_LEAST = 2.0**-600
+"""Squared norm below which, and above whose inverse, squares of a row may leave their range."""
 
 
 def unit_l2(block: Array) -> Array:
     """Scale every row to unit Euclidean length; rows of zeros stay as they are.
 
-    Rows are divided by their largest magnitude first, so neither huge nor tiny values leave the range of squares.
+    Rows of huge or tiny values are divided by their largest magnitude first, so that squares do not leave their range.
     float32 stays float32, all else becomes float64. Source: Huang 2015, section 3.1.
     """
     values = block if block.dtype in (np.float32, np.float64) else block.astype(np.float64)
-    if values.size == 0:
-        return values.copy()
-    top = np.maximum(values.max(axis=1), -values.min(axis=1)).astype(np.float64)
+    out: Array = np.empty_like(values, order="C")
+    squares = divide_by_norms(values, out)
+    others = ~((squares >= _LEAST) & (squares <= 1 / _LEAST))
+    if others.any():
+        out[others] = _scaled_first(values[others])
+    return out
+
+
+def _scaled_first(rows: Array) -> Array:
+    """Scale rows of zeros, of huge or tiny values or of NaN."""
+    if rows.shape[1] == 0:
+        return rows
+    top = np.maximum(rows.max(axis=1), -rows.min(axis=1)).astype(np.float64)
     # A power of two, so that scaling by it is exact.
     exponent = np.frexp(np.where(top > 0, top, 1.0))[1]
-    ordinary = np.abs(exponent) < 40
-    exponent = np.where(ordinary, 0, exponent)
-    if ordinary.all():
-        norms = row_norms(values)
-        norms[norms == 0] = 1.0
-        out: Array = (values / norms[:, None]).astype(values.dtype, copy=False)
-        return out
-    scaled = np.ldexp(values.astype(np.float64), -exponent[:, None])
+    scaled = np.ldexp(rows.astype(np.float64), -exponent[:, None])
     norms = row_norms(scaled)
     norms[norms == 0] = 1.0
     scaled /= norms[:, None]
-    return scaled.astype(values.dtype, copy=False)
+    return scaled.astype(rows.dtype, copy=False)
 
 
 def unit_l2_sparse(block: Block) -> Block:
