@@ -128,6 +128,18 @@ def test_no_process_needs_the_whole_state(monkeypatch):
     assert summary_projection(source, SKETCH, serial())[1] == 1
 
 
+def test_a_pass_that_does_not_fit_is_refused_before_another_reads(in_panels):
+    X, bundle = words(), Bundle({"stats": ColumnStats(), "fd": SKETCH})
+    engine = LocalEngine(1)
+    source = Source(open_matrix(X), takes_sparse=True)
+    least = summary_projection(source, bundle, PassOptions(engine))[0].nbytes
+    seen = Killer(engine)
+    engine.memory_limit = least - 1
+    with pytest.raises(WillNotFit):
+        summarize_source(source, bundle, PassOptions(engine, progress=seen))
+    assert seen.seen == 0
+
+
 @pytest.mark.slow
 def test_worker_processes_have_the_same_bits_and_may_die(in_panels, engine):
     X = words()

@@ -10,7 +10,7 @@ from sketchselect._progress import Laps
 from sketchselect.errors import BadParameter
 from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.projection import Projection
+from sketchselect.execution.projection import Projection, require_fit
 from sketchselect.execution.run import (
     PassStats,
     Reduced,
@@ -182,6 +182,9 @@ def summarize_source(
     passes = SummaryPasses.of(source, description, options, first_row, start)
     before = source_identities(passes.source)
     accounts: list[PassStats] = []
+    for one in passes.descriptions if passes.panels is not None else ():
+        # All of them before any of them reads.
+        require_fit(passes.planned(one).projected, options.engine.memory_limit, source.matrix.address)
 
     def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
         reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
