@@ -99,8 +99,9 @@ def run_leaf(
             turn.close()
             with _named(source, f"partition {span.partition}", span.start, span.stop):
                 block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
-                with laps.step("wait"):
-                    turn.enter_context(spec.turn())
+                if spec.reads_ahead:
+                    with laps.step("wait"):
+                        turn.enter_context(spec.turn())
                 with laps.step("kernel"):
                     value = spec.leaf(block)
                 dropped += block.n_dropped
@@ -113,7 +114,7 @@ def run_leaf(
         assert state is not None
         nbytes = sum(span.nbytes for span in spans)
         start, stop = spans[0].start, spans[-1].stop
-        worked = sum(laps.values()) - laps["wait"]
+        worked = sum(laps.values()) - laps.get("wait", 0.0)
         part = Part(state, stop - start, dropped, nbytes, worked, covered=nbytes, laps=laps)
         if before is not None:
             part = join_parts([before, part], state)
