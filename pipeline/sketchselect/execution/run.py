@@ -105,16 +105,22 @@ def planned_pass(
     nbytes = {name: getattr(reduction, name) for name in ("state_nbytes", "working_nbytes", "caller_nbytes")}
     engine = options.engine
     projected, reads_ahead = projection(source, partitions, tree, **nbytes, engine=engine), False
-    if source.matrix.is_remote and engine.kind != "serial":
+    # A sketch in panels reads ahead by itself.
+    if source.matrix.is_remote and engine.kind != "serial" and reduction.in_panels is None:
         more = projection(source, partitions, tree, **nbytes, engine=engine, reads_ahead=True)
         if engine.memory_limit is None or more.nbytes <= engine.memory_limit:
             projected, reads_ahead = more, True
     spec = PassSpec(
         source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold, reads_ahead=reads_ahead
     )
-    return Pass(
+    work = Pass(
         spec, tree, partitions, options.progress, projected, stage=reduction.stage, stall_timeout=options.stall_timeout
     )
+    if reduction.in_panels is None:
+        return work
+    from sketchselect.execution.graph.panels import sketch_pass
+
+    return sketch_pass(work, reduction.in_panels, options.engine)
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:

@@ -97,7 +97,7 @@ def run_leaf(
     with one_blas_thread(), ExitStack() as turn:
         for span in spans:
             turn.close()
-            with _named(source, f"partition {span.partition}", span.start, span.stop):
+            with naming(source, f"partition {span.partition}", span.start, span.stop):
                 block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
                 if spec.reads_ahead:
                     with laps.step("wait"):
@@ -128,7 +128,7 @@ def run_merge(
 ) -> Part[T]:
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     state, laps = parts[0].value, Laps()
-    with one_blas_thread(), _named(spec.source, "merging", *rows), laps.step("merge"):
+    with one_blas_thread(), naming(spec.source, "merging", *rows), laps.step("merge"):
         for part in parts[1:]:
             state = spec.merge(state, part.value)
     if spec.report is not None:
@@ -151,7 +151,7 @@ def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
 def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
     where = f"partition {span.partition}"
-    with one_blas_thread(), _named(spec.source, where, span.start, span.stop), spec.turn():
+    with one_blas_thread(), naming(spec.source, where, span.start, span.stop), spec.turn():
         return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))
 
 
@@ -205,7 +205,7 @@ def place_in_words(source: Source, what: str, start: int, stop: int) -> str:
 
 
 @contextmanager
-def _named(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
+def naming(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
     """Turn what a task raises into an error that names the partition and its rows, and no value of the data."""
     where = place_in_words(source, what, start, stop)
     try:
