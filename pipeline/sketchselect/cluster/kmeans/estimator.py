@@ -142,7 +142,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         sample_weight : array or path of shape (n_rows,), optional
             Row weights, not negative.
         **run : client, partition_bytes, checkpoint, progress
-            As in `summarize`. Partitions of about a 32nd of the data, of 16 to 128 MiB, by default; a checkpoint also
+            As in `summarize`. Partitions of about a 32nd of the data, of 8 to 128 MiB, by default; a checkpoint also
             has the last iteration.
 
         Raises

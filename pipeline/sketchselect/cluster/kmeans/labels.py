@@ -40,7 +40,7 @@ class LabelBlock:
         """Return the labels of one block's rows, -1 for those dropped, and their sums."""
         nearest, sums = assign_block(self.description, block)
         if block.surviving is None:
-            return Labelled(sums, nearest)
+            return Labelled(sums, nearest.copy())
         labels = np.full(block.stop - block.start, -1, dtype=np.int32)
         labels[block.surviving - block.start] = nearest
         return Labelled(sums, labels)

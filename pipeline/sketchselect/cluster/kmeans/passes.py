@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -11,14 +13,17 @@ from numpy.typing import NDArray
 
 from sketchselect._memory import available_nbytes
 from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
-from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.engine import Engine, LocalEngine, Ran
+from sketchselect.execution.graph.passes import Pass, Reduction, pass_inputs
+from sketchselect.execution.graph.tasks import Part, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.options import PassOptions
 from sketchselect.execution.run import planned_pass, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_key, summary_reduction
 from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers.arrays.dask import futures_client
 from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import CentroidSums
@@ -51,6 +56,82 @@ WORKER_SHARE = 0.35
 """Share of its memory limit that blocks on a worker may take; a Dask worker begins to spill at 0.6."""
 
 
+class BlockEngine(LocalEngine):
+    """Passes over blocks in this process without a scheduler, whose millisecond a pass is long beside their sums.
+
+    The caller's thread works too, beside threads that stay from pass to pass until `close`. Nodes are merged as soon as
+    they can be, in the tree of the pass. Other sources are left to Dask.
+    """
+
+    _pool: ThreadPoolExecutor | None = None
+
+    def run(self, work: Pass[T]) -> Ran[T]:
+        """Run a pass."""
+        source, tree = work.spec.source, work.tree
+        if not isinstance(source, CachedSource):
+            return super().run(work)
+        failures: list[BaseException] = []
+        stop, lock = threading.Event(), threading.Lock()
+
+        def report(span: Span | None) -> None:
+            if stop.is_set():
+                raise Stopped
+            if span is not None:
+                work.progress.advance(span.nbytes)
+
+        inputs = pass_inputs(source, work.partitions, remote=False)
+        spec = replace(work.spec, source=inputs.source, report=report)
+        nodes = list(tree.post_order())
+        above = {child: node for node in nodes for child in tree.children(node)}
+        leaves = iter([node for node in nodes if node.level == 0])
+        parts: dict[Node, Part[T]] = {}
+
+        def compute(node: Node) -> None:
+            part: Part[T] | None = None
+            for span in map(work.span, tree.partitions(node)):
+                part = run_leaf(spec, [span], source.blocks[span.start, span.stop], part)
+            assert part is not None
+            while True:
+                with lock:
+                    parts[node] = part
+                    children = tree.children(above[node]) if node in above else []
+                    if not children or any(child not in parts for child in children):
+                        return
+                    below = [parts.pop(child) for child in children]
+                node = above[node]
+                part = run_merge(spec, below, work.rows(node))
+
+        def compute_leaves() -> None:
+            try:
+                for leaf in leaves:
+                    compute(leaf)
+            except BaseException as error:
+                failures.append(error)
+                stop.set()
+
+        if self.n_slots > 1 and self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_slots - 1, thread_name_prefix="sketchselect")
+        n_helpers = min(self.n_slots, tree.n_leaves) - 1
+        helpers = [] if self._pool is None else [self._pool.submit(compute_leaves) for _ in range(n_helpers)]
+        try:
+            with one_blas_thread():
+                compute_leaves()
+                wait(helpers)
+        finally:
+            # Running tasks stop at their next partition; none should compute, or report, after this returns.
+            stop.set()
+            wait(helpers)
+        if failures:
+            raise failures[0]
+        return Ran(parts[tree.root], len(nodes))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
 @dataclass(frozen=True)
 class Passes:
     """A source as k-means iterates over it; a context manager that releases cached blocks at the end."""
@@ -66,6 +147,8 @@ class Passes:
             for block in self.source.blocks.values():
                 if not isinstance(block, CachedBlock):
                     block.release()
+        if isinstance(self.options.engine, BlockEngine):
+            self.options.engine.close()
 
     def reduce(self, reduction: Reduction[T]) -> T:
         """Return what one pass over the blocks gives."""
@@ -96,17 +179,20 @@ def assign_block(description: CentroidSums, block: Block) -> tuple[NDArray[np.in
     """Return each row's nearest centre, and the sums of one block.
 
     A cached block remembers its last answer, if that is small against the rows, and which comparisons it can do without
-    next time.
+    next time; the labels are then an array that the next call changes.
     """
     n_rows, n_features = block.values.shape
     remembered = block.memory if isinstance(block, CachedBlock) else {}
     labelled: tuple[NDArray[np.int32], CentroidSums] | None = remembered.get("labelled")
     if labelled is not None and np.array_equal(np.asarray(labelled[1].centers), np.asarray(description.centers)):
         return labelled
+    remembered.pop("labelled", None)
     memory: RowMemory | None = remembered.get("rows")
     if memory is None and n_rows and isinstance(block, CachedBlock) and not is_csr(block.values):
         memory = remembered["rows"] = RowMemory(n_rows, worth_keeping(n_features, description.n_clusters))
-    labelled = description.label_block(block.values, start=block.position, sample_weight=block.weight, memory=memory)
+    labelled = description.label_block(
+        block.values, start=block.position, sample_weight=block.weight, memory=memory, copy=False
+    )
     stored = [block.values.data, block.values.indices] if is_csr(block.values) else [block.values]
     if REMEMBERED_SHARE * description.projected_nbytes(n_features) <= sum(array.nbytes for array in stored):
         remembered["labelled"] = labelled
@@ -134,7 +220,8 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
             engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
         blocks = reduce_blocks(source, LOAD_ROWS, reading).value
-        return Passes(CachedSource.of(source, blocks), PassOptions(local, options.partition_bytes))
+        here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
+        return Passes(CachedSource.of(source, blocks), PassOptions(here, options.partition_bytes))
     if place == "workers":
         work = planned_pass(source, LOAD_ROWS, options)
         persisted = cast("DaskEngine", engine).persist_blocks(work)
@@ -170,8 +257,9 @@ def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int
 def partition_nbytes(source: Source, n_clusters: int) -> int:
     """Return the partition size for iterating over the chosen columns, in the measure of `row_partitions`.
 
-    A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of 16 to 128 MiB of
-    chosen data, never less than a chunk is high, and large against the centres. Of sparse rows, their stored entries.
+    A pure function of shape, chunks, chosen columns and clusters: about `N_PARTITIONS` partitions of at most 128 MiB of
+    chosen data, or fewer of at least 8 MiB; never less than a chunk is high, and large against the centres. Of sparse
+    rows, their stored entries.
     """
     row = 8 * max(1, source.n_columns)
     if source.is_sparse and source.matrix.entry_offsets is not None:
@@ -179,9 +267,24 @@ def partition_nbytes(source: Source, n_clusters: int) -> int:
         return min(max(entries // N_PARTITIONS, LEAST_PARTITION_NBYTES), MOST_PARTITION_NBYTES)
     least = max(LEAST_PARTITION_NBYTES, CENTER_RATIO * n_clusters * row)
     nbytes = min(max(source.n_rows * row // N_PARTITIONS, least), MOST_PARTITION_NBYTES)
-    full_row = 8 * max(1, source.matrix.shape[1])
-    rows = max(nbytes // row, source.matrix.chunk_rows)
-    return accepted_size(source.matrix, max(min(rows * full_row, MOST_PARTITION_NBYTES), full_row))
+    full_row, chunk_rows = 8 * max(1, source.matrix.shape[1]), source.matrix.chunk_rows
+    rows = max(1, min(max(nbytes // row, chunk_rows), MOST_PARTITION_NBYTES // full_row))
+    return accepted_size(source.matrix, full_row * _even_height(source.n_rows, rows, chunk_rows))
+
+
+def _even_height(n_rows: int, most: int, chunk_rows: int) -> int:
+    """Return a height of at most `most` rows, of whole chunks if one fits, that leaves few workers idle at the end.
+
+    A last partition of few rows, or an odd number of partitions on two workers, would.
+    """
+    if most < chunk_rows:
+        return most
+    n_chunks = -(-n_rows // chunk_rows)
+    n_pieces = max(1, -(-n_chunks // (most // chunk_rows)))
+    if n_pieces > 1:
+        multiple = 2 if n_pieces <= 4 else 4 if n_pieces <= 16 else 8
+        n_pieces = -(-n_pieces // multiple) * multiple
+    return -(-n_chunks // n_pieces) * chunk_rows
 
 
 def prepared_nbytes(source: Source, n_clusters: int) -> int:

@@ -36,13 +36,15 @@ def settle(
 ) -> None:
     """Write each row's distance to its centre; if `summing`, add rows and squares about the centres, row after row.
 
-    Rows with a negative label are left out. Without `summing`, `sums` has one row, which stays zero.
+    Rows with a negative label are left out. Without `weights` all are 1. Without `summing`, `sums` has one row, which
+    stays zero.
     """
+    unit = 1.0 if summing else 0.0
     for i in range(rows.shape[0]):
         label = labels[i]
         if label < 0:
             continue
-        w = weights[i] if summing else 0.0
+        w = weights[i] if summing and weights.shape[0] else unit
         row, center, into = rows[i], centers[label], sums[label if summing else 0]
         total = 0.0
         for j in range(row.shape[0]):

@@ -32,6 +32,8 @@ _NEAR = 4.0
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
 _NO_LENGTHS = np.empty(0, dtype=np.float32)
+# Weights that kernels take for ones.
+_ONES = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,7 @@ def assign(block: Any, centers: Floats) -> tuple[Labels, Floats]:
     """
     if is_csr(block):
         return assign_rows(block, centers)
-    rows = as_float_rows(block)
-    return _nearest(rows, centers, np.ones(rows.shape[0]), None, None)
+    return _nearest(as_float_rows(block), centers, _ONES, None, None)
 
 
 class _Accumulator:
@@ -185,11 +186,10 @@ def assign_and_sum(
     sums : ClusterSums
         Exact to float64 rounding, also far from the origin.
     """
-    weights = np.ones(block.shape[0]) if weights is None else weights
     if is_csr(block):
         nearest, squares = assign_rows(block, centers)
         return nearest, squares, sparse_label_sums(block, nearest, centers.shape[0], weights)
-    rows = as_float_rows(block)
+    rows, weights = as_float_rows(block), _ONES if weights is None else weights
     sums = _Accumulator(centers)
     labels, distances = _nearest(rows, centers, weights, sums, memory)
     return labels, distances, sums.result(rows, labels, weights)

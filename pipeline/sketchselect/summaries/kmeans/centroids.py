@@ -188,10 +188,12 @@ class CentroidSums(Summary[CentroidRecord]):
         start: int | Array = 0,
         sample_weight: ArrayLike | None = None,
         memory: RowMemory | None = None,
+        copy: bool = True,
     ) -> tuple[NDArray[np.int32], CentroidSums]:
         """Return the nearest centre of each row (int32, ties to the lowest index) and ``from_block`` of the same rows.
 
-        With a `memory` of the same dense rows most of them need no comparison; the result is the same to the bit.
+        With a `memory` of the same dense rows most of them need no comparison; the result is the same to the bit. Its
+        next use changes the labels that were not copied.
         """
         if self.centers is None:
             raise BadParameter("label_block needs centers")
@@ -208,7 +210,8 @@ class CentroidSums(Summary[CentroidRecord]):
             record = reduce(self._combine, (record for _, record in pieces))
             return np.concatenate([labels for labels, _ in pieces]), self._with(record, self.context)
         labels, record = self._assigned(block, start, weights, memory)
-        return labels.copy() if memory is not None else labels, self._with(record, self.context)
+        copied = labels.copy() if copy and memory is not None else labels
+        return copied, self._with(record, self.context)
 
     # --- answers -----------------------------------------------------------------------------------------------
 
