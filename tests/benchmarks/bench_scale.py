@@ -41,10 +41,10 @@ SPEC = {"sketch": sks.FrequentDirections(size=64), "stats": sks.ColumnStats()}
 WIDTHS = COLUMNS, COLUMNS // 4  # Columns: of a sketch, and of an exact Gram matrix
 SENT = 32  # States that are sent from worker to worker
 
-# Measured by `predict` on one core, least of several runs: seconds a gigabyte of float32, and of a merge of two
-# sketches of 64 x 2,000. The store is assumed: what a large object store gives all workers together, in bytes a second.
+# Measured by `predict` on one worker, means: seconds a gigabyte of float32 of 2,000 columns, and of a merge of two
+# sketches of 64 rows. The store is assumed: what a large object store gives all workers together, in bytes a second.
 STORE_BYTES = 200e9
-READ_PER_GB, COMPUTE_PER_GB, MERGE = 0.9, 3.5, 0.0003
+READ_PER_GB, COMPUTE_PER_GB, MERGE = 1.0, 3.4, 0.003
 
 
 def processor_seconds() -> float:
@@ -177,12 +177,16 @@ def predict(folder: Path, rows: int, tasks: list[int], repeats: int) -> dict[str
                 few, many = ((n, path) for (n, c), path in paths.items() if c == columns)
                 timed_pass(engine.client, few[1], SPEC)
                 # Of the smaller store, with as many workers at work as there will be: they share caches and memory.
-                costs = costs_at_once(engine.client, few[1])
+                each, medians = [costs_at_once(engine.client, few[1])], []
+                for _, path in (few, many):
+                    measured = [timed_pass(engine.client, path, SPEC) for _ in range(repeats)]
+                    medians.append({key: statistics.median(one[key] for one in measured) for key in measured[0]})
+                    # Again, as what else the machine does changes.
+                    each.append(costs_at_once(engine.client, few[1]))
+                costs = {key: statistics.mean(one[key] for one in each) for key in each[0]}
                 found["costs"][f"{workers} workers, {columns} columns"] = costs
                 print(f"{workers} workers, {columns} columns: " + ", ".join(f"{k} {v:.5g}" for k, v in costs.items()))
-                for n, path in (few, many):
-                    measured = [timed_pass(engine.client, path, SPEC) for _ in range(repeats)]
-                    median = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
+                for (n, path), median in zip((few, many), medians, strict=True):
                     said = said_of(costs, found, path, workers)
                     found["runs"].append({"n_workers": workers, "rows": n, "columns": columns, **median, **said})
                     pairs = {
@@ -208,18 +212,14 @@ def draw(found: dict[str, Any], figure: Path) -> None:
 
     plt.rcParams["svg.hashsalt"] = "scale"
     _, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
-    measured = [one["workers"] for one in found["runs"]] if found else []
-    said = [one["said_workers"] for one in found["runs"]] if found else []
-    left.plot([0, 1.1 * max(measured)], [0, 1.1 * max(measured)], color="0.7")
-    left.plot(measured, said, "o")
-    for run, x, y in zip(found["runs"], measured, said, strict=True):
-        left.annotate(
-            f"{run['n_workers']} w., {run['rows']:,} x {run['columns']:,}",
-            (x, y),
-            xytext=(4, -10),
-            textcoords="offset points",
-            fontsize=6,
-        )
+    most = 1.1 * max(run["workers"] for run in found["runs"])
+    left.plot([0, most], [0, most], color="0.7")
+    kinds = dict.fromkeys((run["n_workers"], run["columns"]) for run in found["runs"])
+    for (workers, columns), marker in zip(kinds, "osx+", strict=True):
+        runs = [run for run in found["runs"] if (run["n_workers"], run["columns"]) == (workers, columns)]
+        measured, said = ([run[key] for run in runs] for key in ("workers", "said_workers"))
+        left.plot(measured, said, marker, label=f"{workers} worker{'s' * (workers > 1)}, {columns:,} columns")
+    left.legend(fontsize=7)
     left.set(xlabel="measured processor seconds of the workers", ylabel="simulated")
     workers = [10, 30, 100, 300, 1000, 3000, 10_000]
     for exponent in (12, 13, 14, 15):
