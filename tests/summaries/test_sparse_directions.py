@@ -1,13 +1,28 @@
 """Frequent Directions of sparse rows: the guarantee by brute force, on data that break estimates of it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from sketchselect.errors import BadBlock, NotFinite
 from sketchselect.linalg.sketch import sparse_shrink
+from sketchselect.linalg.sketch.panels import (
+    Total,
+    column_panels,
+    empty_panel,
+    joined,
+    n_steps,
+    panel_products,
+    require_summable,
+    rows_gram,
+    shrink_panels,
+    shrunk_panel,
+)
 from sketchselect.linalg.sketch.shrink import shrink_factors
 from sketchselect.linalg.sketch.sparse_shrink import shrink_sparse
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.sparse.csr import as_csr, take_rows
 from sketchselect.summaries import FrequentDirections
 
 RNG = np.random.default_rng(20260103)
@@ -108,7 +123,7 @@ def test_a_bound_that_is_not_one_is_never_taken(monkeypatch):
         return np.einsum("ij,ij->j", vectors, matrix @ vectors), vectors, matrix @ vectors
 
     monkeypatch.setattr(sparse_shrink, "_leading", wrong)
-    matrix, kept, lost = sparse_shrink._factors(gram, 16, 0)
+    matrix, kept, lost = sparse_shrink.sparse_factors(gram, 16, 0)
     exact = shrink_factors(gram, 16)
     assert lost == exact[2]
     assert np.array_equal(matrix, exact[0])
@@ -182,3 +197,79 @@ def test_bad_rows_are_named(bad):
     with pytest.raises(ValueError, match=f"row {row}") as caught:
         FrequentDirections(8).from_block(X)
     assert "\n" not in str(caught.value)
+
+
+# --- in panels of columns ---
+
+
+def sketched(X, size, edges, weights, height):
+    total, panels = Total.empty(), [empty_panel(b - a) for a, b in pairwise(edges)]
+    for a in range(0, X.shape[0], height):
+        w = weights[a : a + height]
+        blocks = column_panels(take_rows(X, a, min(a + height, X.shape[0])), edges)
+        parts = [panel_products(panel, block, total, w) for panel, block in zip(panels, blocks, strict=True)]
+        after = shrink_panels(total, rows_gram(blocks, w), w, parts, size)
+        pairs = zip(panels, blocks, strict=True)
+        panels = [shrunk_panel(panel, block, total, after, w) for panel, block in pairs]
+        total = after
+    return total, *joined(iter(panels), X.shape[1], total.norms.size)
+
+
+@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("size", "height"), [(4, 37), (16, 150), (16, 7)])
+def test_guarantee_in_panels(name, weighted, size, height):
+    X = NASTY[name]
+    n, p = X.shape
+    # Whole steps without weight, too.
+    w = np.floor(3 * np.random.default_rng(5).random(n)) * (np.arange(n) // height % 3 > 0) if weighted else np.ones(n)
+    total, B, mean, squares = sketched(X, size, [0, p // 3, p // 3 + 1, p], w, height)
+    wide = X.toarray().astype(np.longdouble)
+    exact_mean = (w @ wide) / w.sum()
+    centred = ((wide - exact_mean) * np.sqrt(w)[:, None]).astype(float)
+    energy = float((w[:, None] * X.toarray() ** 2).sum())
+    scatter = float((centred**2).sum())
+    slack = 1e-12 * scatter + 1e-14 * (energy * scatter) ** 0.5
+    assert B.shape[0] <= size - 1
+    assert total.n_rows == n
+    assert total.weight == w.sum()
+    assert np.allclose(mean, exact_mean.astype(float), rtol=1e-13, atol=1e-15 * np.abs(mean).max(initial=0))
+    # A step adds factor d^2, d the difference of two means, each rounded to half a unit of the largest value.
+    steps, far = -(-n // height), np.abs(X.toarray()).max(axis=0)
+    room = 1e-12 * squares + steps * 4 * np.finfo(float).eps * far * np.sqrt(squares * w.max() * height)
+    assert (np.abs(squares - (centred**2).sum(axis=0)) <= room).all()
+    gap = np.linalg.eigvalsh(centred.T @ centred - B.T @ B)
+    assert gap[0] >= -slack, "the sketch exceeds the data"
+    assert gap[-1] <= total.shrinkage + slack, "the error exceeds Delta"
+    assert np.abs(B @ B.T - np.diag(total.norms)).max(initial=0) <= 1e-12 * max(total.norms.max(initial=0), 1e-300)
+    tails = np.linalg.eigvalsh(centred.T @ centred)[::-1].clip(0)
+    for k in range(size):
+        assert total.shrinkage <= tails[k:].sum() / (size - k) * (1 + 1e-9) + 1e3 * slack
+
+
+@pytest.mark.parametrize("edges", [[0, 160], [0, 1, 2, 160], [0, 53, 107, 160]])
+def test_panels_change_no_more_than_rounding(edges):
+    X = NASTY["counts"]
+    w = np.ones(X.shape[0])
+    whole, B, *_ = sketched(X, 16, [0, 160], w, 200)
+    total, other, *_ = sketched(X, 16, edges, w, 200)
+    assert total.shrinkage == pytest.approx(whole.shrinkage, rel=1e-9)
+    np.testing.assert_allclose(other.T @ other, B.T @ B, atol=1e-9 * whole.norms.max())
+
+
+def test_columns_are_cut_at_the_edges():
+    X = NASTY["one full row"]
+    panels = column_panels(X, [0, 5, 6, 160])
+    assert np.array_equal(np.hstack([panel.toarray() for panel in panels]), X.toarray())
+    assert [panel.shape for panel in panels] == [(500, 5), (500, 1), (500, 154)]
+
+
+@pytest.mark.parametrize(("value", "error"), [(np.nan, NotFinite), (1e151, BadBlock), (9e149, BadBlock)])
+def test_values_that_cannot_be_squared_are_named_in_the_whole_matrix(value, error):
+    X = as_csr(sp.csr_array(([1.0, value], ([0, 3], [2, 7])), shape=(5, 9)))
+    with pytest.raises(error, match=r"row 103, column 7"):
+        require_summable(X, None, 100)
+
+
+def test_steps_are_at_least_one():
+    assert [n_steps(n, 4) for n in (0, 1, 48, 49, 480)] == [1, 1, 1, 2, 10]

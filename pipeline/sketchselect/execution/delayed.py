@@ -65,7 +65,11 @@ def _add_summary(graph: Graph, passes: SummaryPasses, statistics: Sequence[TaskR
         graph.update(inputs.graph)
         graph[work.spec_key] = Task(work.spec_key, _fitted, replace(work.spec, source=remaining), List(*statistics))
         graph.update(work.graph(work.tree.root, inputs, work.ready))
-        outputs.append(TaskRef(work.key(work.tree.root)))
+        *pieces, last = map(TaskRef, work.keys(work.tree.root))
+        if work.join is not None:
+            graph[f"whole-{token}"] = Task(f"whole-{token}", work.join, last, List(*pieces))
+            last = TaskRef(f"whole-{token}")
+        outputs.append(last)
         works.append(work)
     key, shape = f"summary-{works[0].token}", (passes.source.n_columns, passes.source.n_targets)
     labels = (passes.panels, shape, passes.rows, source_identities(remaining))

@@ -18,7 +18,7 @@ from sketchselect._memory import peak_nbytes
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadParameter
 from sketchselect.execution.graph.arrays import UserTaskFailed, naming_failures
-from sketchselect.execution.graph.passes import Pass, pass_inputs
+from sketchselect.execution.graph.passes import Pass, pass_inputs, taken
 from sketchselect.execution.graph.tasks import Part, Span, Stopped
 from sketchselect.execution.projection import Slots
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
@@ -47,7 +47,6 @@ class Ran(Generic[T]):
 class Engine(Slots, ABC):
     """Computes the graphs of passes; all engines give the same bits. The defaults are those of this process."""
 
-    n_workers: int = 1  # Processes
     memory_limit: int | None = None  # Bytes per process, where a limit is known
 
     @abstractmethod
@@ -137,7 +136,8 @@ class LocalEngine(Engine):
                     tasks = {**inputs.culled(graph), work.spec_key: spec}
                     if inputs.graph:
                         tasks |= naming_failures({key: tasks[key] for key in inputs.graph if key in tasks})
-                    ready[output] = get(tasks, work.key(output))
+                    *pieces, part = get(tasks, work.keys(output))
+                    ready[output] = part if work.join is None else work.join(part, taken(pieces))
         except UserTaskFailed as failure:
             error = failure.__cause__ or failure
             raise work.user_error(failure.args[0], inputs, error) from error

@@ -35,6 +35,7 @@ class Slots:
     """What the projection has to know of an engine."""
 
     kind: str
+    n_workers: int = 1  # Processes
     n_slots: int = 1  # Tasks at a time
     slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
 
@@ -75,7 +76,7 @@ def projection(
     caller_nbytes: int = 0,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
-    reading = _sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
+    reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
@@ -115,7 +116,7 @@ def _dense_reading(source: Source, partitions: Partitions) -> float:
     return reading
 
 
-def _sparse_reading(source: Source, partitions: Partitions) -> float:
+def sparse_reading(source: Source, partitions: Partitions) -> float:
     """Return the bytes that one task needs for a block that stays sparse."""
     offsets = source.matrix.entry_offsets
     rows = int(np.diff(partitions.edges).max())

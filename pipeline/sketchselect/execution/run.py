@@ -105,9 +105,14 @@ def planned_pass(
     nbytes = {name: getattr(reduction, name) for name in ("state_nbytes", "working_nbytes", "caller_nbytes")}
     projected = projection(source, partitions, tree, **nbytes, engine=options.engine)
     spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold)
-    return Pass(
+    work = Pass(
         spec, tree, partitions, options.progress, projected, stage=reduction.stage, stall_timeout=options.stall_timeout
     )
+    if reduction.in_panels is None:
+        return work
+    from sketchselect.execution.graph.panels import sketch_pass
+
+    return sketch_pass(work, reduction.in_panels, options.engine)
 
 
 def node_index(work: Pass[Any], options: PassOptions, key: str | None) -> NodeIndex | None:

@@ -10,7 +10,7 @@ from sketchselect._progress import Laps
 from sketchselect.errors import BadParameter
 from sketchselect.execution.graph.passes import Pass, Reduction
 from sketchselect.execution.options import PassOptions
-from sketchselect.execution.projection import Projection
+from sketchselect.execution.projection import Projection, require_fit
 from sketchselect.execution.run import (
     PassStats,
     Reduced,
@@ -25,7 +25,13 @@ from sketchselect.linalg.hashing import fingerprint
 from sketchselect.readers.base import Partitions
 from sketchselect.readers.partitions import accepted_size
 from sketchselect.summaries import Summary
-from sketchselect.summaries.moments.panels import PANEL_PARTITION_NBYTES, Panels, assemble, make_panels
+from sketchselect.summaries.moments.panels import (
+    PANEL_PARTITION_NBYTES,
+    Panels,
+    assemble,
+    is_wide_sketch,
+    make_panels,
+)
 from sketchselect.summaries.row_ranges import Ranges
 
 
@@ -115,8 +121,10 @@ class SummaryPasses:
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
-        panels = make_panels(description, source.n_columns, source.n_targets) if description.has_panels else None
-        if panels is not None and options.partition_bytes is None:
+        panels, sparse = None, source.is_sparse
+        if sparse or description.has_panels:
+            panels = make_panels(description, source.n_columns, source.n_targets, sparse=sparse)
+        if panels is not None and panels.wide and options.partition_bytes is None:
             options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
         partitions = source_partitions(source, options.partition_bytes)
         if first_row:
@@ -138,6 +146,9 @@ class SummaryPasses:
     ) -> Reduction[Summary[Any]]:
         """Return what one of the passes computes."""
         whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
+        if self.source.is_sparse and is_wide_sketch(description, self.source.n_columns):
+            # Checkpoints hold nodes of the merge tree, and there is none.
+            return replace(whole, in_panels=description)
         key = summary_key(description)
         key = fingerprint(key, self.start) if self.start else key
         return replace(whole, caller_nbytes=caller_nbytes, fold=fold_summaries, key=key)
@@ -171,9 +182,16 @@ def summarize_source(
     passes = SummaryPasses.of(source, description, options, first_row, start)
     before = source_identities(passes.source)
     accounts: list[PassStats] = []
+    for one in passes.descriptions if passes.panels is not None else ():
+        # All of them before any of them reads.
+        require_fit(passes.planned(one).projected, options.engine.memory_limit, source.matrix.address)
 
     def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
         reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
+        if reduction.in_panels is not None and options.checkpoint is not None:
+            options.progress.note(
+                f"{reduction.stage}: a sketch in panels of columns is saved when it is finished, not before"
+            )
         reduced = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions)
         accounts.append(reduced.stats)
         return reduced.value

@@ -11,37 +11,83 @@ from numba import njit
 
 from sketchselect.linalg.arrays import LARGEST, Array, Floats, first_row, magnitude_error, require_finite
 
+_AT_ONCE = 4
+"""Rows of which each column's sums are read and written once."""
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _centered(x, shift, weight, root, total, square):  # type: ignore[no-untyped-def]
+    d = np.float64(x) - shift
+    t = d * root
+    return t, total + weight * d, square + t * t
+
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _center_into(block, shift, weights, out, sums, squares, offset):  # type: ignore[no-untyped-def]
-    for i in range(block.shape[0]):
-        w = weights[i]
-        root = np.sqrt(w)
-        for j in range(block.shape[1]):
-            d = np.float64(block[i, j]) - shift[j]
-            t = d * root
-            out[i, offset + j] = t
-            sums[j] += w * d
-            squares[j] += t * t
+def _center_into(block, shift, scale, weights, out, sums, squares, offset):  # type: ignore[no-untyped-def]
+    n, p = block.shape
+    i = 0
+    while i < n:
+        u = weights[i]
+        r = np.sqrt(u)
+        first = out[i, offset:]
+        if i + _AT_ONCE <= n:
+            v, w, x = weights[i + 1], weights[i + 2], weights[i + 3]
+            s, t, y = np.sqrt(v), np.sqrt(w), np.sqrt(x)
+            second, third, fourth = out[i + 1, offset:], out[i + 2, offset:], out[i + 3, offset:]
+            # Written out, as the loop over columns runs in vector registers only then. Sums are in the order of rows.
+            for j in range(p):
+                at, to, total, square = shift[j], scale[j], sums[j], squares[j]
+                value, total, square = _centered(block[i, j], at, u, r, total, square)
+                first[j] = value * to
+                value, total, square = _centered(block[i + 1, j], at, v, s, total, square)
+                second[j] = value * to
+                value, total, square = _centered(block[i + 2, j], at, w, t, total, square)
+                third[j] = value * to
+                value, total, square = _centered(block[i + 3, j], at, x, y, total, square)
+                fourth[j] = value * to
+                sums[j], squares[j] = total, square
+            i += _AT_ONCE
+        else:
+            for j in range(p):
+                value, sums[j], squares[j] = _centered(block[i, j], shift[j], u, r, sums[j], squares[j])
+                first[j] = value * scale[j]
+            i += 1
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def center_scaled(block, shift, scale, weights, targets, out, sums, squares, cross):  # type: ignore[no-untyped-def]
     """Write ``sqrt(w) (x - shift) scale`` in float32, and add sums, squares and products with targets in float64."""
-    for i in range(block.shape[0]):
-        w = weights[i]
-        root = np.sqrt(w)
-        for j in range(block.shape[1]):
-            d = np.float64(block[i, j]) - shift[j]
-            t = d * root
-            out[i, j] = np.float32(t * scale[j])
-            sums[j] += w * d
-            squares[j] += t * t
+    for a in range(0, block.shape[0], _AT_ONCE):
+        b = min(a + _AT_ONCE, block.shape[0])
+        _center_into(block[a:b], shift, scale, weights[a:b], out[a:b], sums, squares, 0)
         # Products with targets in float64, from the block itself: the answers are most sensitive to them.
-        for k in range(targets.shape[1]):
-            y = targets[i, k] * root
-            for j in range(block.shape[1]):
-                cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
+        for i in range(a, b):
+            for k in range(targets.shape[1]):
+                y = targets[i, k] * np.sqrt(weights[i])
+                for j in range(block.shape[1]):
+                    cross[k, j] += y * (np.float64(block[i, j]) - shift[j])
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _column_sums(block, weights):  # type: ignore[no-untyped-def]
+    n, p = block.shape
+    sums = np.zeros(p)
+    i = 0
+    while i < n:
+        u = weights[i]
+        if i + _AT_ONCE <= n:
+            v, w, x = weights[i + 1], weights[i + 2], weights[i + 3]
+            for j in range(p):
+                total = sums[j] + u * np.float64(block[i, j])
+                total += v * np.float64(block[i + 1, j])
+                total += w * np.float64(block[i + 2, j])
+                sums[j] = total + x * np.float64(block[i + 3, j])
+            i += _AT_ONCE
+        else:
+            for j in range(p):
+                sums[j] += u * np.float64(block[i, j])
+            i += 1
+    return sums
 
 
 def center_into(
@@ -56,7 +102,7 @@ def center_into(
     `sums`, `squares` of shape (n_columns,).
     `offset`: Column of `out` that the first column goes to.
     """
-    _center_into(block, shift, weights, out, sums, squares, offset)
+    _center_into(block, shift, np.ones(block.shape[1]), weights, out, sums, squares, offset)
 
 
 def block_mean(
@@ -67,15 +113,10 @@ def block_mean(
     Raises `NotFinite` for NaN or infinity, naming row and column; `BadBlock` for magnitudes of 1e150 and more, whose
     squares leave float64.
     """
-    n = block.shape[0]
-    if weights is None:
-        # BLAS reads float64 at memory speed; other types are summed in float64 without a copy of the block.
-        ones = np.ones(n)
-        total = ones @ block if block.dtype == np.float64 else np.einsum("ij->j", block, dtype=np.float64)
-        weight = float(n)
-    else:
-        total = weights @ block
-        weight = float(weights.sum())
+    w = np.ones(block.shape[0]) if weights is None else weights
+    # BLAS reads float64 at memory speed; other types would be copied.
+    total = w @ block if block.dtype == np.float64 else _column_sums(block, w)
+    weight = float(w.sum())
     if not (np.abs(total) < LARGEST).all():
         _refuse(block, first_row(start), name)
     mean: Floats = total / weight if weight > 0 else np.zeros(block.shape[1])
@@ -93,7 +134,7 @@ def centered_moments(weight: float, shift: Floats, sums: Floats, squares: Floats
 
 def check_squares(squares: Floats, block: Array, start: int | Array = 0, name: str = "column") -> None:
     """Raise `NotFinite` or `BadBlock` if the column sums of squares show values that float64 cannot square."""
-    if not (squares < LARGEST**2).all():
+    if not squares.max(initial=0.0) < LARGEST**2:
         _refuse(block, first_row(start), name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import chain
 from pickle import loads
 from queue import Empty
 from typing import Any, Generic, TypeVar
@@ -15,7 +16,7 @@ from sketchselect.errors import ClusterLost, PartitionFailed, SketchSelectError
 from sketchselect.execution.dask.checks import runs_tasks
 from sketchselect.execution.dask.watch import TOPIC, ClusterWatch
 from sketchselect.execution.engine import Ran
-from sketchselect.execution.graph.passes import Graph, Pass, pass_inputs
+from sketchselect.execution.graph.passes import Graph, Pass, pass_inputs, taken
 from sketchselect.execution.graph.tasks import Part, Span, read_cached
 from sketchselect.execution.graph.tree import Node
 from sketchselect.execution.projection import SENT_AHEAD
@@ -44,6 +45,7 @@ class ClusterPass(Generic[T]):
         self.client, self.work, self.watch = client, work, watch
         self.ready: dict[Node, Any] = dict(work.ready)
         self.flying: dict[Node, Any] = {}
+        self.pieces: dict[Node, list[Any]] = {}  # Futures of what nodes send beside their parts
         self.suspects: list[Node] = []
         self.alone: Node | None = None
         self.losses: dict[Node, int] = {}
@@ -78,7 +80,7 @@ class ClusterPass(Generic[T]):
                         self._start_more()
                         self._follow()
         finally:
-            for future in (*self.ready.values(), *self.flying.values()):
+            for future in (*self.ready.values(), *self.flying.values(), *chain(*self.pieces.values())):
                 if hasattr(future, "release"):
                     future.release()
         return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
@@ -189,18 +191,21 @@ class ClusterPass(Generic[T]):
         graph = self.work.graph(node, self.inputs, self.ready)
         self.n_tasks += len(graph)
         graph = {**self.inputs.culled(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
-        (future,) = self.client.get(graph, [self.work.key(node)], sync=False)
+        *self.pieces[node], future = self.client.get(graph, self.work.keys(node), sync=False)
         self.flying[node] = future
         events = self.watch.events
         future.add_done_callback(lambda done: events.put(("done", node, done)))
 
     def _collect(self, output: Node) -> None:
-        from distributed import CancelledError
+        from distributed import CancelledError, KilledWorker
 
         future = self.ready[output]
         try:
-            self.ready[output] = self.client.gather(future)
-        except (CancelledError, OSError):
+            part, pieces = self.client.gather(future), self.pieces.pop(output, [])
+            if self.work.join is not None:
+                part = self.work.join(part, map(self.client.gather, taken(pieces)))
+            self.ready[output] = part
+        except (CancelledError, KilledWorker, OSError):
             del self.ready[output]
             self._count_loss(output)
         future.release()

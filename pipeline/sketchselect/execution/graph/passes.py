@@ -6,7 +6,7 @@ A pure function of partitions, tree, leaf, merge and what a checkpoint holds; an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ from sketchselect._progress import Progress
 from sketchselect.errors import PartitionFailed
 from sketchselect.execution.cached import CachedSource
 from sketchselect.execution.graph.arrays import partition_of
-from sketchselect.execution.graph.tasks import PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
+from sketchselect.execution.graph.tasks import Part, PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
 from sketchselect.execution.graph.tree import MergeTree, Node
 from sketchselect.execution.projection import Projection
 from sketchselect.execution.source import Block, Rows, Source
@@ -50,6 +50,13 @@ class Reduction(Generic[T]):
     # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
     key: str | None = None
     fold: Callable[[T, T], T] | None = None  # As `merge`; may use up its first state
+    in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
+
+
+def taken(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list, which forgets each of them: they may be most of the memory there is."""
+    while items:
+        yield items.pop(0)
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ class Pass(Generic[T]):
     stage: str = "pass"
     stall_timeout: float = 300.0
     token: str = field(default_factory=lambda: uuid4().hex)
+    join: Callable[[Part[Any], Iterable[Any]], Part[T]] | None = None  # Of a part and the pieces sent beside it
 
     @property
     def spec_key(self) -> str:
@@ -100,6 +108,10 @@ class Pass(Generic[T]):
         """Return the key of a node: stage, level and place, so that dashboards and errors can say which it is."""
         name = "merge" if node.level else re.sub(r"\W+", "-", self.stage)
         return (f"{name}-{self.token}", *node)
+
+    def keys(self, node: Node) -> list[Any]:
+        """Return the keys of what a node sends to the caller; the last one is that of its part."""
+        return [self.key(node)]
 
     def cuts(self, most_leaves: int) -> list[Node]:
         """Return the nodes to be computed one graph after the other, the last of them the root."""

@@ -94,7 +94,7 @@ def run_leaf(
     merge = spec.fold if before is None and spec.fold else spec.merge
     with one_blas_thread():
         for span in spans:
-            with _named(source, f"partition {span.partition}", span.start, span.stop):
+            with naming(source, f"partition {span.partition}", span.start, span.stop):
                 block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
                 with laps.step("kernel"):
                     value = spec.leaf(block)
@@ -121,7 +121,7 @@ def run_merge(
 ) -> Part[T]:
     """Return the states of some nodes merged in order; `rows` is the range they cover, for messages."""
     state, laps = parts[0].value, Laps()
-    with one_blas_thread(), _named(spec.source, "merging", *rows), laps.step("merge"):
+    with one_blas_thread(), naming(spec.source, "merging", *rows), laps.step("merge"):
         for part in parts[1:]:
             state = spec.merge(state, part.value)
     if spec.report is not None:
@@ -143,7 +143,7 @@ def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
 
 def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
-    with one_blas_thread(), _named(spec.source, f"partition {span.partition}", span.start, span.stop):
+    with one_blas_thread(), naming(spec.source, f"partition {span.partition}", span.start, span.stop):
         return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))
 
 
@@ -197,7 +197,7 @@ def place_in_words(source: Source, what: str, start: int, stop: int) -> str:
 
 
 @contextmanager
-def _named(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
+def naming(source: Source, what: str, start: int, stop: int) -> Iterator[None]:
     """Turn what a task raises into an error that names the partition and its rows, and no value of the data."""
     where = place_in_words(source, what, start, stop)
     try:

@@ -86,6 +86,20 @@ def merge_means(
     return weight, mean_a + difference * (weight_b / weight), difference, factor
 
 
+MEAN_UNITS = 4.0 * float(np.finfo(np.float64).eps)
+"""Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random."""
+
+
+def mean_rounding(norms: float, difference: float, factor: float) -> float:
+    """Return what the rounding of two means may hide of ``factor difference difference'``, in any direction.
+
+    Far from zero it is more than that of the rows. `norms` is the sum of the norms of the means, `difference` the norm
+    of ``factor^1/2 difference``.
+    """
+    off = MEAN_UNITS * norms
+    return off * (2.0 * float(np.sqrt(factor)) * difference + factor * off)
+
+
 def unmerge_means(weight: float, mean: Floats, weight_b: float, mean_b: Floats) -> tuple[float, Floats, Floats, float]:
     """Return ``(W_a, mean_a, difference, factor)`` of the rows of the total that are not in part b."""
     weight_a = weight - weight_b

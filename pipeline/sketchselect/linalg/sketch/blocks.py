@@ -10,9 +10,12 @@ from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.centering import center_into, check_squares
 from sketchselect.linalg.sketch.shrink import shrink, shrink_factors, shrink_parts
 
-BUFFER_FACTOR = 2.4
+BUFFER_FACTOR = 2.5
 """Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
 (the products alone are cheapest at 1 + sqrt(2)); within that, fewer and larger shrinks lose less."""
+
+STEP_UNIT = 8
+"""Divisor of the new rows of a shrink: BLAS multiplies whole tiles of them, 3 to 6 % faster than 141 rows, say."""
 
 SINGLE_SHRINK_FACTOR = 4
 """A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less."""
@@ -39,8 +42,9 @@ def shrink_block(
         check_squares(moments[1], block, start)
         sketch, delta = (rows, 0.0) if n <= 2 * size else shrink(rows, size)
         return sketch, delta, 0.0, *moments
-    n_steps = -(-(n - (size - 1)) // (int(BUFFER_FACTOR * size) - (size - 1)))
-    edges = np.linspace(0, n, n_steps + 1).astype(int)
+    units, most = -(-n // STEP_UNIT), -(-(int(BUFFER_FACTOR * size) - (size - 1)) // STEP_UNIT)
+    n_steps = -(-units // most)
+    edges = np.minimum(STEP_UNIT * (np.arange(n_steps + 1) * units // n_steps), n)
     parts: list[Floats] = []
     lost, gained, done = 0.0, 0.0, 0
     if block.dtype == np.float32:

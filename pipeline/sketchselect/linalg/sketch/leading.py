@@ -163,7 +163,7 @@ def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, 
     # A step leaves .75 ||products||^2; more than rounding would let a shrink grow the rows.
     for _ in range(2):
         products = vectors.T @ vectors
-        products[np.diag_indices(n_vectors)] -= 1.0
+        products.flat[:: n_vectors + 1] -= 1.0
         square = float(np.vdot(products, products))
         if not square < np.sqrt(m * _EPS):
             return None

@@ -46,9 +46,10 @@ def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     lam = lam[: size - 1]
     # Eigenvalues at rounding level carry no direction; they stay out of B.
     keep = lam - delta > eps * top
-    squares = lam[keep] - delta
-    f = np.sqrt(squares / lam[keep])
-    matrix = f[:, None] * vectors[:, keep].T
+    n = len(keep) if keep.all() else int(keep.argmin())
+    squares = lam[:n] - delta
+    f = np.sqrt(squares / lam[:n])
+    matrix = f[:, None] * vectors[:, :n].T
     return matrix, squares, lost
 
 

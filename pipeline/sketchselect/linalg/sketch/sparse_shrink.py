@@ -74,7 +74,7 @@ def shrink_sparse(
         across = times_dense(values, columns, v.size, b_sparse)
         k = _gram(values, columns, v, across, products, norms, new, b_dense)
         known = norms.size
-        matrix, norms, lost = _factors(k, size, known)
+        matrix, norms, lost = sparse_factors(k, size, known)
         delta += lost
         of_b, of_new = matrix[:, :known], np.ascontiguousarray(matrix[:, known:].T)
         b_dense = of_b @ b_dense + of_new.T @ new
@@ -131,7 +131,7 @@ def _gram(
     return k
 
 
-def _factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats, float]:
+def sparse_factors(gram: Floats, size: int, known: int) -> tuple[Floats, Floats, float]:
     """Return `shrink_factors` of a matrix, from approximate eigenvectors wherever their error can be bounded."""
     k, trace = gram.shape[0], float(gram.trace())
     width = min(size + _EXTRA, k)

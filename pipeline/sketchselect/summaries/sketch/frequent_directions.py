@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
 from sketchselect.linalg.centering import block_mean, centered_moments
-from sketchselect.linalg.moments.comoments import centered_gram, merge_means
+from sketchselect.linalg.moments.comoments import centered_gram, mean_rounding, merge_means
 from sketchselect.linalg.moments.sparse import sparse_gram
 from sketchselect.linalg.sketch.blocks import shrink_block
 from sketchselect.linalg.sketch.shrink import shrink, shrink_parts
@@ -21,17 +21,22 @@ from sketchselect.linalg.sketch.spectrum import Directions, row_directions, symm
 from sketchselect.linalg.sparse.csr import densify, is_csr
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries.base import Summary
+from sketchselect.summaries.base import Context, Summary
 from sketchselect.summaries.registry import register
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.sketch.panels import SketchPanel, Total
 
 EXACT_COLUMNS_PER_ROW = 15
 EXACT_COLUMNS = 2048
 
+PANELS_ABOVE_NBYTES = 1 << 30
+"""State above which a pass over sparse rows keeps it in panels of columns, and shrinks all of them at the same time."""
+
+PANEL_NBYTES = 128 << 20
+
 STACK_NBYTES = 512 << 20
 """Largest state that merges leave at twice the rows of the sketch; for larger ones memory is what is short."""
-
-MEAN_UNITS = 4.0 * float(np.finfo(np.float64).eps)
-"""Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
     -----
     Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
     `linalg.sketch.sparse_shrink`.
-    Bytes: at most 16 l p, or 8 p^2.
+    Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, 8 l p bytes
+    over all workers (`linalg.sketch.panels`).
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
 
     Examples
@@ -111,6 +117,22 @@ class FrequentDirections(Summary[DirectionsRecord]):
     def _most_rows(self, n_features: int) -> int:
         """Return the rows of a merged state: up to twice the sketch, so that few shrink, unless that is large."""
         return 2 * self.size if 16 * self.size * n_features <= STACK_NBYTES else self.size
+
+    def column_panels(self, n_features: int) -> tuple[int, ...] | None:
+        """Return the edges of the panels of columns that a pass over sparse rows needs; None where it needs none."""
+        if self.keeps_gram(n_features) or self.projected_nbytes(n_features) <= PANELS_ABOVE_NBYTES:
+            return None
+        return tuple(np.linspace(0, n_features, 1 + 8 * self.size * n_features // PANEL_NBYTES).astype(int).tolist())
+
+    def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
+        """Return the summary of a sketch in panels."""
+        from sketchselect.linalg.sketch.panels import joined
+
+        rows, mean, squares = joined(panels, n_features, total.norms.size)
+        gram = np.zeros((0, 0))
+        return self._with(
+            DirectionsRecord(total.n_rows, total.weight, mean, squares, total.shrinkage, rows, gram), Context()
+        )
 
     def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
         """Return an upper bound of the bytes of one state."""
@@ -167,10 +189,9 @@ class FrequentDirections(Summary[DirectionsRecord]):
             gram += np.outer(factor * difference, difference)
             np.fill_diagonal(gram, squares)
         else:
-            # The difference of the two means is one more row of the centred matrix. Far from zero the rounding of the
-            # means is more than that of the rows.
-            off = MEAN_UNITS * float(np.linalg.norm(left.mean) + np.linalg.norm(right.mean))
-            delta += factor * off * (2.0 * float(np.linalg.norm(difference)) + off)
+            # The difference of the two means is one more row of the centred matrix.
+            norms = float(np.linalg.norm(left.mean) + np.linalg.norm(right.mean))
+            delta += mean_rounding(norms, float(np.sqrt(factor) * np.linalg.norm(difference)), factor)
             parts = [left.rows, right.rows, np.sqrt(factor) * difference[None, :]]
             if sum(len(part) for part in parts) > self._most_rows(left.n_features):
                 # Rows of summaries are read-only, but for those that nobody else has.
