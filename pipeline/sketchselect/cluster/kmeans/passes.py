@@ -60,7 +60,7 @@ class BlockEngine(LocalEngine):
     """Passes in this process without a scheduler, whose millisecond a pass is long beside the sums of small data.
 
     The caller's thread works too, beside threads that stay from pass to pass until `close`. Nodes are merged as soon as
-    they can be, in the tree of the pass. Rows of Dask arrays, and passes with a checkpoint, are left to Dask.
+    they can be, in the tree of the pass. Rows of Dask arrays and of remote stores, and passes with a checkpoint, are left to Dask.
     """
 
     _pool: ThreadPoolExecutor | None = None
@@ -68,7 +68,7 @@ class BlockEngine(LocalEngine):
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass."""
         inputs, tree = pass_inputs(work.spec.source, work.partitions, remote=False), work.tree
-        if inputs.graph or work.ready or work.name:
+        if inputs.graph or work.ready or work.name or work.spec.reads_ahead:
             return super().run(work)
         failures: list[BaseException] = []
         stop, lock = threading.Event(), threading.Lock()
