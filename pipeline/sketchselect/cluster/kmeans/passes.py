@@ -60,7 +60,8 @@ class BlockEngine(LocalEngine):
     """Passes in this process without a scheduler, whose millisecond a pass is long beside the sums of small data.
 
     The caller's thread works too, beside threads that stay from pass to pass until `close`. Nodes are merged as soon as
-    they can be, in the tree of the pass. Rows of Dask arrays and of remote stores, and passes with a checkpoint, are left to Dask.
+    they can be, in the tree of the pass. Rows of Dask arrays and of remote stores, and passes with a checkpoint, are
+    left to Dask.
     """
 
     _pool: ThreadPoolExecutor | None = None
