@@ -1,13 +1,17 @@
 """Wide sketches of sparse rows in panels of columns: the same bits on every engine, and a fraction of the memory."""
 
+import time
+
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.passing import serial
 
+from sketchselect._progress import Progress
 from sketchselect.errors import NotFinite, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, summarize, summarize_source
-from sketchselect.execution.summarize import summary_projection
+from sketchselect.execution.summarize import SummaryPasses, summary_projection
 from sketchselect.linalg.sparse.csr import as_csr
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections
@@ -81,6 +85,39 @@ def test_members_of_a_bundle_are_summarised_in_a_pass_beside_it(in_panels):
     assert summary["fd"].centered_sketch.tobytes() == alone.centered_sketch.tobytes()
     assert summary["stats"].n_rows == 1200
     assert summarize(X, bundle, compute=False, **OPTIONS).compute(scheduler="synchronous") == summary
+
+
+def test_rows_of_dask_arrays_are_summarised_as_before(in_panels):
+    """Tasks of the user's graph would run ahead of the shrinks, and fill the memory."""
+    X = words()
+    lazy = da.from_array(X.toarray(), chunks=(300, 900)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
+    passes = [SummaryPasses.of(Source(open_matrix(rows)), SKETCH, serial()) for rows in (lazy, X)]
+    assert [one.source.is_sparse for one in passes] == [True, True]
+    assert [one.planned(SKETCH).leaf_tasks for one in passes] == [1, 8 - 1]
+
+
+def test_progress_is_that_of_the_sketch_and_all_of_its_time_is_counted(in_panels, monkeypatch):
+    from sketchselect.execution.graph import panels
+
+    done, original = [], panels.shrunk_panel
+
+    def slow(*arguments):
+        done.append("panel")
+        time.sleep(0.02)
+        return original(*arguments)
+
+    class Noted(Progress):
+        def advance(self, nbytes):
+            done.append("partition")
+
+    monkeypatch.setattr(panels, "shrunk_panel", slow)
+    source = Source(open_matrix(words()))
+    options = serial(partition_bytes=60_000, progress=Noted())
+    stats = summarize_source(source, SKETCH, options).stats
+    n_shrinks = done.count("panel") // 7
+    assert done.count("partition") == stats.n_partitions > 2
+    assert done[-8:] == ["partition"] + 7 * ["panel"]
+    assert stats.profile["kernel"] >= 0.02 * 7 * n_shrinks
 
 
 def test_weights_and_dropped_rows(in_panels):

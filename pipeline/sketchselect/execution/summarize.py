@@ -121,7 +121,7 @@ class SummaryPasses:
     ) -> Self:
         """Return the passes over the rows from `first_row` on."""
         source = source_for(source, description)
-        panels, sparse = None, source.is_sparse
+        panels, sparse = None, source.is_sparse and source.matrix.dask_rows() is None
         if sparse or description.has_panels:
             panels = make_panels(description, source.n_columns, source.n_targets, sparse=sparse)
         if panels is not None and panels.wide and options.partition_bytes is None:
@@ -137,6 +137,14 @@ class SummaryPasses:
         return ((self.start + self.partitions.edges[0], self.start + self.partitions.edges[-1]),)
 
     @property
+    def in_panels(self) -> bool:
+        """Whether wide sketches are computed in panels: of sparse rows that the tasks of the pass read themselves.
+
+        The tasks of a Dask array would run ahead of the shrinks, and their rows would fill the memory.
+        """
+        return self.source.is_sparse and self.source.matrix.dask_rows() is None
+
+    @property
     def descriptions(self) -> list[Summary[Any]]:
         """The description of each pass."""
         return [self.description] if self.panels is None else self.panels.descriptions()
@@ -146,7 +154,7 @@ class SummaryPasses:
     ) -> Reduction[Summary[Any]]:
         """Return what one of the passes computes."""
         whole = summary_reduction(self.source, description, stage, SummariseBlock(description, self.start))
-        if self.source.is_sparse and is_wide_sketch(description, self.source.n_columns):
+        if self.in_panels and is_wide_sketch(description, self.source.n_columns):
             # Checkpoints hold nodes of the merge tree, and there is none.
             return replace(whole, in_panels=description)
         key = summary_key(description)
@@ -189,9 +197,7 @@ def summarize_source(
     def value(description: Summary[Any], part: str = "", caller_nbytes: int = 0) -> Summary[Any]:
         reduction = passes.reduction(description, f"{stage}, {part}" if part else stage, caller_nbytes)
         if reduction.in_panels is not None and options.checkpoint is not None:
-            options.progress.note(
-                f"{reduction.stage}: a sketch in panels of columns is saved when it is finished, not before"
-            )
+            options.progress.note(f"{reduction.stage}: a sketch in panels of columns is not saved in checkpoints")
         reduced = reduce_blocks(passes.source, reduction, passes.options, partitions=passes.partitions)
         accounts.append(reduced.stats)
         return reduced.value
@@ -226,6 +232,5 @@ def summary_projection(
     passes = SummaryPasses.of(source, description, options)
     panels, descriptions = passes.panels, passes.descriptions
     caller_nbytes = 0 if panels is None else 8 * panels.edges[-1] ** 2 * len(panels.wide)
-    largest = max(descriptions, key=lambda one: one.projected_nbytes(source.n_columns, source.n_targets))
-    work = passes.planned(largest, caller_nbytes)
+    work = max((passes.planned(one, caller_nbytes) for one in descriptions), key=lambda one: one.projected.nbytes)
     return work.projected, len(descriptions), work.partitions.read_amplification

@@ -1,16 +1,18 @@
 """The pass of a sketch in panels of columns: a chain of shrinks as a Dask graph, all panels of each at the same time.
 
 Partitions are read and cut into panels in tasks of their own. Every shrink takes products from all panels, sums them in
-one task, and sends the small matrix back; panels stay on the workers that made them.
+one task, and sends the small matrix back; a panel need never leave the worker that made it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -36,7 +38,7 @@ from sketchselect.linalg.sketch.panels import (
     shrunk_panel,
 )
 from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR
-from sketchselect.linalg.sparse.csr import take_rows
+from sketchselect.linalg.sparse.csr import arrays_of, take_rows
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import FrequentDirections
@@ -49,9 +51,28 @@ READ_AHEAD = 2
 class Step(NamedTuple):
     """The rows of one shrink: their panels, their products with each other, and their weights."""
 
-    panels: list[csr_array]
+    panels: list[Piece]
     gram: Floats
     weights: Floats
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows of one shrink in one panel; Dask does not know the size of sparse arrays."""
+
+    rows: csr_array
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(int(array.nbytes) for array in arrays_of(self.rows))
+
+
+class Steps(list[Step]):
+    """The steps of a partition."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(step.gram.nbytes + sum(map(sys.getsizeof, step.panels)) for step in self)
 
 
 class Timed(NamedTuple):
@@ -106,7 +127,7 @@ class SketchPass(Pass[Any]):
             return TaskRef(key)
 
         spec, size, columns = TaskRef(self.spec_key), self.description.size, range(len(self.edges) - 1)
-        total = add(self._key("total", 0), _first_total)
+        total = add(self._key("total", 0), Timed, Total.empty(), 0.0)
         panels = [add(self._key("panel", 0, j), _first_panel, b - a) for j, (a, b) in enumerate(pairwise(self.edges))]
         step, accounts = 0, []
         totals: list[TaskRef] = []
@@ -125,16 +146,16 @@ class SketchPass(Pass[Any]):
                     for j in columns
                 ]
                 gram = add(self._key("gram", step), _piece, read, s, "gram")
-                before, total = (
-                    total,
-                    add(self._key("total", step), _total, spec, span, total, gram, weights, List(*products), size),
-                )
+                ends, before, key = s + 1 == count, total, self._key("total", step)
+                total = add(key, _total, spec, span, ends, before, gram, weights, List(*products), size)
                 panels = [
                     add(self._key("panel", step, j), _panel, spec, span, panels[j], pieces[j], before, total, weights)
                     for j in columns
                 ]
             totals.append(total)
-        add(self.key(output), _finished, spec, List(*accounts), total)
+        # Whoever waits for the part waits for the panels; they are not sent for it.
+        seconds = [add(self._key("seconds", 0, j), attrgetter("seconds"), panels[j]) for j in columns]
+        add(self.key(output), _finished, spec, List(*accounts), total, List(*seconds))
         return tasks
 
 
@@ -143,9 +164,10 @@ def sketch_pass(work: Pass[Any], description: FrequentDirections, engine: Slots)
     source = work.spec.source
     edges = description.column_panels(source.n_columns)
     assert edges is not None
+    projected = _projection(work.partitions, description, edges, sparse_reading(source, work.partitions), engine)
     changes = {
         "tree": MergeTree(len(work.partitions), chain=len(work.partitions)),
-        "projected": _projection(work.partitions, description, edges, sparse_reading(source, work.partitions), engine),
+        "projected": replace(projected, caller=work.projected.caller),
         "join": partial(_whole, description, source.n_columns),
     }
     return SketchPass(
@@ -168,21 +190,22 @@ def _projection(
     tallest = max(-(-n // n_steps(n, size)) for n in heights)
     grams = 8 * tallest * tallest * max(n_steps(n, size) for n in heights)
     panel = 8 * int(np.diff(edges).max()) * (size + 2)
-    n_processes = engine.n_workers if engine.kind == "dask" else 1
+    # Dask copies a panel to another worker that is idle, so that there may be two of each.
+    here = 2 * -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
     return Projection(
         process=PROCESS_NBYTES,
         reading=int((slots + READ_AHEAD) * (reading + grams)),
         # Every task makes another panel of one, and some vectors of its length.
-        states=(-(-n_panels // n_processes) + 2 * slots) * panel,
+        states=(here + 2 * slots) * panel,
         working=6 * 8 * (tallest + size) ** 2,
     )
 
 
 def read_steps(
     spec: PassSpec[Any], span: Span, rows: Rows | None, edges: Sequence[int], count: int, late: Any = None
-) -> Part[list[Step]]:
+) -> Part[Steps]:
     """Return the rows of a partition as `count` steps; `late` is only waited for."""
-    source, laps, steps = spec.source, Laps(), []
+    source, laps, steps = spec.source, Laps(), Steps()
     with one_blas_thread(), naming(source, f"partition {span.partition}", span.start, span.stop):
         block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
         with laps.step("kernel"):
@@ -192,9 +215,9 @@ def read_steps(
             for a, b in pairwise(map(int, bounds)):
                 panels = column_panels(take_rows(block.values, a, b), edges)
                 w = np.ones(b - a) if weights is None else weights[a:b]
-                steps.append(Step(panels, rows_gram(panels, w), w))
+                steps.append(Step(list(map(Piece, panels)), rows_gram(panels, w), w))
     if spec.report is not None:
-        spec.report(span)
+        spec.report(None)
     n_rows, seconds = span.stop - span.start, sum(laps.values())
     return Part(steps, n_rows, block.n_dropped, span.nbytes, seconds, covered=span.nbytes, laps=laps)
 
@@ -203,48 +226,55 @@ def _account(part: Part[Any]) -> Part[None]:
     return replace(part, value=None)
 
 
-def _piece(part: Part[list[Step]], step: int, name: str, panel: int | None = None) -> Any:
+def _piece(part: Part[Steps], step: int, name: str, panel: int | None = None) -> Any:
     piece = getattr(part.value[step], name)
     return piece if panel is None else piece[panel]
-
-
-def _first_total() -> Timed:
-    return Timed(Total.empty(), 0.0)
 
 
 def _first_panel(n_columns: int) -> Timed:
     return Timed(empty_panel(n_columns), 0.0)
 
 
-def _products(spec: PassSpec[Any], span: Span, panel: Timed, rows: csr_array, total: Timed, weights: Floats) -> Timed:
+def _products(spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, total: Timed, weights: Floats) -> Timed:
     with _kernel(spec, span) as laps:
-        value = panel_products(canonical_record(panel.value), aligned(rows), total.value, canonical(weights))
+        value = panel_products(canonical_record(panel.value), aligned(rows.rows), total.value, canonical(weights))
     return Timed(value, panel.seconds + laps["kernel"])
 
 
 def _total(
-    spec: PassSpec[Any], span: Span, before: Timed, gram: Floats, weights: Floats, parts: Sequence[Timed], size: int
+    spec: PassSpec[Any],
+    span: Span,
+    ends: bool,
+    before: Timed,
+    gram: Floats,
+    weights: Floats,
+    parts: Sequence[Timed],
+    size: int,
 ) -> Timed:
     with _kernel(spec, span) as laps:
         products = [canonical_record(part.value) for part in parts]
         value = shrink_panels(before.value, canonical(gram), canonical(weights), products, size)
+    if spec.report is not None:
+        spec.report(span if ends else None)
     return Timed(value, before.seconds + sum(part.seconds for part in parts) + laps["kernel"])
 
 
 def _panel(
-    spec: PassSpec[Any], span: Span, panel: Timed, rows: csr_array, before: Timed, after: Timed, weights: Floats
+    spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, before: Timed, after: Timed, weights: Floats
 ) -> Timed:
     with _kernel(spec, span) as laps:
         now = canonical_record(after.value)
-        value = shrunk_panel(canonical_record(panel.value), aligned(rows), before.value, now, canonical(weights))
+        value = shrunk_panel(canonical_record(panel.value), aligned(rows.rows), before.value, now, canonical(weights))
     return Timed(value, laps["kernel"])
 
 
-def _finished(spec: PassSpec[Any], accounts: Sequence[Part[None]], total: Timed) -> Part[Total]:
+def _finished(
+    spec: PassSpec[Any], accounts: Sequence[Part[None]], total: Timed, seconds: Sequence[float]
+) -> Part[Total]:
     if spec.report is not None:
         spec.report(None)
     part: Part[Total] = join_parts(accounts, total.value)
-    return replace(part, laps=Laps.total([part.laps, {"kernel": total.seconds}]))
+    return replace(part, laps=Laps.total([part.laps, {"kernel": total.seconds + sum(seconds)}]))
 
 
 @contextmanager

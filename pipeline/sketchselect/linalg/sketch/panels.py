@@ -29,18 +29,20 @@ _CACHED = 1024
 _NONE = np.empty(0)
 
 
+class _Sized:
+    def __sizeof__(self) -> int:
+        # The size by which Dask decides where tasks run.
+        return object.__sizeof__(self) + sum(getattr(value, "nbytes", 0) for value in vars(self).values())
+
+
 @dataclass(frozen=True)
-class SketchPanel:
+class SketchPanel(_Sized):
     """Some columns of a sketch."""
 
     rows: Floats  # shape (n_columns, m): The rows B of the sketch, each a column here
     # mean, squares: shape (n_columns,): Means of the columns, and sums of squares about them
     mean: Floats
     squares: Floats
-
-    def __sizeof__(self) -> int:
-        # The size by which Dask decides where to shrink.
-        return object.__sizeof__(self) + self.rows.nbytes + self.mean.nbytes + self.squares.nbytes
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class NewRows:
 
 
 @dataclass(frozen=True)
-class Products:
+class Products(_Sized):
     """Products of one panel of B, D and r; those of all panels are summed."""
 
     old: Floats  # shape (n_rows + 1, m): Of D and r with B
@@ -67,7 +69,7 @@ class Products:
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(_Sized):
     """What is known of a sketch beside its panels, and how its last step shrinks them."""
 
     n_rows: int

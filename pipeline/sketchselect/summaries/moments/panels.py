@@ -106,6 +106,7 @@ def assemble(
         members[name] = assembled(moments, first, comoment)
     for name, sketch in panels.sketches.items():
         members[name] = value(sketch, "the sketch, in panels of columns", nbytes)
+        nbytes += members[name].nbytes
     if panels.names is None:
         return next(iter(members.values()))
     return Bundle.of({name: members[name] for name in panels.names})

@@ -86,8 +86,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
     -----
     Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
     `linalg.sketch.sparse_shrink`.
-    Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, 8 l p bytes
-    over all workers (`linalg.sketch.panels`).
+    Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, at most
+    16 l p bytes over all workers (`linalg.sketch.panels`).
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
 
     Examples
@@ -122,7 +122,8 @@ class FrequentDirections(Summary[DirectionsRecord]):
         """Return the edges of the panels of columns that a pass over sparse rows needs; None where it needs none."""
         if self.keeps_gram(n_features) or self.projected_nbytes(n_features) <= PANELS_ABOVE_NBYTES:
             return None
-        return tuple(np.linspace(0, n_features, 1 + 8 * self.size * n_features // PANEL_NBYTES).astype(int).tolist())
+        n_panels = max(1, 8 * self.size * n_features // PANEL_NBYTES)
+        return tuple(np.linspace(0, n_features, n_panels + 1).astype(int).tolist())
 
     def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
         """Return the summary of a sketch in panels."""

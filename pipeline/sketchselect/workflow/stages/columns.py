@@ -298,7 +298,7 @@ def _state_projection(session: Session, source: Source, description: Summary[Any
             f"{session.matrix.address}: chunks are taller than a partition, every byte is decoded {amplification:.1f} "
             "times; `sketchselect convert --chunks` makes a store that is not"
         )
-    times = f"; {n_passes} passes, because one cannot take all columns" if n_passes > 1 else ""
+    times = f"; {n_passes} passes, each over all rows" if n_passes > 1 else ""
     session.progress.note(f"summarize: {projected.sentence()}{times}")
 
 
