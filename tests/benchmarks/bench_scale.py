@@ -4,11 +4,12 @@
     python tests/benchmarks/bench_scale.py table [--price 0.05]
     python tests/benchmarks/bench_scale.py graph [--partitions 1000000]
 
-`predict` measures the costs of a pass in one worker process (reading a partition, summarising it, merging two
-states), of a task and of a start, then passes on one and two workers over the same rows (strong scaling) and over twice
-the rows (weak scaling), and prints what the simulator says from those costs. Both are in wall time and in processor
-time of workers, scheduler and client: on a busy machine only the second one compares. `table` is what the simulator
-says of 100 to 10,000 workers and 10^12 to 10^15 bytes. `graph` builds the tasks of very many partitions.
+`predict` measures the mean costs of a partition (reading, summarising) and of a merge with all workers at work, of
+bringing a state to another worker, of a task and of a pass of one task, then passes on one and two workers over the
+same rows (strong scaling) and over twice the rows (weak scaling), of a sketch and of an exact Gram matrix, and prints
+what the simulator says from those costs. Both are in wall time and in processor time of the workers: on a busy machine
+only the second one compares. `table` is what the simulator says of 100 to 10,000 workers and 10^12 to 10^15 bytes.
+`graph` builds the tasks of very many partitions.
 """
 
 from __future__ import annotations
@@ -30,17 +31,20 @@ from bench_overhead import peak_mib, tiny_store
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.execution.dask.clusters import local_cluster
-from sketchselect.execution.graph.passes import Inputs
+from sketchselect.execution.graph.passes import Inputs, Pass
+from sketchselect.execution.graph.tasks import run_leaf, run_merge
+from sketchselect.execution.source import Rows
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.workflow.forecast.simulation import ClusterCosts, PassCosts, simulate_pass
 
 SPEC = {"sketch": sks.FrequentDirections(size=64), "stats": sks.ColumnStats()}
-BAND = 2000  # Rows of a chunk of the store, and so of a partition
+WIDTHS = COLUMNS, COLUMNS // 4  # Columns: of a sketch, and of an exact Gram matrix
+SENT = 32  # States that are sent from worker to worker
 
-# Measured by `predict` on one core, least of several runs: seconds a gigabyte of float32, and of a merge of two
-# sketches of 64 x 2,000. The store is assumed: what a large object store gives all workers together, in bytes a second.
+# Measured by `predict` on one worker, means: seconds a gigabyte of float32 of 2,000 columns, and of a merge of two
+# sketches of 64 rows. The store is assumed: what a large object store gives all workers together, in bytes a second.
 STORE_BYTES = 200e9
-READ_PER_GB, COMPUTE_PER_GB, MERGE = 0.9, 3.5, 0.0003
+READ_PER_GB, COMPUTE_PER_GB, MERGE = 1.0, 3.4, 0.003
 
 
 def processor_seconds() -> float:
@@ -49,29 +53,58 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def leaf_costs(path: str) -> dict[str, float]:
-    """Return least processor seconds of a partition and of a merge in this process, whose other threads are idle."""
-    from threadpoolctl import threadpool_limits
+def planned(path: str) -> Pass[Any]:
+    """Return the pass over a store, as `summarize` plans it."""
+    bundle, options = sks.Bundle(SPEC), PassOptions(LocalEngine(1))
+    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).planned(bundle)
 
-    matrix, kinds = sks.open_matrix(path), list(SPEC.values())
-    read, compute, merge = [], [], []
-    state: list[Any] = []
-    with threadpool_limits(1):
-        for i in range(4):
-            start = time.process_time()
-            rows = matrix.read_rows(i * BAND, (i + 1) * BAND)
-            read.append(time.process_time() - start)
-            start = time.process_time()
-            parts = [kind.from_block(rows) for kind in kinds]
-            compute.append(time.process_time() - start)
-            if state:
-                start = time.process_time()
-                for a, b in zip(state, parts, strict=True):
-                    a.merge(b)
-                merge.append(time.process_time() - start)
-            state = parts
-    nbytes = float(sum(part.nbytes for part in state))
-    return {"read": min(read), "compute": min(compute[1:]), "merge": min(merge), "state": nbytes}
+
+def leaf_costs(path: str, first: int) -> dict[str, float]:
+    """Return mean processor seconds of this process for a partition, read and computed, and for a merge of two states.
+
+    By the tasks of the pass: of as many partitions as one merge takes, from `first` on, after two to warm up. The least
+    of them, or a merge of two states alone, would be too low: every second merge shrinks, and the first one does not.
+    """
+    work = planned(path)
+    count = min(work.tree.fan_in, len(work.partitions))
+    spans = [work.span((first + i) % len(work.partitions)) for i in range(-2, count)]
+    seconds, parts = {"read": 0.0, "compute": 0.0}, []
+    for i, span in enumerate(spans):
+        start = processor_seconds()
+        rows = Rows(work.spec.source.matrix.read_rows(span.start, span.stop))
+        middle = processor_seconds()
+        part = run_leaf(work.spec, [span], rows)
+        if i >= 2:
+            parts.append(part)
+            seconds["read"] += (middle - start) / count
+            seconds["compute"] += (processor_seconds() - middle) / count
+    start = processor_seconds()
+    whole = run_merge(work.spec, parts, (spans[0].start, spans[-1].stop))
+    merge = (processor_seconds() - start) / max(1, count - 1)
+    return {**seconds, "merge": merge, "state": float(whole.value.nbytes)}
+
+
+def costs_at_once(client: Any, path: str) -> dict[str, float]:
+    """Return the costs of a partition and of a merge while every worker is at one, and those of sending a state."""
+    addresses = list(client.scheduler_info()["workers"])
+    futures = [client.submit(leaf_costs, path, 8 * i, workers=[w], pure=False) for i, w in enumerate(addresses)]
+    each = client.gather(futures)
+    costs = {key: statistics.mean(one[key] for one in each) for key in each[0]}
+    return {**costs, **(sending_costs(client, addresses, int(costs["state"])) if len(addresses) > 1 else {})}
+
+
+def sending_costs(client: Any, addresses: list[str], nbytes: int) -> dict[str, float]:
+    """Return wall and processor seconds that it takes to bring a state to another worker, beyond a task itself."""
+    seconds = []
+    for there in (addresses[0], addresses[1]):
+        states = [client.submit(np.ones, nbytes // 8, workers=addresses[:1], pure=False) for _ in range(SENT)]
+        client.gather([client.submit(len, one, workers=addresses[:1], pure=False) for one in states])
+        before, wall = client.run(processor_seconds), time.perf_counter()
+        client.gather([client.submit(len, one, workers=[there], pure=False) for one in states])
+        wall, after = time.perf_counter() - wall, client.run(processor_seconds)
+        seconds.append((wall, sum(after[w] - before[w] for w in after)))
+    wall, used = ((there - here) / SENT for here, there in zip(*seconds, strict=True))
+    return {"send": max(wall, 0.0), "send_workers": max(used, 0.0)}
 
 
 def timed_pass(client: Any, path: str, spec: Any, **options: Any) -> dict[str, float]:
@@ -83,49 +116,90 @@ def timed_pass(client: Any, path: str, spec: Any, **options: Any) -> dict[str, f
     return {"wall": wall, "workers": sum(after[w] - before[w] for w in after), "client": mine}
 
 
+def task_costs(client: Any, folder: Path, tasks: list[int]) -> dict[str, Any]:
+    """Measure a task of next to no rows, in passes of so many, and a pass of one task: what every pass begins with."""
+    shape = (10, 20)
+    runs = []
+    for n in [1, *tasks]:
+        path = folder / f"tiny-{n}.npy"
+        np.save(path, np.random.default_rng(0).random((n * shape[0], shape[1])))
+        several = []
+        for _ in range(5 if n == 1 else 1):
+            several.append(timed_pass(client, str(path), sks.ColumnStats(), partition_bytes=8 * shape[0] * shape[1]))
+        took = {key: statistics.median(one[key] for one in several) for key in several[0]}
+        runs.append({"tasks": n, **{key: value / n for key, value in took.items()}})
+        print(f"{n} tasks: " + ", ".join(f"{k} {1e3 * v / n:.2f} ms a task" for k, v in took.items()), flush=True)
+    median = {key: statistics.median(one[key] for one in runs[1:]) for key in ("client", "workers")}
+    return {"tasks": runs, "pass": runs[0], "task": median}
+
+
+def said_of(costs: dict[str, float], of_tasks: dict[str, Any], path: str, workers: int) -> dict[str, float]:
+    """Return what the simulator says of a pass: wall seconds, and processor seconds of the workers."""
+    tree = planned(path).tree
+    chain = tree.n_partitions / tree.n_leaves
+    of_worker = of_tasks["task"]["workers"]
+    # A task of the tree is a leaf or a merge, and each merge is a part of fan_in - 1 merges of two.
+    model = PassCosts(
+        tree.n_leaves,
+        chain * costs["read"] + of_worker,
+        chain * costs["compute"] + (chain - 1) * costs["merge"],
+        costs["merge"] + of_worker / (tree.fan_in - 1),
+        int(costs["state"]),
+        fan_in=tree.fan_in,
+    )
+    # States move to the worker that merges them: of two workers' states one half.
+    moved = 1 - 1 / workers
+    network = costs["state"] / (moved * costs["send"]) if moved * costs.get("send", 0.0) else float("inf")
+    cluster = ClusterCosts(workers, of_tasks["task"]["client"], network, cores=os.cpu_count())
+    wall = of_tasks["pass"]["wall"] + simulate_pass(model, cluster).seconds
+    used = replace(model, merge=model.merge + moved * costs.get("send_workers", 0.0), state_nbytes=0)
+    one = simulate_pass(used, ClusterCosts(1, task=0.0)).seconds
+    return {"said": wall, "said_workers": of_tasks["pass"]["workers"] + one}
+
+
 def predict(folder: Path, rows: int, tasks: list[int], repeats: int) -> dict[str, Any]:
     """Measure, simulate, and print both."""
-    paths = {n: folder / f"mixture-{n}.zarr" for n in (rows, 2 * rows)}
-    for n, path in paths.items():
-        make_store(path, n)
-    found: dict[str, Any] = {"runs": [], "tasks": []}
+    found: dict[str, Any] = {"runs": [], "costs": {}}
+    paths = {}
+    for columns in WIDTHS:
+        for n in (rows * COLUMNS // columns, 2 * rows * COLUMNS // columns):
+            paths[n, columns] = str(folder / f"mixture-{n}-{columns}.zarr")
+            make_store(Path(paths[n, columns]), n, columns)
     began = time.perf_counter()
-    size, shape = 10 * 20 * 8, (10, 20)
     with local_cluster(1) as engine:
-        client = engine.client
-        client.submit(os.getpid).result()
+        engine.client.submit(os.getpid).result()
         found["start"] = time.perf_counter() - began
-        timed_pass(client, str(paths[rows]), SPEC)
-        costs = client.submit(leaf_costs, str(paths[rows]), pure=False).result()
-        tiny = folder / "warm.npy"
-        np.save(tiny, np.zeros((8 * shape[0], shape[1])))
-        timed_pass(client, str(tiny), sks.ColumnStats(), partition_bytes=size)
-        for n in tasks:
-            path = folder / f"tiny-{n}.npy"
-            np.save(path, np.random.default_rng(0).random((n * shape[0], shape[1])))
-            took = timed_pass(client, str(path), sks.ColumnStats(), partition_bytes=size)
-            found["tasks"].append({"tasks": n, **{key: value / n for key, value in took.items()}})
-            print(f"{n} tasks: " + ", ".join(f"{k} {1e3 * v / n:.2f} ms" for k, v in took.items()), flush=True)
-    found["costs"] = costs
-    task = statistics.median(one["client"] for one in found["tasks"])
-    overhead = statistics.median(one["workers"] for one in found["tasks"])
-    print(f"costs of a partition: {costs}; a task: scheduler {1e3 * task:.2f} ms, worker {1e3 * overhead:.2f} ms")
-    for workers, n in ((1, rows), (2, rows), (2, 2 * rows)):
+        timed_pass(engine.client, next(iter(paths.values())), SPEC)
+        found |= task_costs(engine.client, folder, tasks)
+    for workers in (1, 2):
         with local_cluster(workers) as engine:
-            timed_pass(engine.client, str(paths[n]), SPEC)
-            measured = [timed_pass(engine.client, str(paths[n]), SPEC) for _ in range(repeats)]
-        median = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
-        model = PassCosts(
-            n // BAND, costs["read"] + overhead, costs["compute"], costs["merge"], int(costs["state"]), fan_in=8
-        )
-        said = simulate_pass(model, ClusterCosts(workers, task=task, cores=os.cpu_count()))
-        one = simulate_pass(replace(model, state_nbytes=0), ClusterCosts(1, task=0.0)).seconds
-        found["runs"].append({"n_workers": workers, "rows": n, **median, "said": said.seconds, "said_workers": one})
-        print(
-            f"{workers} workers, {n} rows: wall {median['wall']:.2f} s, simulated {said.seconds:.2f} s; processor time "
-            f"of the workers {median['workers']:.2f} s, simulated {one:.2f} s, ratio {one / median['workers']:.2f}",
-            flush=True,
-        )
+            for columns in WIDTHS:
+                few, many = ((n, path) for (n, c), path in paths.items() if c == columns)
+                timed_pass(engine.client, few[1], SPEC)
+                # Of the smaller store, with as many workers at work as there will be: they share caches and memory.
+                each, medians = [costs_at_once(engine.client, few[1])], []
+                for _, path in (few, many):
+                    measured = [timed_pass(engine.client, path, SPEC) for _ in range(repeats)]
+                    medians.append({key: statistics.median(one[key] for one in measured) for key in measured[0]})
+                    # Again, as what else the machine does changes.
+                    each.append(costs_at_once(engine.client, few[1]))
+                costs = {key: statistics.mean(one[key] for one in each) for key in each[0]}
+                found["costs"][f"{workers} workers, {columns} columns"] = costs
+                print(f"{workers} workers, {columns} columns: " + ", ".join(f"{k} {v:.5g}" for k, v in costs.items()))
+                for (n, path), median in zip((few, many), medians, strict=True):
+                    said = said_of(costs, found, path, workers)
+                    found["runs"].append({"n_workers": workers, "rows": n, "columns": columns, **median, **said})
+                    pairs = {
+                        "wall": (median["wall"], said["said"]),
+                        "processor": (median["workers"], said["said_workers"]),
+                    }
+                    print(
+                        f"{workers} workers, {n} x {columns}: "
+                        + ", ".join(
+                            f"{k} {a:.2f} s, simulated {b:.2f}, ratio {b / a:.2f}" for k, (a, b) in pairs.items()
+                        ),
+                        flush=True,
+                    )
     return found
 
 
@@ -138,14 +212,14 @@ def draw(found: dict[str, Any], figure: Path) -> None:
 
     plt.rcParams["svg.hashsalt"] = "scale"
     _, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
-    measured = [one["workers"] for one in found["runs"]] if found else []
-    said = [one["said_workers"] for one in found["runs"]] if found else []
-    left.plot([0, 1.1 * max(measured)], [0, 1.1 * max(measured)], color="0.7")
-    left.plot(measured, said, "o")
-    for run, x, y in zip(found["runs"], measured, said, strict=True):
-        left.annotate(
-            f"{run['n_workers']} w., {run['rows']:,} rows", (x, y), xytext=(4, -10), textcoords="offset points"
-        )
+    most = 1.1 * max(run["workers"] for run in found["runs"])
+    left.plot([0, most], [0, most], color="0.7")
+    kinds = dict.fromkeys((run["n_workers"], run["columns"]) for run in found["runs"])
+    for (workers, columns), marker in zip(kinds, "osx+", strict=True):
+        runs = [run for run in found["runs"] if (run["n_workers"], run["columns"]) == (workers, columns)]
+        measured, said = ([run[key] for run in runs] for key in ("workers", "said_workers"))
+        left.plot(measured, said, marker, label=f"{workers} worker{'s' * (workers > 1)}, {columns:,} columns")
+    left.legend(fontsize=7)
     left.set(xlabel="measured processor seconds of the workers", ylabel="simulated")
     workers = [10, 30, 100, 300, 1000, 3000, 10_000]
     for exponent in (12, 13, 14, 15):

@@ -174,20 +174,25 @@ class _Tried:
         self.rows = few - first
         if not self.engine.seconds:
             return value
-        # Again: the first time compiles kernels and loads modules, and would make all that follows look too slow.
-        _, warm = timed(lambda: spec.leaf(self._block(first, few)))
+        # Some more: the first time compiles kernels and loads modules, and would make all that follows look too slow.
+        end = min(2 * few - first, last)
+        begin, end = (few, end) if few < end else (first, few)
+        second, warm = timed(lambda: spec.leaf(self._block(begin, end)))
         left = self.engine.seconds - self.engine.spent
         del block
-        if few < last and warm * (last - few) / max(few - first, 1) > 0.5 * left:
+        if end < last and warm * (last - end) / max(end - begin, 1) > 0.5 * left:
             # Too slow for a whole partition: as many rows again.
-            last = min(last, few + max(1, few - first))
-        start, stop = (few, last) if few < last else (first, last)
+            last = min(last, end + max(1, few - first))
+        start, stop = (end, last) if end < last else (begin, end)
         before = resident_nbytes(reset_peak=True)
         again, read = timed(lambda: self._block(start, stop))
         more, seconds = timed(functools.partial(spec.leaf, again))
         del again
-        if start != first:
-            value, self.merge = timed(lambda: spec.merge(value, more))
+        # Two merges where there are three states: every second merge of two sketches shrinks, and the first does not.
+        others = [] if start == first else [second, more] if begin < start else [more]
+        if others:
+            value, merging = timed(lambda: functools.reduce(spec.merge, others, value))
+            self.merge = merging / len(others)
         peak = peak_nbytes()
         rows, self.rows = stop - start, stop - first
         full = self.work.partitions[0][1] - self.work.partitions[0][0]
