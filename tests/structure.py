@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pipeline" / "sketchselect"
 MOST_MODULES = 15
 """Modules of one folder, ``__init__.py`` not counted."""
 
-MOST_EXECUTION_LINES = 3900
+MOST_EXECUTION_LINES = 4000
 """Lines of ``execution/``: the schedulers are Dask's, and what Dask does is not done again."""
 
 MOST_ENTERED = 48

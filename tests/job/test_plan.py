@@ -178,6 +178,26 @@ def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: py
     assert sum(one.tasks for one in passes) == stage["n_tasks"]
 
 
+def test_wide_sketches_are_planned_and_run_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sketchselect.summaries.sketch import frequent_directions
+
+    monkeypatch.setattr(frequent_directions, "PANELS_ABOVE_NBYTES", 1)
+    monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 20 * 400)
+    job = text_job(tmp_path)
+    job["select"] = {"method": "greedy", "n_features": 20, "sketch_size": 20, "n_components": 8}
+    job = described(job, tmp_path, cluster="threads")
+    timed = forecast_job(job)
+    plan = forecast_job(job, calibrate=False)
+    manifest = run(job).manifest
+    stage = next(one for one in manifest["stages"] if one["name"] == "summarize")
+    passes = [one for one in plan.passes if one.stage == "summarize"]
+    assert [one.name for one in passes] == ["summarize, other members", "summarize, the sketch"]
+    assert sum(one.bytes_read for one in passes) == stage["bytes_read"]
+    assert sum(one.tasks for one in passes) == stage["n_tasks"]
+    assert not any("co-moment" in warning for warning in timed.warnings)
+    assert cli("verify", tmp_path / "out").exit_code == 0
+
+
 @pytest.fixture(scope="module")
 def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")

@@ -234,6 +234,20 @@ def test_what_was_changed_is_named_by_its_digest_whatever_the_share(out: Path, d
     assert (code, checks["files"]["holds"]) == (1, False)
 
 
+@pytest.mark.parametrize(("key", "value"), [("max_iter", 1), ("tol", 1e3)])
+def test_centres_of_a_run_that_did_not_come_to_rest_hold(job: Job, tmp_path: Path, key: str, value: float) -> None:
+    """They are means of the labels before the last ones; but another centre does not give the inertia."""
+    np.save(tmp_path / "noise.npy", np.random.default_rng(0).standard_normal((12_000, 12)))
+    where = {"input": {"url": str(tmp_path / "noise.npy")}, "execution": {"partition_bytes": "1MiB"}}
+    sks.run(job(**where, cluster={key: value, "n_clusters": 9, "certificate": "spectral"}))
+    out = tmp_path / "out"
+    centers: Any = zarr.open_array(out / "centers.zarr", mode="r+")
+    assert verified(out)[1]["centers.zarr"]["holds"] is True
+    centers[0, 0] += 1e-3
+    hide(out)
+    assert verified(out)[1]["centers.zarr"]["holds"] is False
+
+
 def test_a_damaged_file_is_a_check_that_fails_and_the_others_go_on(out: Path) -> None:
     raw = bytearray((out / "summary.sks").read_bytes())
     raw[200] ^= 1

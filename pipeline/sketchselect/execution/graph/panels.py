@@ -35,6 +35,7 @@ from sketchselect.linalg.sketch.panels import (
     shrink_panels,
     shrunk_panel,
 )
+from sketchselect.linalg.sketch.sparse_shrink import BUFFER_FACTOR
 from sketchselect.linalg.sparse.csr import take_rows
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers.base import Partitions
@@ -66,6 +67,16 @@ class SketchPass(Pass[Any]):
 
     description: FrequentDirections = field(kw_only=True)
     edges: tuple[int, ...] = field(kw_only=True)  # First column of every panel, and the number of columns
+
+    @property
+    def leaf_tasks(self) -> int:
+        """One for every panel."""
+        return len(self.edges) - 1
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of one shrink, whose cost is that of the sketch."""
+        return BUFFER_FACTOR * self.description.size
 
     def node_of(self, key: Any) -> Node | None:
         """Return the only node, for all tasks of the pass."""

@@ -100,6 +100,16 @@ class Pass(Generic[T]):
     join: Callable[[Part[Any], Iterable[Any]], Part[T]] | None = None  # Of a part and the pieces sent beside it
 
     @property
+    def leaf_tasks(self) -> int:
+        """Tasks that may work on one leaf at a time."""
+        return 1
+
+    @property
+    def step_rows(self) -> int:
+        """Rows that cost as much as fewer ones."""
+        return 1
+
+    @property
     def spec_key(self) -> str:
         """The key of what all tasks share."""
         return f"spec-{self.token}"

@@ -310,16 +310,21 @@ def _objective(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]
 
 
 def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether features and labels give the centres and the inertia."""
+    """Return whether rows, labels and centres give the inertia, and labels the centres where k-means came to rest."""
     folder, stated = session.folder.path, content["clustering"]
     features = Source(open_matrix(str(folder / "features.zarr"), nonfinite=session.config.input.nonfinite))
     sums = clustering.sums_in_selected(session, features, "labels.zarr", stated["n_clusters"])
     means, there = sums.cluster_means, open_matrix(str(folder / "centers.zarr"))
     if there.shape != means.shape:
         return False, f"of shape {there.shape}, and there are means of shape {means.shape}"
-    largest = float(np.abs(means - there.read_rows(0, len(means))).max())
-    inertia, was = float(sums.objective), stated["inertia_selected_columns"]
-    same = largest <= ROUNDING * float(np.abs(means).max()) and math.isclose(inertia, was, rel_tol=ROUNDING)
+    apart = there.read_rows(0, len(means)) - means
+    largest, was = float(np.abs(apart).max()), stated["inertia_selected_columns"]
+    inertia = float(sums.objective) + float(sums.cluster_weights @ np.square(apart).sum(axis=1))
+    settings = session.config.cluster
+    assert settings is not None
+    rests = settings.tol == 0 and stated["n_iter"] < settings.max_iter
+    same = not rests or largest <= ROUNDING * float(np.abs(means).max())
+    same = same and math.isclose(inertia, was, rel_tol=ROUNDING)
     return same, f"means of the labels differ by {largest:.3g}; inertia {inertia:.12g}, in the manifest {was:.12g}"
 
 

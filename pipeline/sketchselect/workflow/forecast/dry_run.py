@@ -83,7 +83,8 @@ class DryRun(Engine):
         leaf = None if tried.leaf is None or read is None else read + chain * tried.leaf
         simulated = None
         if leaf is not None and read is not None:
-            simulated = self.simulated(read, leaf - read, tried.merge or 0.0)
+            at_once = min(work.leaf_tasks, self.n_slots)
+            simulated = self.simulated(read / at_once, (leaf - read) / at_once, tried.merge or 0.0)
         # A merge of m children has the states of m - 1 of them brought to the first.
         moved = sum(n - 1 for n in below if n) * (1 - 1 / self.n_workers) + 1 if remote else 0
         waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1))
@@ -109,6 +110,7 @@ class DryRun(Engine):
                 bottleneck=None if simulated is None else simulated.bottleneck,
                 amplification=partitions.read_amplification,
                 cached=is_cached,
+                leaf_tasks=work.leaf_tasks,
             )
         )
         self.spent += tried.spent
@@ -147,7 +149,7 @@ class _Tried:
         first, last = self.work.partitions[0]
         if self.engine.most_rows is not None:
             last = min(last, self.engine.most_rows)
-        few = min(first + self.engine.rows, last)
+        few = min(first + max(self.engine.rows, self.work.step_rows), last)
         with one_blas_thread():
             if isinstance(source, CachedSource):
                 block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])

@@ -163,17 +163,29 @@ class _Walk:
     def _summarize(self) -> Summary[Any] | None:
         session = self.session
         described = stages.description(self.config, session.selector, session.n_columns)
-        panels = make_panels(described, session.n_columns, session.source.n_targets)
+        source, n_columns = session.source, session.n_columns
+        sparse = replace(source, takes_sparse=described.accepts_sparse).is_sparse
+        panels = make_panels(described, n_columns, source.n_targets, sparse=sparse)
         with self.stage("summarize"):
             if panels is None:
                 return stages.summarize(session)
-            # The whole co-moment is more than a forecast should take; its panels are passes like any other.
+            # The whole is more than a forecast should take; its panels are passes like any other.
             options = session.pass_options
-            if options.partition_bytes is None:
-                options = options.but(partition_bytes=accepted_size(session.source.matrix, PANEL_PARTITION_NBYTES))
+            if panels.wide and options.partition_bytes is None:
+                options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
+            sketches = list(panels.sketches.values())
             for part in panels.descriptions():
-                summarize_source(session.source, part, options, stage="summarize, a panel")
-            self.client_nbytes = max(self.client_nbytes, 2 * 8 * panels.edges[-1] ** 2)
+                what = (
+                    "the sketch"
+                    if any(part is one for one in sketches)
+                    else "a panel"
+                    if panels.wide
+                    else "other members"
+                )
+                summarize_source(source, part, options, stage=f"summarize, {what}")
+            largest = [2 * 8 * panels.edges[-1] ** 2 for _ in panels.wide]
+            largest += [2 * sketch.projected_nbytes(n_columns) for sketch in sketches]
+            self.client_nbytes = max(self.client_nbytes, *largest)
         return None
 
     def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:

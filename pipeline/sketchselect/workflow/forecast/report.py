@@ -75,6 +75,7 @@ class ForecastPass:
     bottleneck: str | None  # What most of the seconds are; see `simulation.SimulatedPass`
     amplification: float  # Bytes decoded per byte used
     cached: bool  # Whether the rows are in memory when it begins
+    leaf_tasks: int = 1  # Tasks that may work on one leaf at a time
 
 
 @dataclass(frozen=True)

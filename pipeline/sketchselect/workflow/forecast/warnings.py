@@ -24,7 +24,7 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
     """Yield a sentence for everything in a plan that more workers will not make faster, or that may not work."""
     on_workers = [one for one in plan.passes if one.where == "workers"]
     slots = plan.place.n_slots
-    few = [one for one in on_workers if one.partitions < PARTITIONS_PER_SLOT * slots]
+    few = [one for one in on_workers if one.partitions * one.leaf_tasks < PARTITIONS_PER_SLOT * slots]
     if few and slots > 1:
         least = min(few, key=lambda one: one.partitions)
         yield (
@@ -45,6 +45,7 @@ def warnings_of(plan: JobForecast) -> Iterator[str]:
 
 def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
     big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.cached]
+    big = [one for one in big if one.leaf_tasks == 1]
     if big:
         worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
         yield (
