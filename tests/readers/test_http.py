@@ -11,7 +11,9 @@ import pytest
 import zarr
 
 from sketchselect.errors import MissingChunks, SourceError
+from sketchselect.execution import LocalEngine, summarize
 from sketchselect.readers import open_matrix
+from sketchselect.summaries import Moments
 
 pytest.importorskip("aiohttp")
 
@@ -26,6 +28,11 @@ def serve(tmp_path):
 
         def list_directory(self, path):
             self.send_error(403)
+
+        def do_HEAD(self):
+            if self.server.together is not None:
+                self.server.together.wait(timeout=10)
+            super().do_HEAD()
 
         def do_GET(self):
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
@@ -48,7 +55,7 @@ def serve(tmp_path):
             super().end_headers()
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tmp_path)) as server:
-        server.tagged, server.ranges = "", False
+        server.tagged, server.ranges, server.together = "", False, None
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -78,6 +85,22 @@ def test_a_store_of_a_web_server(serve, tmp_path):
     assert np.array_equal(matrix.read_rows(0, 20), values[:20])
     with pytest.raises(MissingChunks, match=r"rows\.zarr: chunk c/1/0"):
         matrix.read_rows(10, 50)
+
+
+def test_chunks_are_asked_about_side_by_side_and_rows_are_read_ahead(serve, tmp_path):
+    """Each question takes as long as the way to the server and back."""
+    values = np.random.default_rng(0).normal(size=(60, 7))
+    zarr.create_array(tmp_path / "rows.zarr", data=values, chunks=(10, 7))
+    matrix = opened(serve, "rows.zarr")
+    assert matrix.is_remote
+    serve.tagged, serve.together = "first", threading.Barrier(3)  # an answer waits for two others
+    together = matrix.identity(0, 60)
+    serve.together = None
+    assert together == matrix.identity(0, 60) is not None
+    clients = ("serial", LocalEngine(2))
+    summaries = [summarize(matrix, Moments(), client=client, partition_bytes=10 * 7 * 8) for client in clients]
+    assert summaries[0] == summaries[1]
+    assert summaries[0].n_rows == 60
 
 
 def test_arrays_of_a_group_are_known_by_consolidated_metadata(serve, tmp_path):

@@ -47,6 +47,7 @@ class CachedMatrix(MatrixView):
     """The matrix of a cached source: planned by like the one inside, and never read again."""
 
     in_memory = True
+    is_remote = False
 
     def read_rows(self, start: int, stop: int) -> Any:
         """Refuse: tasks are handed the blocks."""

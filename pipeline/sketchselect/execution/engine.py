@@ -91,8 +91,8 @@ def available_cores() -> int:
 class LocalEngine(Engine):
     """Dask's threaded scheduler in this process, or its synchronous one (kind "serial"), which is the reference.
 
-    BLAS takes one thread meanwhile. There are as many threads as cores by default, each with one block in memory;
-    the projection of a pass may not exceed `memory_limit`.
+    BLAS takes one thread meanwhile. There are as many threads as cores by default, each with one block in memory; of a
+    remote source as many more read ahead. The projection of a pass may not exceed `memory_limit`.
     """
 
     def __init__(
@@ -123,8 +123,11 @@ class LocalEngine(Engine):
 
         inputs = pass_inputs(work.spec.source, work.partitions, remote=False)
         spec = replace(work.spec, source=inputs.source, report=report)
-        ready, n_tasks = dict(work.ready), 0
-        pool = None if self.kind == "serial" else ThreadPoolExecutor(self.n_slots, thread_name_prefix="sketchselect")
+        ready, n_tasks, pool = dict(work.ready), 0, None
+        if self.kind != "serial":
+            turns, n_threads = threading.BoundedSemaphore(self.n_slots), (1 + spec.reads_ahead) * self.n_slots
+            spec = replace(spec, turn=lambda: turns)
+            pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sketchselect")
         get = dask.get if pool is None else functools.partial(dask.threaded.get, pool=pool)
         try:
             with one_blas_thread():

@@ -74,22 +74,25 @@ def projection(
     working_nbytes: int,
     engine: Slots,
     caller_nbytes: int = 0,
+    reads_ahead: bool = False,
 ) -> Projection:
     """Return what each process of `engine` will need at most for this pass."""
+    # Beside each task that computes there is one that reads.
+    slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
     reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
     if source.matrix.in_memory and engine.kind == "dask":
         # Rows are sent for a few partitions ahead.
         reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
     # A task folds two states into a third; beside, the left siblings on every level wait.
-    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + engine.n_slots)
+    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + n_slots)
     # Statistics and random numbers of prepare steps are there once for all tasks of a process.
     widths = prepare.widths(source.prepare, source.matrix.shape[1])
     steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
     return Projection(
         process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
-        reading=int(engine.slots_per_process * reading),
-        states=int((3 * engine.slots_per_process + waiting) * state_nbytes),
-        working=int(engine.slots_per_process * working_nbytes) + steps,
+        reading=int(slots * reading),
+        states=int((3 * slots + waiting) * state_nbytes),
+        working=int(slots * working_nbytes) + steps,
         caller=caller_nbytes if engine.kind != "dask" else 0,
     )
 

@@ -103,8 +103,16 @@ def planned_pass(
     full = size if source.is_sparse else (partitions.edges[whole + 1] - partitions.edges[whole]) * n_features * 8
     tree = make_tree(len(partitions), full, reduction.state_nbytes)
     nbytes = {name: getattr(reduction, name) for name in ("state_nbytes", "working_nbytes", "caller_nbytes")}
-    projected = projection(source, partitions, tree, **nbytes, engine=options.engine)
-    spec = PassSpec(source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold)
+    engine = options.engine
+    projected, reads_ahead = projection(source, partitions, tree, **nbytes, engine=engine), False
+    # A sketch in panels reads ahead by itself.
+    if source.matrix.is_remote and engine.kind != "serial" and reduction.in_panels is None:
+        more = projection(source, partitions, tree, **nbytes, engine=engine, reads_ahead=True)
+        if engine.memory_limit is None or more.nbytes <= engine.memory_limit:
+            projected, reads_ahead = more, True
+    spec = PassSpec(
+        source, reduction.leaf, reduction.merge, options.retries, fold=reduction.fold, reads_ahead=reads_ahead
+    )
     work = Pass(
         spec, tree, partitions, options.progress, projected, stage=reduction.stage, stall_timeout=options.stall_timeout
     )

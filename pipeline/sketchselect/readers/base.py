@@ -75,6 +75,8 @@ class Matrix(ABC):
         What messages call its rows and columns: the other way round where columns are handed out as rows.
     chunk_columns : int or None
         Columns that one read of columns decodes at least; None where it reads whole rows.
+    is_remote : bool
+        Whether reads wait for a store behind a network, so that it pays to read ahead of computing.
     remembered_nbytes : int
         Bytes of chunks, as stored, that a process may remember where partitions are parts of chunks.
     row_names : object with ``read(start, stop)``, or None
@@ -96,6 +98,7 @@ class Matrix(ABC):
     notes: tuple[str, ...] = ()
     axes: tuple[str, str] = ("row", "column")
     chunk_columns: int | None = None
+    is_remote: bool = False
     remembered_nbytes: int = 0
     row_names: Any = None
     columns_beside: Mapping[str, Any] = MappingProxyType({})

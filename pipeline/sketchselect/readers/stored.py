@@ -61,6 +61,7 @@ class StoredSparseMatrix(Matrix):
     def __post_init__(self) -> None:
         self.dtype = self.data.dtype
         self.address = self.location.address
+        self.is_remote = not self.location.is_local
 
     @property
     def entry_offsets(self) -> NDArray[np.int64]:  # type: ignore[override]

@@ -78,9 +78,7 @@ def scheduler_settings(client: Any) -> dict[str, Any]:
 
 def runs_tasks(client: Any, token: str) -> bool:
     """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
-    return any(
-        ask_workers(client, lambda dask_worker: any(token in str(task.key) for task in dask_worker.state.executing))
-    )
+    return any(ask_workers(client, lambda dask_worker: any(token in str(key) for key in dask_worker.active_keys)))
 
 
 def ask_workers(client: Any, question: Any) -> list[Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pickle import loads
@@ -54,7 +57,13 @@ class ClusterPass(Generic[T]):
         self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
         # What all tasks share is packed once, and not unpacked by the scheduler.
         report = functools.partial(report_to_client, work.token)
-        self.spec = dumps(replace(work.spec, source=self.inputs.source, report=report))
+        spec = replace(work.spec, source=self.inputs.source, report=report)
+        if spec.reads_ahead:
+            spec = replace(spec, turn=beside_pool)
+            if self.inputs.argument is None:
+                # One task a partition: a turn that has begun lasts until the end of its task.
+                self.inputs = replace(self.inputs, argument=lambda span: None)
+        self.spec = dumps(spec)
         ahead, most = AHEAD * n_slots, MOST_LEAVES
         if self.inputs.sends:
             # Rows travel inside the graph, and wait on the scheduler.
@@ -218,7 +227,8 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
     memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
     """
     inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
-    packed = dumps(replace(work.spec, source=inputs.source))
+    turn = functools.partial(beside_pool, waits=False) if work.spec.reads_ahead else work.spec.turn
+    packed = dumps(replace(work.spec, source=inputs.source, turn=turn))
     (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
     graphs: dict[str, Graph] = {}
     workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -238,6 +248,32 @@ def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
         futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
     spec.release()
     return futures
+
+
+@contextmanager
+def beside_pool(*, waits: bool = True) -> Iterator[None]:
+    """Leave the thread pool of the worker, which reads the next rows meanwhile.
+
+    No more tasks do at a time than the pool has threads: a further one `waits`, or else stays in the pool.
+    """
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    turns = _turns(worker.address, worker.state.nthreads)
+    if not turns.acquire(blocking=waits):
+        yield
+        return
+    try:
+        secede()
+        yield
+    finally:
+        turns.release()
+
+
+@functools.cache
+def _turns(address: str, n_threads: int) -> threading.BoundedSemaphore:
+    """Return what bounds the tasks of one worker that are outside of its thread pool."""
+    return threading.BoundedSemaphore(n_threads)
 
 
 def report_to_client(token: str, span: Span | None) -> None:

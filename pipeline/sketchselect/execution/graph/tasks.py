@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -46,6 +46,8 @@ class PassSpec(Generic[T]):
     retries: int = 2
     saving: Checkpoint | None = None
     report: Report | None = None
+    reads_ahead: bool = False  # Whether beside each task that computes there is one that reads
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext  # What a task that has read a block computes in
     fold: Callable[[T, T], T] | None = None  # `merge` that may use up its first state, where nobody else has that
 
 
@@ -92,10 +94,14 @@ def run_leaf(
     state = None if before is None else before.value
     # States that are made here are nobody else's; that of no rows is the one before.
     merge = spec.fold if before is None and spec.fold else spec.merge
-    with one_blas_thread():
+    with one_blas_thread(), ExitStack() as turn:
         for span in spans:
+            turn.close()
             with naming(source, f"partition {span.partition}", span.start, span.stop):
                 block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
+                if spec.reads_ahead:
+                    with laps.step("wait"):
+                        turn.enter_context(spec.turn())
                 with laps.step("kernel"):
                     value = spec.leaf(block)
                 dropped += block.n_dropped
@@ -105,15 +111,16 @@ def run_leaf(
                 del value
             if spec.report is not None:
                 spec.report(span)
-    assert state is not None
-    nbytes = sum(span.nbytes for span in spans)
-    start, stop = spans[0].start, spans[-1].stop
-    part = Part(state, stop - start, dropped, nbytes, sum(laps.values()), covered=nbytes, laps=laps)
-    if before is not None:
-        part = join_parts([before, part], state)
-    if name is not None and name.rows is not None:
-        part = replace(part, unchanged=source.matrix.identity(stop - part.rows, stop) == name.rows)
-    return save_if_due(part, spec.saving, name)
+        assert state is not None
+        nbytes = sum(span.nbytes for span in spans)
+        start, stop = spans[0].start, spans[-1].stop
+        worked = sum(laps.values()) - laps.get("wait", 0.0)
+        part = Part(state, stop - start, dropped, nbytes, worked, covered=nbytes, laps=laps)
+        if before is not None:
+            part = join_parts([before, part], state)
+        if name is not None and name.rows is not None:
+            part = replace(part, unchanged=source.matrix.identity(stop - part.rows, stop) == name.rows)
+        return save_if_due(part, spec.saving, name)
 
 
 def run_merge(
@@ -143,7 +150,8 @@ def join_parts(parts: Sequence[Part[Any]], value: T) -> Part[T]:
 
 def read_cached(spec: PassSpec[Any], span: Span, rows: Rows | None = None) -> CachedBlock:
     """Return the prepared block of one partition, which stays where it was read."""
-    with one_blas_thread(), naming(spec.source, f"partition {span.partition}", span.start, span.stop):
+    where = f"partition {span.partition}"
+    with one_blas_thread(), naming(spec.source, where, span.start, span.stop), spec.turn():
         return CachedBlock.of(read_block(spec.source, span.start, span.stop, spec.retries, rows))
 
 

@@ -118,28 +118,54 @@ def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> N
 
     Without `rows` the positions are the rows.
     """
-    places = np.flatnonzero(distances >= _cut(read_only(distances), count))
+    places = _largest(read_only(distances), count)
     order = np.lexsort((places if rows is None else rows[places], -distances[places]))[:count]
-    out: NDArray[np.int64] = places[order].astype(np.int64)
+    out: NDArray[np.int64] = places[order]
     return out
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _cut(values: Floats, count: int) -> float:
-    """Return the `count`-th largest value, or the smallest positive number if fewer are positive."""
+_STRETCH = 256
+"""Values that are compared at once; few stretches have one that matters."""
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _largest(values: Floats, count: int) -> NDArray[np.int64]:
+    """Return the places of all values that are at least the `count`-th largest, and positive, in ascending order."""
     heap = np.full(count, np.nextafter(0.0, 1.0))
-    for value in values:
-        if not value > heap[0]:
+    for first in range(0, values.shape[0], _STRETCH):
+        stretch = values[first : first + _STRETCH]
+        if _n_above(stretch, heap[0]) == 0:
             continue
-        # The root is the smallest of the heap: replace it, and sift the new value down.
-        place = 0
-        while True:
-            child = 2 * place + 1
-            if child + 1 < count and heap[child + 1] < heap[child]:
-                child += 1
-            if child >= count or heap[child] >= value:
-                break
-            heap[place] = heap[child]
-            place = child
-        heap[place] = value
-    return heap[0]  # type: ignore[no-any-return]
+        for value in stretch:
+            if not value > heap[0]:
+                continue
+            # The root is the smallest of the heap: replace it, and sift the new value down.
+            place = 0
+            while True:
+                child = 2 * place + 1
+                if child + 1 < count and heap[child + 1] < heap[child]:
+                    child += 1
+                if child >= count or heap[child] >= value:
+                    break
+                heap[place] = heap[child]
+                place = child
+            heap[place] = value
+    before = np.nextafter(heap[0], 0.0)
+    places = np.empty(_n_above(values, before), dtype=np.int64)
+    filled = 0
+    for first in range(0, values.shape[0], _STRETCH):
+        if _n_above(values[first : first + _STRETCH], before) == 0:
+            continue
+        for i in range(first, min(first + _STRETCH, values.shape[0])):
+            if values[i] > before:
+                places[filled] = i
+                filled += 1
+    return places
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _n_above(values: Floats, limit: float) -> int:
+    above = 0
+    for value in values:
+        above += value > limit
+    return above

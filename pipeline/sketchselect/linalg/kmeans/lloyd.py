@@ -49,20 +49,21 @@ class _Shifted:
 
     @classmethod
     def of(cls, centers: Floats, dtype: np.dtype[Any]) -> _Shifted:
-        largest = np.finfo(dtype).max
-        pilot = centers.mean(axis=0).clip(-largest, largest).astype(dtype)
-        about = centers - pilot
-        top = float(np.abs(about).max(initial=0.0))
+        mean = centers.mean(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            near = np.square(pilot, dtype=np.float64).sum() <= _NEAR * np.square(about).sum() / len(centers)
-        # Rows of float64 have to be copied in any case.
-        if near and dtype == np.float32:
-            pilot, about, top = np.zeros_like(pilot), centers.copy(), float(np.abs(centers).max())
+            # Rows of float64 have to be copied in any case. An infinite square is not near.
+            square = float(mean @ mean)
+            spread = float(np.square(centers).sum()) / len(centers) - square
+            near = dtype == np.float32 and square <= _NEAR * spread
+        largest = np.finfo(dtype).max
+        pilot = np.zeros(mean.shape, dtype) if near else mean.clip(-largest, largest).astype(dtype)
+        about = centers if near else centers - pilot
+        top = float(np.abs(about).max(initial=0.0))
         # Within 2^+-20 float32 needs no scaling; beyond, a power of two keeps products within its range.
         reach = 100 if dtype == np.float32 else 1000
         exponent = max(-reach, min(-int(np.frexp(top)[1]), reach)) if top > 0 else 0
         scale = 1.0 if abs(exponent) <= 20 else float(np.ldexp(1.0, exponent))
-        about *= scale
+        about = about if scale == 1.0 else about * scale
         norms = np.einsum("ij,ij->i", about, about)
         longest = float(np.sqrt(norms.max(initial=0.0)))
         # Two products, each within (d + 8) units of 2 |x| |c| plus 4 units of |c|^2, and a quarter for

@@ -36,6 +36,7 @@ class ParquetMatrix(Matrix):
         self.feature_names = tuple(itertools.chain.from_iterable(column.feature_names for column in self.columns))
         self.shape = (sum(heights), len(self.feature_names))
         self.address = self.groups.location.address
+        self.is_remote = not self.groups.location.is_local
         self.chunk_rows = max(heights, default=0)
         self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from sketchselect.readers.zarr.node import Node, read_node
 from sketchselect.readers.zarr.packing import Packing, packing_of
 
 _RETRY_PAUSES = (0.2, 1.0)
+
+_VERSIONS_AT_ONCE = 16
+"""Chunks that a web server is asked about at a time."""
 
 OPEN_ARRAYS = LRUCache(64)
 """Arrays that zarr has open."""
@@ -163,7 +167,8 @@ class ZarrArray:
             listing = self._listing(renew=start == 0 and stop >= metadata.shape[axis])
             versions = [listing.get(key) for key in cells]
         else:
-            versions = [self.location.version(key) for key in cells]
+            with ThreadPoolExecutor(_VERSIONS_AT_ONCE) as pool:
+                versions = list(pool.map(self.location.version, cells))
         if any(version is not None and version.endswith(":") for version in versions):
             return None
         layout = metadata.fingerprint if axis == 0 else f"columns {metadata.shape[0]} {metadata.layout}"

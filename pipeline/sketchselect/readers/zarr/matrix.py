@@ -52,7 +52,8 @@ class ZarrMatrix(Matrix):
         self.address = self.source.address
         self.chunk_rows, self.chunk_columns = metadata.chunks
         self.notes = checksum_notes(self.address, self.source)
-        if not self.source.location.is_local:
+        self.is_remote = not self.source.location.is_local
+        if self.is_remote:
             from sketchselect.readers.zarr.store import RECENT_NBYTES
 
             self.remembered_nbytes = RECENT_NBYTES

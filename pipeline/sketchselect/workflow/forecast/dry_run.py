@@ -79,7 +79,10 @@ class DryRun(Engine):
         nbytes = matrix.stored_nbytes(partitions.edges[0], partitions.edges[-1])
         tried = _Tried(self, work)
         value = tried.value()
-        state, n_tasks = _nbytes(value), len(work.graph(tree.root, Inputs(source), {}))
+        # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
+        inputs = Inputs(source, (lambda span: None) if remote and work.spec.reads_ahead else None)
+        state, n_tasks = _nbytes(value), len(work.graph(tree.root, inputs, {}))
+        slots = self.slots_per_process * (1 + work.spec.reads_ahead)
         chain = len(partitions) / tree.n_leaves
         self.last_tree, self.last_state_nbytes = tree, state
         read = None if tried.read is None else chain * tried.read
@@ -106,7 +109,7 @@ class DryRun(Engine):
                 state_bytes=state,
                 partition_bytes=max(matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions))),
                 projected_bytes=work.projected.nbytes,
-                rise_bytes=None if tried.peak is None else self.slots_per_process * tried.peak,
+                rise_bytes=None if tried.peak is None else slots * tried.peak,
                 waiting_bytes=waiting * state // self.n_workers,
                 leaf_seconds=leaf,
                 seconds=None if simulated is None else simulated.seconds,
