@@ -18,7 +18,7 @@ FEW = 16
 
 
 @pytest.mark.parametrize(
-    ("rows", "edges"), [(FEW, [0, 16]), (24, [0, 16, 24]), (2 * FEW, [0, 16, 32]), (80, [0, 16, 32, 80])]
+    ("rows", "edges"), [(FEW, [0, 16]), (24, [0, 16, 24]), (120, [0, 16, 120]), (240, [0, 16, 32, 240])]
 )
 def test_states_of_different_rows_are_merged_in_order(rows: int, edges: list[int]) -> None:
     """Every second merge of two sketches shrinks, and the first does not: one alone says nothing of their mean."""

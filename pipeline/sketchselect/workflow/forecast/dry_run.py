@@ -27,6 +27,9 @@ T = TypeVar("T")
 LEAST_ROWS = 256
 """Rows of the first partition that every pass is tried on."""
 
+MANY = 8
+"""Times as many rows in a partition from which a second few of them are tried."""
+
 FEWEST_MEASURED = 0.5
 """Share of a partition that has to be run for its memory to be taken for that of a whole one."""
 
@@ -174,9 +177,9 @@ class _Tried:
         self.rows = few - first
         if not self.engine.seconds:
             return value
-        # Some more: the first time compiles kernels and loads modules, and would make all that follows look too slow.
-        end = min(2 * few - first, last)
-        begin, end = (few, end) if few < end else (first, few)
+        # Again, or of more rows where that leaves most of the partition: the first time compiles kernels and loads
+        # modules, and would make all that follows look too slow.
+        begin, end = (few, 2 * few - first) if MANY * (few - first) <= last - first else (first, few)
         second, warm = timed(lambda: spec.leaf(self._block(begin, end)))
         left = self.engine.seconds - self.engine.spent
         del block
@@ -189,7 +192,7 @@ class _Tried:
         more, seconds = timed(functools.partial(spec.leaf, again))
         del again
         # Two merges where there are three states: every second merge of two sketches shrinks, and the first does not.
-        others = [] if start == first else [second, more] if begin < start else [more]
+        others = [] if start == first else [second, more] if begin > first else [more]
         if others:
             value, merging = timed(lambda: functools.reduce(spec.merge, others, value))
             self.merge = merging / len(others)
