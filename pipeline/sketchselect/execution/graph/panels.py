@@ -105,7 +105,7 @@ class SketchPass(Pass[Any]):
 
     def keys(self, node: Node) -> list[Any]:
         """Return the keys of the panels and of the part without them."""
-        steps = self._n_steps()
+        steps = sum(self._counts())
         return [*(self._key("panel", steps, j) for j in range(len(self.edges) - 1)), self.key(node)]
 
     def _key(self, name: str, step: int, panel: int = 0) -> tuple[str, int, int, int]:
@@ -114,9 +114,6 @@ class SketchPass(Pass[Any]):
     def _counts(self) -> list[int]:
         """Return the number of steps of every partition."""
         return [n_steps(stop - start, self.description.size) for start, stop in pairwise(self.partitions.edges)]
-
-    def _n_steps(self) -> int:
-        return sum(self._counts())
 
     def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
         """Return all tasks of the pass."""
