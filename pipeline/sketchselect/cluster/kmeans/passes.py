@@ -57,19 +57,18 @@ WORKER_SHARE = 0.35
 
 
 class BlockEngine(LocalEngine):
-    """Passes in this process without a scheduler, whose millisecond a pass is long beside the sums of small data.
+    """Passes over blocks in this process without a scheduler, whose millisecond a pass is long beside their sums.
 
     The caller's thread works too, beside threads that stay from pass to pass until `close`. Nodes are merged as soon as
-    they can be, in the tree of the pass. Rows of Dask arrays and of remote stores, and passes with a checkpoint, are
-    left to Dask.
+    they can be, in the tree of the pass. Other sources are left to Dask.
     """
 
     _pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Pass[T]) -> Ran[T]:
         """Run a pass."""
-        inputs, tree = pass_inputs(work.spec.source, work.partitions, remote=False), work.tree
-        if inputs.graph or work.ready or work.name or work.spec.reads_ahead:
+        source, tree = work.spec.source, work.tree
+        if not isinstance(source, CachedSource):
             return super().run(work)
         failures: list[BaseException] = []
         stop, lock = threading.Event(), threading.Lock()
@@ -80,6 +79,7 @@ class BlockEngine(LocalEngine):
             if span is not None:
                 work.progress.advance(span.nbytes)
 
+        inputs = pass_inputs(source, work.partitions, remote=False)
         spec = replace(work.spec, source=inputs.source, report=report)
         nodes = list(tree.post_order())
         above = {child: node for node in nodes for child in tree.children(node)}
@@ -89,7 +89,7 @@ class BlockEngine(LocalEngine):
         def compute(node: Node) -> None:
             part: Part[T] | None = None
             for span in map(work.span, tree.partitions(node)):
-                part = run_leaf(spec, [span], inputs.argument and inputs.argument(span), part)
+                part = run_leaf(spec, [span], source.blocks[span.start, span.stop], part)
             assert part is not None
             while True:
                 with lock:
@@ -215,16 +215,12 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
     if place == "client":
         if remote and source.matrix.in_memory and prepared_nbytes(source, n_clusters) > LOCAL_NBYTES:
             progress.note("k-means: the rows are in this process's memory and are clustered here, not on the cluster")
-        here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
         # Results that only the cluster can reach must be fetched by it.
         reading = options.but(
-            engine=engine if remote and futures_client(source.matrix.dask_rows()) else here, checkpoint=None
+            engine=engine if remote and futures_client(source.matrix.dask_rows()) else local, checkpoint=None
         )
-        try:
-            blocks = reduce_blocks(source, LOAD_ROWS, reading).value
-        except BaseException:
-            here.close()
-            raise
+        blocks = reduce_blocks(source, LOAD_ROWS, reading).value
+        here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
         return Passes(CachedSource.of(source, blocks), PassOptions(here, options.partition_bytes))
     if place == "workers":
         work = planned_pass(source, LOAD_ROWS, options)
