@@ -48,7 +48,7 @@ PYTHON
   if [ -n "$OPENBLAS_CORETYPE" ]; then export OPENBLAS_CORETYPE; fi
 fi
 # Dask's own value (64 KiB) turns off the reuse of large buffers, and every block is faulted in again.
-export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-134217728} MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-67108864}
+export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-134217728} MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
 
 options=(--host "$host" --nworkers "$processes" --nthreads 1 --memory-limit "$memory")
 # A worker that finds no scheduler for this long exits with code 1 instead of waiting for ever.

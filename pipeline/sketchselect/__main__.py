@@ -18,10 +18,8 @@ def main() -> None:
     # Libraries make a million objects that stay to the end: looking for cycles among them took a sixth of a short run.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
-    from sketchselect._memory import reuse_blocks
     from sketchselect.cli import main as run
 
-    reuse_blocks()
     run()
 
 

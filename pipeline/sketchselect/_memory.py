@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import sys
 from pathlib import Path
 
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-
-
-def reuse_blocks() -> None:
-    """Let glibc use the memory of a freed block again, up to 64 MiB, unless the environment sets how it allocates.
-
-    Its own limit is 32 MiB, a partition of the default size and a header less: such blocks went back to the system, and
-    faulting them in again took a fifth of a pass.
-    """
-    if not any(name.startswith("MALLOC_") for name in os.environ):
-        with contextlib.suppress(AttributeError, OSError):  # other libraries of C have no such function
-            set_option = ctypes.CDLL(None).mallopt
-            set_option(_M_MMAP_THRESHOLD, 64 << 20)
-            set_option(_M_TRIM_THRESHOLD, 128 << 20)
 
 
 def resident_nbytes(*, reset_peak: bool = False) -> int:

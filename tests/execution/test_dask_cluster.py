@@ -1,7 +1,6 @@
 """The cluster itself: where it listens, what it says of itself, which ones are refused."""
 
 import os
-import resource
 
 import psutil
 import pytest
@@ -15,17 +14,6 @@ from .on_dask import Killer, run
 pytestmark = pytest.mark.slow
 
 
-def faults_of_a_block():
-    """Return the pages that are faulted in for a block of 40 MiB, after another one was there."""
-    counts = []
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        block = b"x" * (40 << 20)
-        del block
-        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return counts[1]
-
-
 def test_own_clusters_listen_on_loopback_only_and_leave_nothing_behind(store):
     before = dict(os.environ)
     me = psutil.Process()
@@ -37,7 +25,6 @@ def test_own_clusters_listen_on_loopback_only_and_leave_nothing_behind(store):
         # With Dask's own value glibc gives every large buffer back at once, and each block is faulted in again.
         name = "MALLOC_TRIM_THRESHOLD_"
         assert set(own.client.run(os.getenv, name).values()) == {before.get(name)}
-        assert max(own.client.run(faults_of_a_block).values()) < 1000
         ours = [me, *(p for p in me.children(recursive=True) if p.pid not in there)]
         listening = {c.laddr.ip for p in ours for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
         assert len(ours) >= 3

@@ -21,7 +21,6 @@ from typing import Any
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
-from sketchselect._memory import reuse_blocks
 from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
 from sketchselect.execution.dask.engine import DaskEngine
 from sketchselect.execution.dask.probe import require_understood
@@ -148,7 +147,6 @@ class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Ignore SIGINT, which a terminal sends to the workers as well; be killed with the parent, on Linux."""
-        reuse_blocks()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # A worker that is stopped, or in native code, does not notice that its driver's pipe is closed.
         if sys.platform == "linux":
