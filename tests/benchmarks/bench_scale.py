@@ -204,7 +204,7 @@ def predict(folder: Path, rows: int, tasks: list[int], repeats: int) -> dict[str
 
 
 def draw(found: dict[str, Any], figure: Path) -> None:
-    """Draw predicted against measured, and the simulated time of a petabyte by workers."""
+    """Draw predicted against measured, and the simulated time of 10^12 to 10^15 bytes by workers."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -226,7 +226,7 @@ def draw(found: dict[str, Any], figure: Path) -> None:
         hours = [best(10.0**exponent, n)[0] / 3600 for n in workers]
         right.loglog(workers, hours, "o-", label=f"$10^{{{exponent}}}$ bytes")
     right.set(xlabel="workers", ylabel="hours, simulated")
-    right.legend()
+    right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # Beside the lines, not over them
     plt.tight_layout()
     plt.savefig(figure, metadata={"Date": None})
 
