@@ -323,8 +323,10 @@ def _centers(session: Session, content: Mapping[str, Any]) -> tuple[bool, str]:
     settings = session.config.cluster
     assert settings is not None
     rests = settings.tol == 0 and stated["n_iter"] < settings.max_iter
-    same = not rests or largest <= ROUNDING * float(np.abs(means).max())
-    same = same and math.isclose(inertia, was, rel_tol=ROUNDING)
+    rounding = ROUNDING * float(np.abs(means).max())
+    least = rounding**2 * float(sums.cluster_weights.sum())  # Of rows that lie on their centres
+    same = not rests or largest <= rounding
+    same = same and math.isclose(inertia, was, rel_tol=ROUNDING, abs_tol=least)
     return same, f"means of the labels differ by {largest:.3g}; inertia {inertia:.12g}, in the manifest {was:.12g}"
 
 
