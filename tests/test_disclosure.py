@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import sketchselect as sks
-from sketchselect.summaries.registry import KINDS
-from sketchselect.workflow.output.folder import PUBLISHED
+from sketchselect.summaries.base import KINDS
+from sketchselect.workflow.folder import PUBLISHED
 
 PAGE = (Path(__file__).resolve().parent.parent / "DISCLOSURE.md").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The layer, size and safety rules, read from the source with `ast`, and the proof that each can fail."""
+"""The layer and safety rules, read from the source with `ast`, and the proof that each can fail."""
 
 from __future__ import annotations
 
@@ -6,21 +6,7 @@ import ast
 from collections.abc import Callable
 
 import pytest
-from tests.structure import (
-    MOST_EXECUTION_LINES,
-    MOST_MODULES,
-    PACKAGE,
-    Module,
-    dotted,
-    import_circles,
-    import_graph,
-    imported,
-    lines_of,
-    modules_by_folder,
-    package_modules,
-)
-
-LONGEST = 400
+from tests.structure import PACKAGE, Module, dotted, import_circles, import_graph, imported, lines_of, package_modules
 
 ORDER = [
     # The ground floor: what every layer may use.
@@ -42,11 +28,11 @@ RANKS = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 NOT_IMPORTABLE = {"__init__", "__main__", "testing"}
 DASK = {"dask", "distributed"}
 # Readers that a user may hand a Dask array to; sizes, which are read and written as Dask does.
-MAY_MEET_DASK = {"readers.arrays.dask", "_byte_sizes"}
+MAY_MEET_DASK = {"readers.dask", "_byte_sizes"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 # What Dask itself does between client and workers, once per pass instead of once per task; no file is read.
-MAY_PICKLE = {"execution.dask.running": {"cloudpickle.dumps", "pickle.loads"}}
+MAY_PICKLE = {"execution.dask_engine": {"cloudpickle.dumps", "pickle.loads"}}
 
 
 def layer_of(name: str) -> str:
@@ -81,11 +67,6 @@ def dask_outside(module: Module) -> list[str]:
         for line, name in imported(module)
         if name.split(".")[0] in DASK
     ]
-
-
-def too_long(module: Module) -> list[str]:
-    n_lines = len(module.text.splitlines())
-    return [f"{module.name}: {n_lines} lines, more than {LONGEST}"] if n_lines > LONGEST else []
 
 
 def unsafe(module: Module) -> list[str]:
@@ -123,7 +104,6 @@ def unsafe(module: Module) -> list[str]:
 RULES: dict[str, Callable[[Module], list[str]]] = {
     "arrows": backward_arrows,
     "dask": dask_outside,
-    "length": too_long,
     "safety": unsafe,
 }
 
@@ -137,15 +117,6 @@ def test_package_keeps_the_rule(rule: str) -> None:
 
 def test_every_layer_of_the_order_exists() -> None:
     assert set(RANKS) == {layer_of(module.name) for module in package_modules()}
-
-
-def test_folders_hold_few_modules() -> None:
-    counts = modules_by_folder([module.name for module in package_modules() if not module.is_package])
-    assert {folder: n for folder, n in counts.items() if n > MOST_MODULES} == {}
-
-
-def test_execution_stays_small() -> None:
-    assert lines_of(list(package_modules()), "execution") <= MOST_EXECUTION_LINES
 
 
 def test_lines_are_counted_by_folder() -> None:
@@ -165,10 +136,6 @@ def test_a_circle_is_found_wherever_the_import_stands() -> None:
         Module("linalg.d", "from sketchselect.linalg.a import f"),
     ]
     assert import_circles(import_graph(modules)) == [["linalg.a", "linalg.b", "linalg.c"]]
-
-
-def test_modules_are_counted_by_folder() -> None:
-    assert modules_by_folder(["linalg.a", "linalg.b", "linalg.sparse.c"]) == {"linalg": 2, "linalg.sparse": 1}
 
 
 def test_nothing_but_source_and_known_data_lies_in_the_package() -> None:
@@ -197,10 +164,9 @@ def test_nothing_but_source_and_known_data_lies_in_the_package() -> None:
         ("arrows", "surprise", "import math"),
         ("dask", "cluster.kmeans", "def f():\n    import dask.array as da"),
         ("dask", "readers.store", "from distributed import Client"),
-        ("length", "linalg.long", "x = 1\n" * (LONGEST + 1)),
         ("safety", "readers.store", "import pickle"),
         ("safety", "readers.store", "from joblib import load"),
-        ("safety", "execution.dask.running", "from pickle import load"),
+        ("safety", "execution.dask_engine", "from pickle import load"),
         ("safety", "readers.store", "eval('1')"),
         ("safety", "readers.store", "np.load(path, allow_pickle=True)"),
         ("safety", "readers.store", "np.load(path, allow_pickle=flag)"),
@@ -226,7 +192,6 @@ def test_rule_can_fail(rule: str, name: str, text: str) -> None:
         ("arrows", "__init__", "from sketchselect.workflow import run"),
         ("dask", "execution.dask_engine", "from distributed import Client"),
         ("dask", "cluster.kmeans", "import daskly"),
-        ("length", "linalg.short", "x = 1\n" * LONGEST),
         (
             "safety",
             "readers.store",

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from timing import paired
 
-from sketchselect.linalg.columns.barrier import sample_frobenius, sample_spectral
+from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
 
 LIMIT = 8.0
 

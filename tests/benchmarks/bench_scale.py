@@ -30,12 +30,12 @@ from bench_overhead import peak_mib, tiny_store
 
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
-from sketchselect.execution.dask.clusters import local_cluster
-from sketchselect.execution.graph.passes import Inputs, Pass
-from sketchselect.execution.graph.tasks import run_leaf, run_merge
+from sketchselect.execution.clusters import local_cluster
+from sketchselect.execution.passes import Inputs, Pass
 from sketchselect.execution.source import Rows
 from sketchselect.execution.summarize import SummaryPasses
-from sketchselect.workflow.forecast.simulation import ClusterCosts, PassCosts, simulate_pass
+from sketchselect.execution.tasks import run_leaf, run_merge
+from sketchselect.workflow.plan.simulation import ClusterCosts, PassCosts, simulate_pass
 
 SPEC = {"sketch": sks.FrequentDirections(size=64), "stats": sks.ColumnStats()}
 WIDTHS = COLUMNS, COLUMNS // 4  # Columns: of a sketch, and of an exact Gram matrix

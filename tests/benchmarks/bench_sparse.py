@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from timing import paired
 
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import CentroidSums, ColumnStats, FrequentDirections, Moments
 

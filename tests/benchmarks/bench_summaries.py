@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 from timing import paired, seconds
 
 import sketchselect as sks
-from sketchselect.linalg.sketch.shrink import shrink
-from sketchselect.summaries.moments.polynomial import expand
+from sketchselect.linalg.shrink import shrink
+from sketchselect.summaries.moment_forms import expand
 
 
 def gemm_rate(rows: int, inner: int, columns: int) -> float:

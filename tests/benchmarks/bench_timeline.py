@@ -22,7 +22,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector
-from sketchselect.selectors.streams.timeline import ScoreAt
+from sketchselect.selectors.timeline import ScoreAt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import paired

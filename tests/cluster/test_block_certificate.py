@@ -23,7 +23,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.job.schema import CertificateSettings
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import BlockBound, Bundle
-from sketchselect.summaries.kmeans.block_bound import least_mean
+from sketchselect.summaries.block_bound import least_mean
 
 
 @pytest.fixture(scope="module")

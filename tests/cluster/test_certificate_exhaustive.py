@@ -11,10 +11,8 @@ import pytest
 
 from sketchselect.cluster import certify_selection, dropped_columns_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.selectors.kmeans_columns.certificate import certify_weighted_columns
-from sketchselect.selectors.kmeans_columns.subspace import column_subspace
-from sketchselect.summaries import BlockBound, FrequentDirections, Moments
-from sketchselect.summaries.kmeans import block_bound
+from sketchselect.selectors.kmeans_columns import certify_weighted_columns, column_subspace
+from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 
 from .exhaustive import cost, solved
 

@@ -9,7 +9,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.cluster import Certificate
-from sketchselect.cluster.certificates import closest
+from sketchselect.cluster.certificates import certify
 
 from .data import blobs
 
@@ -91,7 +91,7 @@ def test_an_objective_alone_has_a_share_too(noise) -> None:
 def test_blocks_are_not_all_solved_where_a_few_promise_less(noise, monkeypatch) -> None:
     """In noise of many columns a block of rows is fitted far better than all rows are."""
     X, labels = noise
-    monkeypatch.setattr(closest, "TRIAL_BLOCKS", 2)
+    monkeypatch.setattr(certify, "TRIAL_BLOCKS", 2)
     found = sks.certify_labels(X, labels, 5, client="serial")
     assert found.method == "spectral"
     assert "blocks of rows promise no larger bound" in found.note
@@ -103,7 +103,7 @@ def test_blocks_are_not_all_solved_where_a_few_promise_less(noise, monkeypatch) 
 def test_blocks_are_all_solved_where_a_few_promise_more(monkeypatch) -> None:
     X = blobs(3, 2000, 2, 6, separation=3.0)
     labels = sks.KMeans(6, n_init=3, random_state=0).fit_predict(X)
-    monkeypatch.setattr(closest, "TRIAL_BLOCKS", 2)
+    monkeypatch.setattr(certify, "TRIAL_BLOCKS", 2)
     found = sks.certify_labels(X, labels, 6, client="serial")
     alone = [sks.certify_labels(X, labels, 6, method, client="serial") for method in ("spectral", "blocks")]
     assert found.method == "blocks"

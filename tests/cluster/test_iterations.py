@@ -16,7 +16,7 @@ from tests.passing import serial
 
 from sketchselect._progress import Progress
 from sketchselect.cluster import fit_kmeans
-from sketchselect.cluster.kmeans import iterations
+from sketchselect.cluster.kmeans import lloyd
 from sketchselect.errors import PartitionFailed
 from sketchselect.execution import Checkpoint, Source
 from sketchselect.readers import open_matrix, open_vector
@@ -65,7 +65,7 @@ def bits(result):
 
 
 def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)
     plain = fit_kmeans(Source(open_matrix(store)), PARAMETERS, serial())
     short = run(store, tmp_path / "kept", max_iter=3)
     assert not short.converged
@@ -81,7 +81,7 @@ def test_a_finished_run_is_gone_on_with(store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("change", ["rows", "weights", "seed", "clusters"])
 def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change):
-    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)
     run(store, tmp_path / "kept", max_iter=3)
     more = {"seed": {"random_state": 1}, "clusters": {"n_clusters": 5}}.get(change, {})
     weight = None
@@ -99,7 +99,7 @@ def test_other_rows_or_settings_start_anew(store, tmp_path, monkeypatch, change)
 
 
 def test_a_damaged_file_is_named_and_the_run_starts_anew(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(iterations, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(lloyd, "KEEP_SECONDS", 0.0)
     plain = run(store, tmp_path / "kept")
     (path,) = (tmp_path / "kept").rglob("*.sks")
     raw = bytearray(path.read_bytes())

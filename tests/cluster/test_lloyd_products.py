@@ -7,7 +7,7 @@ import pytest
 
 from sketchselect.linalg.arrays import read_only
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.products import multiply, takes_dots
+from sketchselect.linalg.kmeans.kernels import multiply, takes_dots
 from sketchselect.linalg.threads import one_blas_thread
 
 from .data import exact_distances

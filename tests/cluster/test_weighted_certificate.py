@@ -14,8 +14,7 @@ import sketchselect as sks
 from sketchselect.cluster import certify_selection, dropped_columns_certificate
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.summaries import BlockBound, FrequentDirections, Moments
-from sketchselect.summaries.kmeans import block_bound
+from sketchselect.summaries import BlockBound, FrequentDirections, Moments, block_bound
 
 from .data import blobs
 from .exhaustive import cost, solved

@@ -26,7 +26,7 @@ PATIENCE = {
 STALL = ("--set", "execution.stall_timeout=60.0")
 SLOW = """
 import time
-import sketchselect.execution.graph.tasks as tasks
+import sketchselect.execution.tasks as tasks
 read_block = tasks.read_block
 def slowly(*words):
     time.sleep(0.25)

@@ -21,8 +21,7 @@ from tests.deploy.cluster_jobs import assert_same_result, command, run, run_inte
 from tests.deploy.conftest import PLAIN, PlainCluster
 
 from sketchselect.errors import BadCluster
-from sketchselect.execution.dask.clusters import tls_security
-from sketchselect.execution.dask.probe import HANDSHAKE_SECONDS, require_understood
+from sketchselect.execution.clusters import HANDSHAKE_SECONDS, require_understood, tls_security
 
 pytestmark = [
     pytest.mark.slow,

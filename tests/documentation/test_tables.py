@@ -11,7 +11,7 @@ from tests.documentation.pages import text_of
 import sketchselect as sks
 from sketchselect import selectors
 from sketchselect.selectors.registry import METHODS
-from sketchselect.summaries.registry import KINDS
+from sketchselect.summaries.base import KINDS
 
 GUARANTEES = text_of("notebooks/reference/guarantees.md")
 

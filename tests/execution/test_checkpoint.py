@@ -13,7 +13,7 @@ import pytest
 from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter, PartitionFailed
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
-from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
+from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.execution.engine import local_build
 from sketchselect.linalg.hashing import fingerprint
 from sketchselect.readers import open_vector

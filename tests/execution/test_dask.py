@@ -18,7 +18,7 @@ from sketchselect.execution import (
     summarize,
     summarize_source,
 )
-from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
+from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import FrequentDirections
 

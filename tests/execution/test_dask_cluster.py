@@ -52,9 +52,9 @@ def test_a_scheduler_lost_between_passes_is_named_and_a_closed_client_refused(ti
 
 
 def test_a_frozen_worker_does_not_answer_for_the_others(engine, tmp_path, monkeypatch):
-    from sketchselect.execution.dask import checks
+    from sketchselect.execution import dask_engine
 
-    monkeypatch.setattr(checks, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(dask_engine, "ANSWER_SECONDS", 1.0)
     frozen = psutil.Process(min(engine.client.run(os.getpid).values()))
     frozen.suspend()
     try:
@@ -86,7 +86,7 @@ def test_other_versions_on_workers_are_refused(engine, monkeypatch):
 
 
 def test_workers_of_several_kinds_are_noted(engine, monkeypatch, tiny):
-    from sketchselect.execution.dask import engine as dask_engine
+    from sketchselect.execution import dask_engine as dask_engine
 
     monkeypatch.setattr(dask_engine, "worker_builds", lambda client: [("numpy 1", "haswell"), ("numpy 1", "zen")])
     mixed = DaskEngine(engine.client)
@@ -110,13 +110,13 @@ def test_workers_of_several_kinds_are_noted(engine, monkeypatch, tiny):
     ],
 )
 def test_clusters_beyond_this_machine_should_be_encrypted(address, exposed):
-    from sketchselect.execution.dask.checks import is_exposed
+    from sketchselect.execution.dask_engine import is_exposed
 
     assert is_exposed(address) is exposed
 
 
 def test_an_address_where_nobody_listens_is_an_error():
-    from sketchselect.execution.dask.clusters import connect
+    from sketchselect.execution.clusters import connect
 
     with pytest.raises(BadCluster, match="no scheduler can be reached"), connect("tcp://127.0.0.1:9", timeout=1):
         pass

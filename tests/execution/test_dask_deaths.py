@@ -86,7 +86,7 @@ def test_a_worker_killed_for_its_memory_is_named_so(tiny):
 def test_a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
-    from sketchselect.execution.dask import checks
+    from sketchselect.execution import dask_engine
     from sketchselect.execution.engine import local_build
 
     marker = tmp_path / "died"
@@ -98,7 +98,7 @@ def test_a_worker_that_dies_when_it_is_asked_for_its_libraries_is_left_out(tmp_p
             return local_build()
         os._exit(1)
 
-    monkeypatch.setattr(checks, "local_build", dies_once)
+    monkeypatch.setattr(dask_engine, "local_build", dies_once)
     options = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,

@@ -54,8 +54,8 @@ def test_delayed_summaries_compose(X):
 
 
 def test_wide_moments_are_delayed_in_panels(X, monkeypatch):
-    monkeypatch.setattr("sketchselect.summaries.moments.panels.PANELS_ABOVE", 30)
-    monkeypatch.setattr("sketchselect.summaries.moments.panels.PANEL_NBYTES", 8 * 20 * 90)
+    monkeypatch.setattr("sketchselect.summaries.moment_panels.PANELS_ABOVE", 30)
+    monkeypatch.setattr("sketchselect.summaries.moment_panels.PANEL_NBYTES", 8 * 20 * 90)
     description = Bundle({"mo": Moments(), "stats": ColumnStats()})
     expected = summarize(X, description, client="serial")
     assert summarize(X, description, compute=False).compute() == expected

@@ -22,7 +22,7 @@ from sketchselect.errors import (
 )
 from sketchselect.execution import LocalEngine, PassOptions, Source, as_engine, reduce_blocks, summarize
 from sketchselect.execution.engine import CLIENTS
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.passes import Reduction
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Moments, encode
 
@@ -155,7 +155,7 @@ def test_nothing_runs_after_an_error(tiny):
 @pytest.fixture
 def no_pause(monkeypatch):
     pauses = []
-    monkeypatch.setattr("sketchselect.execution.graph.tasks.time.sleep", pauses.append)
+    monkeypatch.setattr("sketchselect.execution.tasks.time.sleep", pauses.append)
     return pauses
 
 

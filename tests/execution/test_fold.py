@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.execution.graph.tasks import Part, PassSpec, Span, run_leaf
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, fold_summaries, merge_summaries
+from sketchselect.execution.tasks import Part, PassSpec, Span, run_leaf
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import DecayedDirections
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from sketchselect.execution import Source
-from sketchselect.execution.graph.passes import pass_inputs
-from sketchselect.execution.graph.tasks import Part, Span
+from sketchselect.execution.passes import pass_inputs
 from sketchselect.execution.source import Rows
+from sketchselect.execution.tasks import Part, Span
 from sketchselect.linalg.arrays import canonical
 from sketchselect.readers import MatrixMetadata, Partitions, open_matrix, open_vector
-from sketchselect.readers.arrays.dask import futures_client
+from sketchselect.readers.dask import futures_client
 from sketchselect.summaries import FrequentDirections, Moments
-from sketchselect.summaries.records import record_arrays
+from sketchselect.summaries.base import record_arrays
 
 
 def unaligned(array):

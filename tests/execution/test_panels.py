@@ -8,10 +8,10 @@ from tests.passing import serial
 
 from sketchselect.errors import SourceChanged, WillNotFit
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, summarize, summarize_source
-from sketchselect.linalg.moments.panel import panel_edges
+from sketchselect.linalg.comoments import panel_edges
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.summaries import Bundle, ColumnStats, ComomentPanel, FrequentDirections, Moments
-from sketchselect.summaries.moments import panels as tiles
+from sketchselect.summaries import moment_panels as tiles
 
 N, P = 700, 43
 

@@ -10,8 +10,8 @@ import zarr
 from sketchselect._progress import Bar, Lines, Progress
 from sketchselect.errors import BadParameter, WillNotFit
 from sketchselect.execution import LocalEngine, Source, make_progress, summarize
-from sketchselect.execution.graph.tree import make_tree
-from sketchselect.execution.projection import PROCESS_NBYTES, projection, require_fit
+from sketchselect.execution.passes import PROCESS_NBYTES, projection, require_fit
+from sketchselect.execution.tree import make_tree
 from sketchselect.readers import open_matrix, row_partitions
 from sketchselect.summaries import Moments
 

@@ -8,9 +8,9 @@ import pytest
 
 from sketchselect.errors import PartitionFailed, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, local_cluster
-from sketchselect.execution.cached import CachedSource
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.passes import Reduction
 from sketchselect.execution.run import planned_pass
+from sketchselect.execution.source import CachedSource
 
 from .conftest import TinyMatrix
 from .on_dask import join, rows_of, run, spans
@@ -129,7 +129,7 @@ def test_an_error_on_a_worker_names_the_partition_and_leaves_it_working():
 
 
 def test_reads_that_fail_are_tried_again(monkeypatch):
-    monkeypatch.setattr("sketchselect.execution.graph.tasks.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("sketchselect.execution.tasks.FIRST_PAUSE", 0.0)
     for n in range(1, 12):
         source = Source(RemoteMatrix(100))
         source.matrix.faults = {n: OSError(5, "Input/output error")}

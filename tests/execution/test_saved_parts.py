@@ -11,8 +11,8 @@ import sketchselect as sks
 from sketchselect._progress import Progress
 from sketchselect.errors import Interrupted
 from sketchselect.execution import Checkpoint
-from sketchselect.execution.checkpoints.checkpoint import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS
-from sketchselect.execution.graph.tasks import Part
+from sketchselect.execution.checkpoints import LEAST_RATIO, WRITE_RATE, WRITE_SECONDS
+from sketchselect.execution.tasks import Part
 
 
 class State:

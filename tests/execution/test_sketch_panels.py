@@ -12,10 +12,9 @@ from sketchselect._progress import Progress
 from sketchselect.errors import NotFinite, WillNotFit
 from sketchselect.execution import LocalEngine, PassOptions, Source, summarize, summarize_source
 from sketchselect.execution.summarize import SummaryPasses, summary_projection
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.csr import as_csr
 from sketchselect.readers import open_matrix
-from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections
-from sketchselect.summaries.sketch import frequent_directions
+from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, frequent_directions
 
 from .on_dask import Killer, SlowMatrix
 
@@ -97,7 +96,7 @@ def test_rows_of_dask_arrays_are_summarised_as_before(in_panels):
 
 
 def test_progress_is_that_of_the_sketch_and_all_of_its_time_is_counted(in_panels, monkeypatch):
-    from sketchselect.execution.graph import panels
+    from sketchselect.execution import panels
 
     done, original = [], panels.shrunk_panel
 

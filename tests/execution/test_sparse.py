@@ -11,10 +11,10 @@ from tests.data_sets import data_set_path
 
 from sketchselect.errors import NotFinite, WillNotFit
 from sketchselect.execution import Checkpoint, LocalEngine, PassOptions, Source, as_engine, summarize, summarize_source
-from sketchselect.execution.graph.tree import make_tree
-from sketchselect.execution.projection import projection
+from sketchselect.execution.passes import projection
 from sketchselect.execution.run import source_partitions
-from sketchselect.linalg.sparse.csr import as_csr, is_csr
+from sketchselect.execution.tree import make_tree
+from sketchselect.linalg.csr import as_csr, is_csr
 from sketchselect.readers import convert, open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
@@ -141,7 +141,7 @@ def test_missing_values_are_counted():
 
 
 def test_moments_in_panels_are_those_of_one_pass(X, monkeypatch):
-    from sketchselect.summaries.moments import panels as tiles
+    from sketchselect.summaries import moment_panels as tiles
 
     y = np.arange(900.0)
     whole = summarize(X, Moments(), y=y)

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from sketchselect.execution.graph.tree import BIG_STATE_NBYTES, CHAIN_RATIO, MergeTree, Node, make_tree
+from sketchselect.execution.tree import BIG_STATE_NBYTES, CHAIN_RATIO, MergeTree, Node, make_tree
 
 trees = st.builds(MergeTree, st.integers(1, 700), st.integers(1, 9), st.sampled_from([2, 8]))
 

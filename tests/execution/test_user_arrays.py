@@ -12,7 +12,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import BadCluster, BadParameter, ChunkReadError, PartitionFailed
 from sketchselect.execution import Checkpoint, summarize
-from sketchselect.execution.checkpoints.checkpoint import list_nodes
+from sketchselect.execution.checkpoints import list_nodes
 from sketchselect.selectors import HighlyVariableGenes, VarianceSelector
 from sketchselect.summaries import Moments, TopValues
 

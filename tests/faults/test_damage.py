@@ -15,9 +15,9 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import DamagedFile
-from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
+from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.summaries import codec
-from sketchselect.workflow.output.folder import OutputFolder, read_manifest, unsealed
+from sketchselect.workflow.folder import OutputFolder, read_manifest, unsealed
 
 GOLDEN = sorted((Path(__file__).parents[1] / "summaries" / "golden").glob("*.sks"))
 

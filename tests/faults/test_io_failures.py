@@ -17,7 +17,7 @@ import zarr
 from tests.deploy.chaos import damaged_nodes, digests
 from tests.job.commands import cli
 
-from sketchselect.execution.graph import tasks
+from sketchselect.execution import tasks
 from sketchselect.job.text import write_toml
 from sketchselect.readers.zarr import array
 

@@ -20,8 +20,8 @@ import zarr
 import sketchselect as sks
 from sketchselect.errors import Interrupted
 from sketchselect.execution import Checkpoint
-from sketchselect.workflow.output import folder as folders
-from sketchselect.workflow.output.folder import open_folder
+from sketchselect.workflow import folder as folders
+from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.stages import columns as stages
 
 N_WARM, N_JOBS = 60, 200

@@ -18,8 +18,7 @@ from tests.job.commands import cli, refused
 from sketchselect import _blas_kernel, open_matrix
 from sketchselect.errors import DamagedFile, NotOurFolder, SourceError
 from sketchselect.summaries import codec
-from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import OutputFolder, open_folder, sealed, unsealed
+from sketchselect.workflow.folder import OutputFolder, open_folder, sealed, tree_digest, unsealed
 
 ROWS = np.random.default_rng(0).standard_normal((120, 6))
 

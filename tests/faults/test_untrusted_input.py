@@ -23,7 +23,7 @@ from zarr.codecs import GzipCodec
 import sketchselect as sks
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, SketchSelectError, SourceError
-from sketchselect.workflow.output.folder import sealed, unsealed
+from sketchselect.workflow.folder import sealed, unsealed
 
 ROWS = np.random.default_rng(0).standard_normal((60, 6)).astype("f4")
 
@@ -259,7 +259,7 @@ def test_no_file_of_a_run_can_run_script_or_formulas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 @pytest.mark.parametrize("before", ["", "x;", "x\t", 'x;"', '"', ";;", "\r", "\x00", " "])
 def test_a_name_is_no_formula_whatever_separates_the_cells(delimiter: str, sign: str, before: str) -> None:
-    from sketchselect.workflow.output.tables import csv_text, disarmed
+    from sketchselect.workflow.tables import csv_text, disarmed
 
     name = f"{before}{sign}cmd|'/C calc'!A0;"
     text = csv_text([[1, disarmed(name), 0], [disarmed(name), 0, 1]])

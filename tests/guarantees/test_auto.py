@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 import sketchselect as sks
-from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
+from sketchselect.selectors.auto import AutoSelector, selection_curve
 
 from .instances import each_instance
 

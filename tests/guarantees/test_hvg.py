@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.linalg.columns.trend import mean_variance_trend
+from sketchselect.linalg.loess import mean_variance_trend
 from sketchselect.summaries import TopValues
 
 from .instances import each_instance, merged

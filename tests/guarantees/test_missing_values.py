@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from sketchselect.summaries import Moments
-from sketchselect.summaries.moments.pairwise import pairs_of
+from sketchselect.summaries.moment_forms import pairs_of
 
 from .instances import NIGHTLY
 from .rational import fractions_of, mean_of, rows_of, scatter_of

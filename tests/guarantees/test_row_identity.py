@@ -22,8 +22,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Checkpoint
 from sketchselect.linalg.kmeans.partition_bound import PartitionBound
-from sketchselect.summaries import BlockBound, Bundle, Folds, Groups, LeverageSample, Moments, RowSample
-from sketchselect.summaries.kmeans import block_bound
+from sketchselect.summaries import BlockBound, Bundle, Folds, Groups, LeverageSample, Moments, RowSample, block_bound
 
 from .instances import NIGHTLY
 

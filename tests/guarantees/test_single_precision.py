@@ -26,7 +26,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import sketchselect as sks
-from sketchselect.linalg.moments.single_precision import SINGLE_ROUNDING
+from sketchselect.linalg.comoments import SINGLE_ROUNDING
 from sketchselect.selectors import StabilitySelector, ThresholdedOLS
 from sketchselect.selectors.supervised.moments import SinglePrecision
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.summaries import BatchDirections, DecayedDirections
 
 from .instances import each_instance, matrix, merged, pieces

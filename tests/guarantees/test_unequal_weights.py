@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 import sketchselect as sks
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.summaries import BlockBound, CentroidSums, ColumnStats, FrequentDirections, Moments
-from sketchselect.summaries.moments.panel import ComomentPanel
+from sketchselect.summaries.moment_panels import ComomentPanel
 
 from .instances import NIGHTLY
 from .rational import best_objective, fractions_of, mean_of, objective_of, rows_of, scatter_of

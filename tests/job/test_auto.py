@@ -15,11 +15,11 @@ from sketchselect import workflow
 from sketchselect.cluster import FewerClusters
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
-from sketchselect.selectors.curve.sampled import Coreset, cluster_means
+from sketchselect.selectors.curve import Coreset, cluster_means
 from sketchselect.summaries import pick
 from sketchselect.summaries.codec import load
 from sketchselect.workflow.commands.verify import verify_run
-from sketchselect.workflow.output.folder import unsealed
+from sketchselect.workflow.folder import unsealed
 
 
 def selecting(job: Any, select: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def test_a_proof_is_not_asked_of_the_spectrum_alone(job: Any) -> None:
 
 
 def test_a_plan_does_not_know_the_number_and_says_so(job: Any) -> None:
-    from sketchselect.workflow.forecast.forecast import forecast_job
+    from sketchselect.workflow.plan.forecast import forecast_job
 
     plan = forecast_job(load_job(selecting(job, {"method": "auto"})))
     assert any("columns" in note for note in plan.notes)

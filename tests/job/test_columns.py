@@ -14,12 +14,12 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect import workflow
-from sketchselect.cluster.kmeans.weighted import WeightedColumns
+from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter, ConfigError, SourceError
 from sketchselect.execution import Source
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import METHODS
-from sketchselect.workflow.output import tables
+from sketchselect.workflow import tables
 
 from .commands import cli
 from .oracles import scatter

@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect.readers import open_vector
-from sketchselect.workflow.stages import agreement as evaluation
+from sketchselect.workflow.stages import evaluation as evaluation
 
 from .commands import cli
 

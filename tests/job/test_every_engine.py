@@ -14,7 +14,7 @@ import zarr
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, local_cluster
 from sketchselect.selectors import METHODS
-from sketchselect.workflow.output.digests import tree_digest
+from sketchselect.workflow.folder import tree_digest
 
 pytestmark = pytest.mark.slow
 

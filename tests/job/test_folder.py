@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from sketchselect.errors import NotOurFolder, RunInProgress, SketchSelectError
-from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder
+from sketchselect.workflow.folder import LOCK, MARKER, PUBLISHED, STALE_SECONDS, open_folder, tree_digest
 
 
 def lock_of(pid: int, host: str | None = None) -> str:
@@ -154,7 +153,7 @@ def test_a_lock_of_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
 NEWCOMER = """
 import sys, time
 from sketchselect.errors import RunInProgress
-from sketchselect.workflow.output.folder import open_folder
+from sketchselect.workflow.folder import open_folder
 
 sys.stdin.readline()
 try:

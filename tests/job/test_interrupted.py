@@ -22,7 +22,7 @@ from .commands import cli, refused, start
 def test_a_full_disk_is_named_and_leaves_no_half_file(
     job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sketchselect.workflow.output.folder import OutputFolder
+    from sketchselect.workflow.folder import OutputFolder
 
     write = OutputFolder.write
 
@@ -71,7 +71,7 @@ def test_a_pass_that_was_killed_goes_on_with_the_parts_that_are_saved(tmp_path: 
 def test_a_full_disk_names_the_folder(
     job_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sketchselect.workflow.output.folder import OutputFolder
+    from sketchselect.workflow.folder import OutputFolder
 
     def full(*_: object) -> None:
         raise OSError(28, os.strerror(28))
@@ -81,7 +81,7 @@ def test_a_full_disk_names_the_folder(
 
 
 def test_a_second_run_in_the_same_folder_is_refused(job_file: Callable[..., Path], tmp_path: Path) -> None:
-    from sketchselect.workflow.output.folder import open_folder
+    from sketchselect.workflow.folder import open_folder
 
     with open_folder(tmp_path / "out"):
         refused(cli("run", job_file()), 1, f"process {os.getpid()}", "has been running here since")

@@ -16,7 +16,7 @@ from sklearn.metrics import normalized_mutual_info_score
 import sketchselect as sks
 from sketchselect.errors import DamagedFile, NotFinite, SourceError
 from sketchselect.selectors import Selection
-from sketchselect.workflow.output import tables
+from sketchselect.workflow import tables
 from sketchselect.workflow.stages.features import sample_rows
 
 from .oracles import scatter, unit

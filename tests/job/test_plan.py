@@ -12,8 +12,8 @@ import scipy.sparse
 import zarr
 
 import sketchselect
-from sketchselect.workflow.forecast.forecast import forecast_job
 from sketchselect.workflow.job import run
+from sketchselect.workflow.plan.forecast import forecast_job
 
 from .commands import cli
 
@@ -167,7 +167,7 @@ def test_methods_that_read_columns_are_planned_as_they_are_run(method: str, extr
 
 
 def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.summaries.moments import panels as tiles
+    from sketchselect.summaries import moment_panels as tiles
 
     monkeypatch.setattr(tiles, "PANELS_ABOVE", 500)
     job = described(wide_job(tmp_path), tmp_path, cluster="threads")
@@ -179,7 +179,7 @@ def test_very_wide_moments_are_planned_in_panels(tmp_path: Path, monkeypatch: py
 
 
 def test_wide_sketches_are_planned_and_run_in_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchselect.summaries.sketch import frequent_directions
+    from sketchselect.summaries import frequent_directions
 
     monkeypatch.setattr(frequent_directions, "PANELS_ABOVE_NBYTES", 1)
     monkeypatch.setattr(frequent_directions, "PANEL_NBYTES", 8 * 20 * 400)
@@ -288,7 +288,7 @@ def test_mistakes_are_told_as_by_run(job_file: Path, words: list[str], said: str
 
 
 def test_the_time_is_that_of_the_workers_with_its_bottleneck_and_price(job_file: Path, monkeypatch) -> None:
-    from sketchselect.workflow.forecast import dry_run, forecast
+    from sketchselect.workflow.plan import dry_run, forecast
 
     def timed(call: Any) -> tuple[Any, float]:
         """A partition is read in a tenth of a second, summarised in three tenths, and merged in a thousandth."""

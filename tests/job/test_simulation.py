@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sketchselect.execution.graph.tree import MergeTree
-from sketchselect.workflow.forecast.simulation import ClusterCosts, PassCosts, simulate_pass
+from sketchselect.execution.tree import MergeTree
+from sketchselect.workflow.plan.simulation import ClusterCosts, PassCosts, simulate_pass
 
 passes = st.builds(
     PassCosts,

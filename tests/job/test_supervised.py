@@ -18,7 +18,7 @@ from sketchselect.errors import ConfigError, NotFinite, SourceError
 from sketchselect.job.load import load_job
 from sketchselect.readers import open_vector
 from sketchselect.selectors import METHODS
-from sketchselect.workflow.output import tables
+from sketchselect.workflow import tables
 
 from .commands import cli
 
@@ -353,7 +353,7 @@ def test_every_vector_of_a_job_is_opened_once(
         opened[address] += 1
         return open_vector(address, *arguments, **options)
 
-    monkeypatch.setattr("sketchselect.workflow.stages.session.open_vector", count)
+    monkeypatch.setattr("sketchselect.workflow.session.open_vector", count)
     job = supervised("lasso", {"n_features": 3}, cluster=clusters, input=settings)
     sks.run(job)
     for path in (job["input"]["target"], *settings.values()):

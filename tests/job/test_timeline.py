@@ -16,7 +16,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
 from sketchselect.readers.zarr.matrix import ZarrMatrix
 from sketchselect.report import TimelineRecord
-from sketchselect.report.sections.timeline import timeline_section
+from sketchselect.report.charts import timeline_section
 
 from .commands import cli
 
@@ -145,7 +145,7 @@ def test_the_report_draws_what_rose_and_fell(along: Job) -> None:
     for j in (2, 5):
         assert f"word &lt;{j}&gt;" in fell
     before = page
-    from sketchselect.workflow.output.pages import render_folder
+    from sketchselect.workflow.pages import render_folder
 
     render_folder(result.folder)
     assert (result.folder / "report.html").read_text() == before

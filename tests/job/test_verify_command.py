@@ -13,9 +13,8 @@ import pytest
 import zarr
 
 import sketchselect as sks
-from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node, write_node
-from sketchselect.workflow.output.digests import file_digest, tree_digest
-from sketchselect.workflow.output.folder import sealed, unsealed
+from sketchselect.execution.checkpoints import list_nodes, read_node, write_node
+from sketchselect.workflow.folder import file_digest, sealed, tree_digest, unsealed
 
 from .commands import cli, refused
 

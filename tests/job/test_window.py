@@ -14,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import load_job
-from sketchselect.workflow.forecast.forecast import forecast_job
+from sketchselect.workflow.plan.forecast import forecast_job
 
 from .commands import cli, refused
 

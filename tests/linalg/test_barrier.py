@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.columns import barrier
-from sketchselect.linalg.columns.barrier import longest_run, sample_frobenius, sample_spectral, top_up
-from sketchselect.linalg.columns.draws import (
+from sketchselect.linalg import barrier
+from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
+from sketchselect.linalg.hashing import (
     approximate_directions,
     combinations,
     draw_columns,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
+from sketchselect.linalg.hashing import exponential_keys, smallest_keys
 
 KEYS = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, np.inf]), max_size=30)
 

@@ -5,19 +5,26 @@ import pytest
 import scipy.sparse as sp
 
 from sketchselect.errors import BadBlock, NotFinite, SourceError
-from sketchselect.linalg.sparse.csr import (
+from sketchselect.linalg.csr import (
+    FULL_SHARE,
+    add_row_gram,
+    add_transposed_times,
     as_csr,
+    by_column,
+    columns_dense,
+    complete,
     densify,
     density,
     finite_rows,
     first_nonfinite_entry,
     is_csr,
     row_pieces,
+    split_columns,
+    stays_sparse,
     take_columns,
     take_rows,
+    times_dense,
 )
-from sketchselect.linalg.sparse.products import add_row_gram, add_transposed_times, complete, times_dense
-from sketchselect.linalg.sparse.split import FULL_SHARE, by_column, columns_dense, split_columns, stays_sparse
 from sketchselect.readers import open_matrix
 from sketchselect.testing.laws import sparse_variants
 from sketchselect.testing.nasty import nasty_sparse_matrices

@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from sketchselect.linalg.columns import greedy_gains
-from sketchselect.linalg.columns.greedy_gains import REFRESH, GreedyGains, _Exclusion
-from sketchselect.linalg.columns.pivoting import CLOSE, EXHAUSTED, TIE, _descending
-from sketchselect.linalg.columns.pivoting_kernels import is_positive, quadratic_forms
+from sketchselect.linalg import pivoting
+from sketchselect.linalg.pivoting import (
+    CLOSE,
+    EXHAUSTED,
+    REFRESH,
+    TIE,
+    GreedyGains,
+    _descending,
+    _Exclusion,
+    is_positive,
+    quadratic_forms,
+)
 
 RULE = CLOSE, TIE, EXHAUSTED
 
@@ -18,7 +26,7 @@ RULE = CLOSE, TIE, EXHAUSTED
 def many_sets(monkeypatch):
     """Nested sets of few columns, from the first moment on at which there can be any."""
     for name, value in {"ALONE": 0, "SMALLEST": 6, "RATIO": 3}.items():
-        monkeypatch.setattr(greedy_gains, name, value)
+        monkeypatch.setattr(pivoting, name, value)
 
 
 def order_of(columns, noise, n, alive=None):
@@ -126,12 +134,12 @@ def test_one_set_and_many_have_the_same_order(kind, seed, monkeypatch):
     rng = np.random.default_rng(seed)
     p, m = int(rng.integers(100, 3000)), int(rng.integers(1, 45))
     C, noise = instance(kind, p, m, seed)
-    monkeypatch.setattr(greedy_gains, "ALONE", 10**9)
+    monkeypatch.setattr(pivoting, "ALONE", 10**9)
     expected, most = order_of(C, noise, p)
     assert most == 0
     for settings in ({"ALONE": 0, "SMALLEST": 6, "RATIO": 3}, {"ALONE": 128, "SMALLEST": 32, "RATIO": 8}):
         for name, value in settings.items():
-            monkeypatch.setattr(greedy_gains, name, value)
+            monkeypatch.setattr(pivoting, name, value)
         assert order_of(C, noise, p)[0] == expected
 
 
@@ -141,7 +149,7 @@ def test_several_thousand_columns(kind, share, monkeypatch):
     C, noise = instance(kind, 4000, 20)
     order, most = order_of(C, noise, int(4000 * share))
     assert most >= 1 or kind in TIED
-    monkeypatch.setattr(greedy_gains, "ALONE", 10**9)
+    monkeypatch.setattr(pivoting, "ALONE", 10**9)
     assert order == order_of(C, noise, int(4000 * share))[0]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg.sketch.leading import leading_eigenpairs
-from sketchselect.linalg.sketch.shrink import RESIDUALS, shrink, shrink_factors
+from sketchselect.linalg.shrink import RESIDUALS, leading_eigenpairs, shrink, shrink_factors
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -120,7 +119,7 @@ def test_a_shrink_loses_at_most_what_it_says(name):
 def test_factors_are_those_of_all_eigenpairs(monkeypatch):
     gram = gram_of(SPECTRA["even"])
     ours = shrink_factors(gram, 50)
-    monkeypatch.setattr("sketchselect.linalg.sketch.leading.leading_eigenpairs", lambda *_: None)
+    monkeypatch.setattr("sketchselect.linalg.shrink.leading_eigenpairs", lambda *_: None)
     all_pairs = shrink_factors(gram, 50)
     assert np.allclose(ours[0].T @ ours[0], all_pairs[0].T @ all_pairs[0], rtol=0, atol=1e-11)
     assert np.allclose(ours[1], all_pairs[1], rtol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
+from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.summaries import CentroidSums
 
 

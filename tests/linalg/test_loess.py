@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg.columns.loess import loess
-from sketchselect.linalg.columns.trend import mean_variance_trend
+from sketchselect.linalg.loess import loess, mean_variance_trend
 
 
 def abscissas(seed, n):

@@ -14,9 +14,8 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import NotFinite
-from sketchselect.linalg.sketch import blocks, single_products
-from sketchselect.linalg.sketch.blocks import shrink_block
-from sketchselect.linalg.sketch.shrink import shrink_factors
+from sketchselect.linalg import shrink
+from sketchselect.linalg.shrink import shrink_block, shrink_factors
 from sketchselect.summaries import BatchDirections
 
 SIZE, P = 4, 300
@@ -43,7 +42,7 @@ def rows_of(kind: str, n: int) -> Any:
 KINDS = ["noise", "one direction", "unequal rows", "unequal columns", "tiny", "huge"]
 
 
-Sketch = single_products._SingleSketch
+Sketch = shrink._SingleSketch
 
 
 def edges_of(n: int, step: int = 6) -> Any:
@@ -52,7 +51,7 @@ def edges_of(n: int, step: int = 6) -> Any:
 
 def recorded_shrinks(X: Any, monkeypatch: pytest.MonkeyPatch, shift: Any = None, weights: Any = None) -> list[dict]:
     """Return what each shrink of the rows read, computed and stated, in units of the rows; none is refused."""
-    monkeypatch.setattr(single_products, "SHARE", 1e9)
+    monkeypatch.setattr(shrink, "SHARE", 1e9)
     shift = np.zeros(P) if shift is None else shift
     weights = np.ones(len(X)) if weights is None else weights
     D = np.sqrt(weights.astype(np.longdouble))[:, None] * (X.astype(np.longdouble) - shift)
@@ -75,7 +74,7 @@ def recorded_shrinks(X: Any, monkeypatch: pytest.MonkeyPatch, shift: Any = None,
 
     fill = Sketch._fill
     monkeypatch.setattr(sketch, "_fill", filled)
-    monkeypatch.setattr(single_products, "shrink_factors", factored)
+    monkeypatch.setattr(shrink, "shrink_factors", factored)
     for a, b in pairwise(edges):
         old = sketch._buffer[: len(sketch._norms)].astype(np.longdouble) * unit()
         before = sketch.lost, sketch.gained
@@ -117,7 +116,7 @@ def test_the_errors_of_products_are_within_their_bounds(
         assert difference[-1] <= step["lost"] + rounding
 
 
-@pytest.mark.parametrize("n_columns", [single_products.CHUNK * single_products.RUN * k + 7 for k in (0, 1, 2)])
+@pytest.mark.parametrize("n_columns", [shrink.CHUNK * shrink.RUN * k + 7 for k in (0, 1, 2)])
 def test_the_errors_of_sums_of_many_chunks_are_within_their_bound(n_columns: int) -> None:
     rng = np.random.default_rng(0)
     # Products that all round in one direction: the sums in float32 are off by far more than random ones.
@@ -131,7 +130,7 @@ def test_the_errors_of_sums_of_many_chunks_are_within_their_bound(n_columns: int
     low = np.tril(gram - exact)[9:]
     assert 0 < norm(low) <= error
     norms = np.sqrt(np.diag(exact))
-    assert (np.abs(low) <= single_products.ENTRY * norms[9:, None] * norms).all()
+    assert (np.abs(low) <= shrink.ENTRY * norms[9:, None] * norms).all()
     assert float((wide**2).sum()) <= energy
 
 
@@ -187,7 +186,7 @@ def test_products_are_in_float32_for_noise_and_in_float64_where_little_is_lost(m
         in_float32[name] = results[0][2] > 0
         assert in_float32[name] or all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
     assert in_float32 == {"noise": True, "low rank": False, "repeated": False, "steep": False}
-    for function in (blocks, single_products):
+    for function in (shrink, shrink):
         monkeypatch.setattr(function, "shrink_factors", counted)
     shrink_block(low_rank.astype(float), SIZE, np.zeros(P), np.ones(300))
     steps = len(shapes)
@@ -200,7 +199,7 @@ def test_a_new_sketch_begins_where_the_strongest_directions_grow_too_much() -> N
     n = 400
     X = (rng.standard_normal((n, P)) + 8 * rng.standard_normal((n, 1))).astype(np.float32)
     edges, moments = edges_of(n), np.zeros((2, P))
-    done, sketches, lost, gained = single_products.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), moments)
+    done, sketches, lost, gained = shrink.shrink_single(X, edges, SIZE, np.zeros(P), np.ones(n), moments)
     assert done == n
     assert len(sketches) > 1
     assert np.allclose(moments, [X.sum(axis=0, dtype=float), (X.astype(float) ** 2).sum(axis=0)])

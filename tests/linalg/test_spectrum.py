@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchselect.linalg.sketch import spectrum
-from sketchselect.linalg.sketch.spectrum import row_directions, subspace_angle, symmetric_directions
+from sketchselect.linalg import spectrum
+from sketchselect.linalg.spectrum import row_directions, subspace_angle, symmetric_directions
 
 UNITS = 1e-13
 

@@ -12,7 +12,7 @@ from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.execution import source as block
-from sketchselect.linalg.sparse.csr import densify
+from sketchselect.linalg.csr import densify
 from sketchselect.selectors import rank
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import base

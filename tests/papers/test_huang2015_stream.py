@@ -7,7 +7,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 
 SIZES = [(6, 3), (12, 5), (20, 5)]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.linalg.columns.leverage import ridge_factor as factored
-from sketchselect.linalg.columns.leverage import scatter_scores
+from sketchselect.linalg.leverage import ridge_factor as factored
+from sketchselect.linalg.leverage import scatter_scores
 from sketchselect.summaries import CentroidSums, LeverageSample
 
 from .test_boutsidis2012 import objective, partitions

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.csr import as_csr
 from sketchselect.prepare import apply, check_steps, names_after, resolve, widths
 
 

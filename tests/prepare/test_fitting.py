@@ -223,8 +223,8 @@ def test_objective_and_certificate_take_the_same_steps(counts):
 
 
 def test_projection_counts_what_steps_hold_and_copy(counts):
-    from sketchselect.execution.graph.tree import make_tree
-    from sketchselect.execution.projection import projection
+    from sketchselect.execution.passes import projection
+    from sketchselect.execution.tree import make_tree
     from sketchselect.readers import row_partitions
 
     matrix = sks.open_matrix(counts.astype(float))

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.csr import as_csr
 from sketchselect.prepare import STEPS, apply, apply_steps, resolve
 
 from .conftest import dense

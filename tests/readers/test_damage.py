@@ -20,8 +20,8 @@ from zarr.storage import FsspecStore
 from sketchselect import open_matrix
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.readers import convert
-from sketchselect.readers.cache import MATRICES
-from sketchselect.readers.zarr.scan import zstd_content_size
+from sketchselect.readers.stored import MATRICES
+from sketchselect.readers.zarr.array import zstd_content_size
 
 from .conftest import CHECKED
 

@@ -98,10 +98,10 @@ def test_conversion_keeps_it_sparse_and_others_can_read_it(make, counts, tmp_pat
 
 
 def test_entries_beyond_one_chunk(tmp_path, monkeypatch):
-    from sketchselect.readers.conversion import sparse_writing
+    from sketchselect.readers import writing
 
-    monkeypatch.setattr(sparse_writing, "CHUNK_ENTRIES", 100)
-    monkeypatch.setattr(sparse_writing, "_BLOCK_ENTRIES", 37)
+    monkeypatch.setattr(writing, "CHUNK_ENTRIES", 100)
+    monkeypatch.setattr(writing, "_BLOCK_ENTRIES", 37)
     rows, columns = np.repeat(np.arange(300), 3), np.random.default_rng(0).integers(0, 50, 900)
     twice = sp.coo_array((np.ones(900), (rows, columns)), shape=(300, 50))
     matrix = open_matrix(convert(twice, tmp_path / "c.zarr"))

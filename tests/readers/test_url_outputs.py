@@ -12,8 +12,8 @@ from tests.job.commands import cli
 import sketchselect as sks
 from sketchselect.errors import NotOurFolder, SourceError
 from sketchselect.readers import convert, open_matrix
-from sketchselect.readers.conversion.writing import create_array, put_in_place
 from sketchselect.readers.opening import locate
+from sketchselect.readers.writing import create_array, put_in_place
 
 X = np.random.default_rng(0).normal(size=(60, 5))
 

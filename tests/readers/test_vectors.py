@@ -13,7 +13,7 @@ import zarr
 
 from sketchselect import open_matrix
 from sketchselect.errors import BadParameter, MissingChunks, SourceChanged, SourceError
-from sketchselect.readers import Vector, columns, open_vector
+from sketchselect.readers import Vector, open_vector, stored
 
 Y = np.arange(50) % 7 + 1
 WORDS = np.array(["cat", "dog", "tortoise"])[Y % 3]
@@ -56,7 +56,7 @@ MAKERS = [npy, npz_target, npz_y, npz_only, store, dask_array, lambda y, d: y]
 @pytest.mark.parametrize("small", [True, False])
 def test_every_place(maker, y, tmp_path, monkeypatch, small):
     if not small:
-        monkeypatch.setattr(columns, "WHOLE_NBYTES", 0)
+        monkeypatch.setattr(stored, "WHOLE_NBYTES", 0)
     if maker is npz_only and y.ndim == 2:
         pytest.skip("an archive is searched for one entry per row")
     vector = open_vector(maker(y, tmp_path), 50)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from sketchselect import open_matrix
-from sketchselect.cluster.kmeans.weighted import WeightedColumns
+from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.errors import BadParameter
 from sketchselect.readers import FirstRows, Matrix, MatrixMetadata, MatrixView, in_double, transposed
 from sketchselect.readers.base import ColumnsAsRows

@@ -12,8 +12,8 @@ import pytest
 
 from sketchselect.errors import BadParameter
 from sketchselect.report import ComparedRecord, ModelRecord, RunRecord, render
-from sketchselect.workflow.output.pages import record_of
-from sketchselect.workflow.output.tables import plain_value
+from sketchselect.workflow.pages import record_of
+from sketchselect.workflow.tables import plain_value
 
 Make = Callable[..., Any]
 

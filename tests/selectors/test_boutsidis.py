@@ -10,9 +10,9 @@ from tests.selectors.conftest import blobs, objective
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
-from sketchselect.selectors.kmeans_columns.hybrid import n_candidates
-from sketchselect.selectors.kmeans_columns.partition import within_columns
-from sketchselect.selectors.kmeans_columns.subspace import column_subspace
+from sketchselect.selectors.deterministic import within_columns
+from sketchselect.selectors.kmeans_columns import column_subspace
+from sketchselect.selectors.randomized import n_candidates
 
 SELECTORS = [sks.DeterministicSelector, sks.RandomizedSelector, sks.HybridSelector]
 COMPLETE = [sks.DeterministicSelector, partial(sks.RandomizedSelector, top_up=True), sks.HybridSelector]

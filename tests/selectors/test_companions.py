@@ -12,11 +12,10 @@ import scipy.sparse as sp
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
-from sketchselect.linalg.sketch.spectrum import subspace_angle
+from sketchselect.linalg.spectrum import subspace_angle
 from sketchselect.selectors import LaplacianScoreSelector, MCFSSelector
-from sketchselect.selectors.graphs.scores import laplacian_scores, mcfs_coefficients
-from sketchselect.selectors.sketched.lasso import lasso_weights
-from sketchselect.selectors.sketched.sparse_regressions import with_marginal_order
+from sketchselect.selectors.graph import laplacian_scores, mcfs_coefficients
+from sketchselect.selectors.lasso import lasso_weights, with_marginal_order
 from sketchselect.solvers.factored import Design, lasso_coefficients
 
 

@@ -13,10 +13,8 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors import METHODS, make
-from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
-from sketchselect.selectors.curve.curve import Curve, CurvePoint, best
-from sketchselect.selectors.curve.sampled import Coreset, SampledClusters
-from sketchselect.selectors.curve.search import Limit, limit_of
+from sketchselect.selectors.auto import AutoSelector, Limit, limit_of, selection_curve
+from sketchselect.selectors.curve import Coreset, Curve, CurvePoint, SampledClusters, best
 from sketchselect.summaries import RowSample
 
 
@@ -303,7 +301,7 @@ def test_of_a_given_number_all_compete_and_fewer_columns_are_shown_of_the_best(m
     sizes = {m: [p.n_features for p in chosen.curve_.points if p.method == m] for m in chosen.curve_.methods}
     winner = chosen.selection_.method
     assert sizes == {m: [2, 4, 8] if m == winner else [8] for m in METHODS if METHODS[m].competes is not None}
-    monkeypatch.setattr("sketchselect.selectors.curve.search.MOST_FLOPS", 0)
+    monkeypatch.setattr("sketchselect.selectors.auto.MOST_FLOPS", 0)
     assert "deterministic" not in AutoSelector(8, n_clusters=3).fit_summary(chosen.summary_).curve_.methods
 
 
@@ -322,7 +320,7 @@ def test_all_columns_are_within_every_tolerance() -> None:
 
 
 def test_where_no_number_of_columns_that_is_tried_will_do_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sketchselect.selectors.curve.auto.MOST", 6)
+    monkeypatch.setattr("sketchselect.selectors.auto.MOST", 6)
     X = np.random.default_rng(0).standard_normal((300, 12))
     with pytest.warns(UserWarning, match="no number of columns up to 6 is within 1e-09"):
         chosen = AutoSelector(n_clusters=3, tolerance=1e-9).fit(X)

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
-from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
-from sketchselect.selectors.curve.sampled import Coreset, cluster_means
+from sketchselect.selectors.auto import AutoSelector, selection_curve
+from sketchselect.selectors.curve import Coreset, cluster_means
 from sketchselect.summaries import RowSample, pick
 
 

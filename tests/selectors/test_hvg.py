@@ -11,7 +11,7 @@ from tests.data_sets import data_set
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, PartitionFailed
-from sketchselect.selectors.counts.highly_variable import combined_order
+from sketchselect.selectors.highly_variable import combined_order
 from sketchselect.summaries import TopValues
 
 

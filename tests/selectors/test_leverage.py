@@ -13,7 +13,7 @@ from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NotFinit
 from sketchselect.execution import PassOptions, Source, as_engine, local_cluster
 from sketchselect.readers import open_matrix, open_vector, transposed
 from sketchselect.selectors import Selection
-from sketchselect.selectors.leverage.column_streams import priority_sample
+from sketchselect.selectors.leverage import priority_sample
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Moments
 
 SHARDS = (1, 2, 8, 64)
@@ -69,7 +69,7 @@ def test_realised_error_weights_and_the_promise():
 
 
 def test_error_by_rows_where_rows_are_many(monkeypatch):
-    from sketchselect.selectors.leverage import online as online_leverage
+    from sketchselect.selectors import online as online_leverage
 
     X = wide(n=90, p=60)
     by_columns = sks.OnlineLeverageSelector(sampling_rate=0.8).fit(X)

@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold
 import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.selectors import METHODS
-from sketchselect.selectors.parameters import inherit_parameters
+from sketchselect.selectors.base import inherit_parameters
 
 SELECTORS = [*METHODS.values(), sks.StabilitySelector]
 

@@ -8,7 +8,7 @@ from scipy.linalg import qr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.linalg.columns.pivoting import greedy_columns, pivot_columns, pivoted_qr
+from sketchselect.linalg.pivoting import greedy_columns, pivot_columns, pivoted_qr
 
 METHODS = [sks.PivotedQRSelector, sks.GreedySelector]
 

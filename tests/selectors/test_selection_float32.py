@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sketchselect as sks
-from sketchselect.selectors.kmeans_columns.subspace import column_subspace
+from sketchselect.selectors.kmeans_columns import column_subspace
 
 
 def leverage(X, ridge):

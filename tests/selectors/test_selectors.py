@@ -17,7 +17,7 @@ import sketchselect as sks
 from sketchselect import selectors
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.selectors import METHODS, Selection, make, rank
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 
 # What a method needs on a table of few columns.
 SMALL: dict[str, dict[str, object]] = {"hvg": {"trend": "quadratic"}}

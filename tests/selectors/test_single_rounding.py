@@ -13,9 +13,9 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.linalg.columns.leverage_bounds import leverage_bounds, spectral_error, tail_ridge
+from sketchselect.linalg.leverage import leverage_bounds, spectral_error, tail_ridge
 from sketchselect.selectors import SketchedPCA
-from sketchselect.selectors.kmeans_columns.subspace import column_subspace
+from sketchselect.selectors.kmeans_columns import column_subspace
 
 N, P, SIZE = 60, 90, 5
 

@@ -14,7 +14,7 @@ import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, StabilitySelector
 from sketchselect.selectors.supervised.fit import NoFolds
-from sketchselect.selectors.supervised.model_choice import best_by_size, best_by_validation
+from sketchselect.selectors.supervised.models import best_by_size, best_by_validation
 from sketchselect.solvers import adaptive_factors
 
 

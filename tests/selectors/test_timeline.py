@@ -8,7 +8,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.errors import BadParameter
 from sketchselect.execution import LocalEngine
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 
 
 def drifting(n=400, p=60, seed=0):

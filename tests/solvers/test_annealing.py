@@ -8,7 +8,7 @@ import pytest
 from sketchselect.errors import BadParameter
 from sketchselect.solvers import anneal, anneal_path, annealing, least_squares
 from sketchselect.solvers.annealing import schedule
-from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
+from sketchselect.solvers.linear import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
 
 def test_schedule_is_the_formula_of_the_source():

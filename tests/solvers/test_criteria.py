@@ -8,7 +8,7 @@ from sklearn.linear_model import LassoLarsIC, LinearRegression
 
 from sketchselect.errors import BadParameter
 from sketchselect.solvers import Lasso, homotopy_path, least_squares, solve_path
-from sketchselect.solvers.criteria import aic, bic, ebic, validation_error
+from sketchselect.solvers.path import aic, bic, ebic, validation_error
 
 
 def test_criteria_are_their_formulas():

@@ -219,9 +219,9 @@ def test_few_columns_that_nearly_agree_are_solved_to_rounding(moments, apart):
 
 
 def test_failure_to_converge_is_said(make, monkeypatch):
-    from sketchselect.solvers import working_set
+    from sketchselect.solvers import penalized
 
-    monkeypatch.setattr(working_set, "_MAX_ROUNDS", 0)
+    monkeypatch.setattr(penalized, "_MAX_ROUNDS", 0)
     with pytest.warns(RuntimeWarning, match="did not reach tol"):
         solve_path(make(100, 30, 5).problem, Lasso(), n_alphas=10)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, issparse
 
+from sketchselect.linalg.csr import as_csr
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.sparse.csr import as_csr
-from sketchselect.summaries.leverage.sample import AUTO_RIDGE
+from sketchselect.summaries.leverage import AUTO_RIDGE
 
 
 def exact_moments(Z, w):

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible
-from sketchselect.linalg.kmeans.agreement import adjusted_rand_index, best_matching
+from sketchselect.linalg.agreement import adjusted_rand_index, best_matching
 from sketchselect.summaries import Contingency
 
 

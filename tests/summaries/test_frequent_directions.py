@@ -7,7 +7,7 @@ import pytest
 
 import sketchselect as sks
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NoData, NotFinite
-from sketchselect.linalg.sketch.shrink import shrink
+from sketchselect.linalg.shrink import shrink
 
 
 def assert_guarantee(X, s, rel=1e-10):

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadBlock, BadParameter, Incompatible, NotFinite
-from sketchselect.linalg.columns.leverage import GrowingFactor, floored, ridge_factor, sample_scores, scatter_scores
-from sketchselect.linalg.columns.leverage_bounds import column_error, leverage_bounds, spectral_error, tail_ridge
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.sketch.spectrum import Directions, symmetric_directions
+from sketchselect.linalg.leverage import (
+    GrowingFactor,
+    column_error,
+    floored,
+    leverage_bounds,
+    ridge_factor,
+    sample_scores,
+    scatter_scores,
+    spectral_error,
+    tail_ridge,
+)
+from sketchselect.linalg.spectrum import Directions, symmetric_directions
 from sketchselect.summaries import FrequentDirections, LeverageSample, LeverageScores, decode, encode
 from sketchselect.testing.nasty import nasty_matrices
 

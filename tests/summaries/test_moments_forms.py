@@ -8,7 +8,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sketchselect.errors import BadBlock, BadParameter, NotFinite
 from sketchselect.summaries import Moments
-from sketchselect.summaries.moments.polynomial import expand, polynomial_names, recentre
+from sketchselect.summaries.moment_forms import expand, polynomial_names, recentre
 
 from .moment_data import blocks, merged, some_rows
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.moments.comoments import centered_gram
-from sketchselect.linalg.moments.single_precision import SINGLE_ROUNDING, single_gram, suits_single
+from sketchselect.linalg.comoments import SINGLE_ROUNDING, centered_gram, single_gram, suits_single
 from sketchselect.summaries import Moments, decode, encode
 
 from .moment_data import blocks, merged, some_rows

@@ -7,8 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from sketchselect.errors import BadBlock, NotFinite
-from sketchselect.linalg.sketch import sparse_shrink
-from sketchselect.linalg.sketch.panels import (
+from sketchselect.linalg import sparse_shrink
+from sketchselect.linalg.csr import as_csr, take_rows
+from sketchselect.linalg.shrink import shrink_factors
+from sketchselect.linalg.sparse_shrink import (
     Total,
     column_panels,
     empty_panel,
@@ -18,11 +20,9 @@ from sketchselect.linalg.sketch.panels import (
     require_summable,
     rows_gram,
     shrink_panels,
+    shrink_sparse,
     shrunk_panel,
 )
-from sketchselect.linalg.sketch.shrink import shrink_factors
-from sketchselect.linalg.sketch.sparse_shrink import shrink_sparse
-from sketchselect.linalg.sparse.csr import as_csr, take_rows
 from sketchselect.summaries import FrequentDirections
 
 RNG = np.random.default_rng(20260103)

@@ -10,17 +10,32 @@ import typer
 import typer.core
 
 from sketchselect._blas_kernel import recall_kernel, use_kernel
-from sketchselect.cli.assign import assign
-from sketchselect.cli.authoring import init, methods, schema
-from sketchselect.cli.certify import certify
-from sketchselect.cli.compare import compare
-from sketchselect.cli.evaluate import evaluate
-from sketchselect.cli.files import cluster, convert, inspect, merge, select, summarize
-from sketchselect.cli.options import Cluster, Fresh, JobCluster, Sets, StorageOptions
-from sketchselect.cli.plan import plan
-from sketchselect.cli.shell import Command, command, open_standard_streams, plain_usage
-from sketchselect.cli.verify import verify
-from sketchselect.workflow.commands.outcome import Outcome
+from sketchselect.cli.certify import certify, compare, evaluate, verify
+from sketchselect.cli.files import (
+    assign,
+    cluster,
+    convert,
+    init,
+    inspect,
+    merge,
+    methods,
+    plan,
+    schema,
+    select,
+    summarize,
+)
+from sketchselect.cli.shell import (
+    Cluster,
+    Command,
+    Fresh,
+    JobCluster,
+    Sets,
+    StorageOptions,
+    command,
+    open_standard_streams,
+    plain_usage,
+)
+from sketchselect.workflow.commands.options import Outcome
 
 __all__ = ["app", "main"]
 
@@ -33,7 +48,7 @@ def demo(
 ) -> Outcome:
     """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
     from sketchselect.job.load import with_cluster
-    from sketchselect.workflow.commands.demo import prepare_demo, proved_sentence
+    from sketchselect.workflow.commands.inspection import prepare_demo, proved_sentence
     from sketchselect.workflow.job import run
 
     job = prepare_demo(out, fresh=fresh)
@@ -69,7 +84,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
 ) -> Outcome:
     """Draw report.html of a finished run again."""
-    from sketchselect.workflow.output.pages import render_folder
+    from sketchselect.workflow.pages import render_folder
 
     page = render_folder(folder)
     return Outcome(f"report: {page}", {"report": page})
@@ -78,7 +93,7 @@ def report(
 @command
 def doctor() -> Outcome:
     """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
-    from sketchselect.workflow.commands.doctor import examine
+    from sketchselect.workflow.commands.inspection import examine
 
     lines: list[str] = []
     healthy = examine(lines.append)

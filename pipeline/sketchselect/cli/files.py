@@ -1,4 +1,11 @@
-"""Commands on sources, summaries and selections; heavy imports are inside the commands."""
+"""Commands on sources, summaries and selections; heavy imports are inside the commands.
+
+Command `assign`: new rows, by what a finished run left.
+
+Commands for the author of a job file; heavy imports are inside the commands.
+
+Command `plan`: the cost of a job, forecast before it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +14,21 @@ from typing import Annotated
 
 import typer
 
-from sketchselect.cli.options import (
+from sketchselect.cli.shell import (
     Cluster,
     Fitted,
     Fresh,
+    JobCluster,
     Key,
     MaxDropped,
     Partition,
     Prepare,
+    Sets,
     StorageOptions,
     Workers,
+    command,
 )
-from sketchselect.cli.shell import command
-from sketchselect.workflow.commands.outcome import Outcome
+from sketchselect.workflow.commands.options import Outcome
 
 
 @command
@@ -162,7 +171,7 @@ def cluster(
 ) -> Outcome:
     """Cluster the rows of a matrix on selected columns."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.matrices import cluster_on_selection
+    from sketchselect.workflow.commands.inspection import cluster_on_selection
 
     result = cluster_on_selection(
         source,
@@ -212,6 +221,104 @@ def convert(
 ) -> Outcome:
     """Convert a matrix to a Zarr store with checksums. Its chunks suit reading by rows."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.commands.matrices import convert_file
+    from sketchselect.workflow.commands.inspection import convert_file
 
     return convert_file(source, destination, chunks, key, storage_options(storage))
+
+
+@command
+def assign(
+    target: Annotated[Path, typer.Argument(help="The output folder of a run, or the assign.json in it.")],
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix with the columns that the run's had.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write (.csv).")],
+    key: Key = None,
+    row_names: Annotated[
+        str | None, typer.Option("--row-names", help="A file, or a column of the source, with a name for every row.")
+    ] = None,
+    max_dropped: MaxDropped = 0.2,
+    where: Cluster = "threads",
+    storage: StorageOptions = None,
+) -> Outcome:
+    """Assign new rows to the clusters of a run, and predict with its model. Columns and prepare steps are the run's."""
+    from sketchselect.job.load import storage_options
+    from sketchselect.workflow.commands import assign as verb
+
+    return verb.assign(
+        target,
+        source,
+        output,
+        key=key,
+        row_names=row_names,
+        max_dropped=max_dropped,
+        cluster=where,
+        storage_options=storage_options(storage),
+        progress=True,
+    )
+
+
+@command
+def init(
+    source: Annotated[str, typer.Argument(help="A path or URL of a matrix.", metavar="SOURCE")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.toml"),
+    key: Key = None,
+    storage: StorageOptions = None,
+) -> Outcome:
+    """Look at a matrix and write a first job file for it, with comments."""
+    from sketchselect.job.load import storage_options
+    from sketchselect.workflow.commands.authoring import write_first_job
+
+    seen = write_first_job(source, output, key, storage_options(storage))
+    text = f"{seen}\n{output} written; read it, then:  sketchselect run {output}"
+    return Outcome(text, {"job": output, "source": seen})
+
+
+@command
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method; all in short without it.", metavar="[NAME]")] = None,
+) -> Outcome:
+    """List the methods of selection, or describe one: what it does, guarantees, takes and costs."""
+    from sketchselect.workflow.commands.authoring import describe_method, list_methods, method_facts
+
+    if name is None:
+        return Outcome(list_methods(), method_facts())
+    text = describe_method(name)
+    return Outcome(text, {**method_facts()[name], "description": text})
+
+
+@command
+def schema() -> Outcome:
+    """Print the JSON schema of a job file, for editors that check and complete as one types."""
+    import json
+
+    from sketchselect.workflow.commands.authoring import job_schema
+
+    return Outcome(json.dumps(job_schema(), indent=1), job_schema())
+
+
+@command
+def plan(
+    job: Annotated[Path, typer.Argument(help="A job file, TOML or YAML; - is TOML from standard input.")],
+    workers: Workers = None,
+    cluster: JobCluster = None,
+    settings: Sets = None,
+    storage: StorageOptions = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Print a patch for deploy/kubernetes/job/overlays/planned.")
+    ] = False,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
+    ] = True,
+) -> Outcome:
+    """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started."""
+    from sketchselect.job.load import with_cluster, with_storage
+    from sketchselect.workflow.plan.forecast import forecast_job
+
+    overrides = with_storage(with_cluster(settings or (), cluster), storage)
+    forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate, price=price)
+    if kubernetes:
+        patch = forecast.kubernetes_patch().rstrip("\n")
+        return Outcome(patch, {"patch": patch})
+    return Outcome(forecast.text(), forecast.to_dict())

@@ -3,13 +3,13 @@
 from sketchselect.cluster.certificates.block import blocks_certificate
 from sketchselect.cluster.certificates.certificate import Certificate
 from sketchselect.cluster.certificates.certify import certify
-from sketchselect.cluster.certificates.dropped_columns import (
+from sketchselect.cluster.certificates.labels import certify_labels
+from sketchselect.cluster.certificates.spectral import (
     SelectionBound,
     bounded_certificate,
     certify_selection,
     dropped_columns_certificate,
 )
-from sketchselect.cluster.certificates.labels import certify_labels
 from sketchselect.cluster.kmeans.estimator import KMeans
 from sketchselect.cluster.kmeans.lloyd import FewerClusters, KMeansParameters, KMeansResult, fit_kmeans
 from sketchselect.cluster.n_clusters import ClusterCount, ClusterRange, cluster_range

@@ -14,16 +14,16 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
-from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
+from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans import lloyd
 from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.refining import refine
+from sketchselect.linalg.kmeans.lloyd import refine
 from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 

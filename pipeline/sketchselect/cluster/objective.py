@@ -13,12 +13,11 @@ from sketchselect import prepare as steps
 from sketchselect.errors import BadParameter
 from sketchselect.execution.api import open_source
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.fitting import fitted_source
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.run import PassStats, reduce_blocks
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import summarize_source, summary_reduction
-from sketchselect.readers.arrays.dask import as_dask
+from sketchselect.execution.summarize import fitted_source, summarize_source, summary_reduction
+from sketchselect.readers.dask import as_dask
 from sketchselect.summaries import CentroidSums
 
 

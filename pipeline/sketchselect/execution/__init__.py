@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from sketchselect._progress import Progress, make_progress
 from sketchselect.execution.api import fit_prepare, summarize
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints import Checkpoint
 from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import Engine, LocalEngine
-from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.engine import Engine, LocalEngine, PassOptions
 from sketchselect.execution.run import PassStats, Reduced, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
-from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.summarize import FittedSteps, fit_steps, fitted_source, summarize_source
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask.clusters import local_cluster
-    from sketchselect.execution.dask.engine import DaskEngine
+    from sketchselect.execution.clusters import local_cluster
+    from sketchselect.execution.dask_engine import DaskEngine
 
 __all__ = [
     "Block",

@@ -11,13 +11,12 @@ from sketchselect import prepare as prepare_steps
 from sketchselect import readers
 from sketchselect._progress import Progress
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.checkpoint import Checkpoint
+from sketchselect.execution.checkpoints import Checkpoint
 from sketchselect.execution.client import fit_options
 from sketchselect.execution.delayed import delayed_summary
-from sketchselect.execution.fitting import FittedSteps, fit_steps, fitted_source
-from sketchselect.execution.options import FitKeywords
+from sketchselect.execution.engine import FitKeywords
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import summarize_source
+from sketchselect.execution.summarize import FittedSteps, fit_steps, fitted_source, summarize_source
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import Bundle, Summary
 

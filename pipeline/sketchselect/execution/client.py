@@ -12,13 +12,11 @@ from typing import Any
 from sketchselect._progress import make_progress
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter
-from sketchselect.execution.checkpoints.checkpoint import as_checkpoint
-from sketchselect.execution.engine import CLIENTS, Engine, LocalEngine
-from sketchselect.execution.options import PassOptions, RunKeywords
+from sketchselect.execution.checkpoints import as_checkpoint
+from sketchselect.execution.engine import CLIENTS, Engine, LocalEngine, PassOptions, RunKeywords
 from sketchselect.location import is_scheduler_file
-from sketchselect.readers.arrays.dask import futures_client
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.vector import Vector
+from sketchselect.readers.base import Matrix, Vector
+from sketchselect.readers.dask import futures_client
 
 _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 
@@ -44,12 +42,12 @@ def as_engine(client: Any = None, *sources: Matrix | Vector | None) -> Iterator[
         named = isinstance(address, str) and address != "env"
         if named and not (address.startswith(_SCHEMES) or is_scheduler_file(address)):
             raise BadParameter(f"client must be {CLIENTS}, got {address!r}")
-        from sketchselect.execution.dask.clusters import connect
+        from sketchselect.execution.clusters import connect
 
         with connect(address) as engine:
             yield engine
     else:
-        from sketchselect.execution.dask.engine import DaskEngine
+        from sketchselect.execution.dask_engine import DaskEngine
 
         yield DaskEngine(client)
 

@@ -9,18 +9,16 @@ from typing import Any
 from dask.base import tokenize
 from dask.task_spec import List, Task, TaskRef
 
-from sketchselect.execution.engine import LocalEngine
-from sketchselect.execution.fitting import step_view
-from sketchselect.execution.graph.passes import Graph, pass_inputs
-from sketchselect.execution.graph.tasks import Part, PassSpec
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.engine import LocalEngine, PassOptions
+from sketchselect.execution.passes import Graph, pass_inputs
 from sketchselect.execution.run import require_unchanged, source_identities
 from sketchselect.execution.source import Source
-from sketchselect.execution.summarize import SummaryPasses, labelled, summary_key
+from sketchselect.execution.summarize import SummaryPasses, labelled, step_view, summary_key
+from sketchselect.execution.tasks import Part, PassSpec
 from sketchselect.prepare import Step
 from sketchselect.summaries import Summary
-from sketchselect.summaries.moments.panels import Panels, assemble
-from sketchselect.summaries.row_ranges import Ranges
+from sketchselect.summaries.base import Ranges
+from sketchselect.summaries.moment_panels import Panels, assemble
 
 
 def delayed_summary(

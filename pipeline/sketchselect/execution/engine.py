@@ -1,4 +1,7 @@
-"""Engines: what computes the graph of a pass. Dask's local schedulers, synchronous or threaded, are one of them."""
+"""Engines: what computes the graph of a pass. Dask's local schedulers, synchronous or threaded, are one of them.
+
+Options of a pass, made where the user's words are read and handed on as one value.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,22 @@ import os
 import platform
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypedDict, TypeVar
 
 from dask.system import CPU_COUNT
 
 from sketchselect._memory import peak_nbytes
+from sketchselect._progress import Progress
 from sketchselect._version import KERNEL_VERSION, __version__
 from sketchselect.errors import BadParameter
-from sketchselect.execution.graph.arrays import UserTaskFailed, naming_failures
-from sketchselect.execution.graph.passes import Pass, pass_inputs, taken
-from sketchselect.execution.graph.tasks import Part, Span, Stopped
-from sketchselect.execution.projection import Slots
+from sketchselect.execution.checkpoints import Checkpoint
+from sketchselect.execution.passes import Pass, Slots, pass_inputs, taken
+from sketchselect.execution.tasks import Part, Span, Stopped
+from sketchselect.execution.tree import UserTaskFailed, naming_failures
 from sketchselect.linalg.threads import blas_builds, one_blas_thread
 
 T = TypeVar("T")
@@ -150,3 +155,38 @@ class LocalEngine(Engine):
             if pool is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
         return Ran(ready[work.tree.root], n_tasks)
+
+
+class RunKeywords(TypedDict, total=False):
+    """How a method of an estimator runs its passes, by keyword and as in `sketchselect.summarize`."""
+
+    client: Any
+    partition_bytes: int | str | None
+    progress: Progress | Callable[..., object] | bool | None
+
+
+class FitKeywords(RunKeywords, total=False):
+    """The same of a fit, whose passes can be saved."""
+
+    checkpoint: Checkpoint | str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """What runs a pass, how it is cut, where it is saved, and what is reported of it.
+
+    `retries` are those of a read that failed; after `stall_timeout` seconds without any partition done, a pass on other
+    processes is given up; `account` is called with the `PassStats` of each summarising pass.
+    """
+
+    engine: Engine
+    partition_bytes: int | str | None = None
+    checkpoint: Checkpoint | None = None
+    progress: Progress = field(default_factory=Progress)
+    retries: int = 2
+    stall_timeout: float = 300.0
+    account: Callable[[Any], object] | None = None
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same options with some of them changed."""
+        return replace(self, **changes)

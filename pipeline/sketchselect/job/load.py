@@ -13,9 +13,19 @@ from pydantic import ValidationError
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, ConfigError
-from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
 from sketchselect.job.parameters import method_parameters, parameter_problems, with_current_names
-from sketchselect.job.schema import SECTIONS, Expectation, JobConfig, PrepareSettings, Problem, SelectSettings
+from sketchselect.job.schema import (
+    SECTIONS,
+    Expectation,
+    JobConfig,
+    PrepareSettings,
+    Problem,
+    SelectSettings,
+    at_key,
+    describe,
+    suggestion,
+    yaml_note,
+)
 from sketchselect.job.text import SET, JobText, KeyPath, read_job_text, with_overrides, write_toml
 from sketchselect.location import is_scheduler_file, is_url
 

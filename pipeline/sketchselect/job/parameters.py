@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sketchselect.errors import BadParameter, ConfigError
-from sketchselect.job.messages import at_key, describe, suggestion, yaml_note
-from sketchselect.job.schema import SELECT_KEYS, ClusterSettings, JobConfig, Seed
+from sketchselect.job.schema import (
+    SELECT_KEYS,
+    ClusterSettings,
+    JobConfig,
+    Seed,
+    at_key,
+    describe,
+    suggestion,
+    yaml_note,
+)
 from sketchselect.job.text import JobText
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import numpy as np
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.linalg.arrays import Array
-from sketchselect.prepare.counts import LibrarySize, Log1p
 from sketchselect.prepare.fourier import Fourier
 from sketchselect.prepare.missing import Impute
-from sketchselect.prepare.rows import UnitRows
+from sketchselect.prepare.rows import LibrarySize, Log1p, UnitRows
 from sketchselect.prepare.scaling import Clip, PilotScale, Scale, Standardise
 from sketchselect.prepare.steps import BadEntry, Block, Step
 from sketchselect.prepare.weighting import TfIdf

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.csr import is_csr
 from sketchselect.prepare.steps import Block, Need, Step, as_floats, dense, with_stored
 
 SAMPLED_ROWS = 1000

@@ -9,7 +9,7 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.csr import is_csr
 from sketchselect.prepare.steps import (
     Block,
     Need,

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg import validation
 from sketchselect.linalg.arrays import Array, canonical, pieces
-from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.linalg.csr import densify, is_csr
 
 Block = Any
 """An ndarray, or a canonical `scipy.sparse.csr_array`."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats
-from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.csr import is_csr
 from sketchselect.prepare.steps import (
     Block,
     Need,

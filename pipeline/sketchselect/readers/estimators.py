@@ -10,9 +10,8 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from sketchselect.errors import BadParameter
-from sketchselect.readers.arrays.frames import is_pandas, require_numbers, without_columns
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import Nonfinite
+from sketchselect.readers.arrays import is_pandas, require_numbers, without_columns
+from sketchselect.readers.base import Matrix, Nonfinite
 from sketchselect.readers.opening import local_names, open_matrix
 
 

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import Nonfinite
-from sketchselect.readers.files.matrix_market import open_market_matrix
-from sketchselect.readers.files.npy import open_npy_matrix, open_npy_vector
-from sketchselect.readers.files.npz import open_npz_matrix, open_npz_vector
-from sketchselect.readers.files.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
-from sketchselect.readers.files.parquet_files import ENDINGS as PARQUET_ENDINGS
-from sketchselect.readers.files.svmlight import open_svmlight_matrix, open_svmlight_vector, svmlight_vector
-from sketchselect.readers.files.text_vector import open_text_vector
-from sketchselect.readers.hdf5.matrix import hdf5_vector, open_hdf5_matrix
-from sketchselect.readers.vector import Vector
+from sketchselect.readers.base import Matrix, Nonfinite, Vector
+from sketchselect.readers.hdf5 import hdf5_vector, open_hdf5_matrix
+from sketchselect.readers.npy import open_npy_matrix, open_npy_vector, open_npz_matrix, open_npz_vector
+from sketchselect.readers.parquet import ENDINGS as PARQUET_ENDINGS
+from sketchselect.readers.parquet import open_parquet_matrix, open_parquet_vector, parquet_column
+from sketchselect.readers.text import (
+    open_market_matrix,
+    open_svmlight_matrix,
+    open_svmlight_vector,
+    open_text_vector,
+    svmlight_vector,
+)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sketchselect.location import Location
-from sketchselect.readers.checks import modality_key
-from sketchselect.readers.hdf5.array import opened
-from sketchselect.readers.hdf5.nodes import MUDATA, child, encoding, is_dataset
-from sketchselect.readers.zarr.node import read_node
+from sketchselect.readers.base import modality_key
+from sketchselect.readers.hdf5 import MUDATA, child, encoding, is_dataset, opened
+from sketchselect.readers.zarr.store import read_node
 
 FRAME = "obs"
 

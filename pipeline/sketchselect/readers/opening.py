@@ -10,7 +10,7 @@ from typing import Any
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location, is_url, locate
-from sketchselect.readers.arrays.anndata_xarray import (
+from sketchselect.readers.anndata_xarray import (
     anndata_matrix,
     anndata_names,
     backing_file,
@@ -20,7 +20,20 @@ from sketchselect.readers.arrays.anndata_xarray import (
     unwrapped,
     xarray_matrix,
 )
-from sketchselect.readers.arrays.dask import (
+from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix, as_array, frame_matrix, without_columns
+from sketchselect.readers.base import (
+    GroupedTarget,
+    Matrix,
+    MissingPolicy,
+    Nonfinite,
+    Vector,
+    as_entries,
+    as_names,
+    modality_key,
+    require_missing_policy,
+    require_policy,
+)
+from sketchselect.readers.dask import (
     DaskMatrix,
     DaskVector,
     frame_rows,
@@ -29,26 +42,11 @@ from sketchselect.readers.arrays.dask import (
     require_known_chunks,
     zarr_as_dask,
 )
-from sketchselect.readers.arrays.frames import frame_matrix, without_columns
-from sketchselect.readers.arrays.numpy_scipy import ArrayMatrix, ArrayVector, SparseMatrix, as_array
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import (
-    MissingPolicy,
-    Nonfinite,
-    as_entries,
-    as_names,
-    modality_key,
-    require_missing_policy,
-    require_policy,
-)
-from sketchselect.readers.files.parquet import ParquetVector, parquet_column
-from sketchselect.readers.files.parquet_files import holds_parquet
 from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
-from sketchselect.readers.vector import GroupedTarget, Vector
+from sketchselect.readers.parquet import ParquetVector, holds_parquet, parquet_column
 from sketchselect.readers.views import ChosenColumns, NamedColumn
-from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix
-from sketchselect.readers.zarr.node import folder_of, read_node
-from sketchselect.readers.zarr.vector import open_zarr_vector, vector_beside
+from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix, open_zarr_vector, vector_beside
+from sketchselect.readers.zarr.store import folder_of, read_node
 
 _ROLE = "it is named as the target, labels, weights or row names"
 

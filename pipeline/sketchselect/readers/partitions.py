@@ -6,7 +6,7 @@ import numpy as np
 
 from sketchselect._byte_sizes import format_bytes, parse_bytes
 from sketchselect.errors import BadParameter
-from sketchselect.linalg.sparse.csr import entry_runs
+from sketchselect.linalg.csr import entry_runs
 from sketchselect.readers.base import Matrix, Partitions
 
 DEFAULT_PARTITION_BYTES = 32 << 20

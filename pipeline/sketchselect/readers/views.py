@@ -10,11 +10,9 @@ import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.csr import as_csr, densify, is_csr, take_columns
 from sketchselect.linalg.hashing import digest
-from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, take_columns
-from sketchselect.readers.base import Matrix, MatrixView
-from sketchselect.readers.checks import check_range
-from sketchselect.readers.vector import Vector
+from sketchselect.readers.base import Matrix, MatrixView, Vector, check_range
 
 
 def transposed(matrix: Matrix) -> Matrix:

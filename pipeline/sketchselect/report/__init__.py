@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from sketchselect.report.records.model import ModelRecord
-from sketchselect.report.records.n_clusters import ClusterCountRecord
-from sketchselect.report.records.record import Agreement, ComparedRecord, RunRecord, StageRecord
-from sketchselect.report.records.timeline import TimelineRecord
+from sketchselect.report.records import (
+    Agreement,
+    ClusterCountRecord,
+    ComparedRecord,
+    ModelRecord,
+    RunRecord,
+    StageRecord,
+    TimelineRecord,
+)
 
 __all__ = [
     "Agreement",

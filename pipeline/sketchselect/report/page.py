@@ -18,24 +18,32 @@ from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import format_seconds
 from sketchselect.cluster.certificates.certificate import shown_share, strongest
 from sketchselect.report import drawing
-from sketchselect.report.records.record import ComparedRecord, RunRecord
-from sketchselect.report.sections.curve import curve_section
-from sketchselect.report.sections.headline import headline, summary_sentence
-from sketchselect.report.sections.image import draw_centres, draw_images
-from sketchselect.report.sections.model import model_section
-from sketchselect.report.sections.n_clusters import cluster_count_section
-from sketchselect.report.sections.scatter import describe_scatter, draw_scatter
-from sketchselect.report.sections.scores import describe_scores, draw_scores, rank
-from sketchselect.report.sections.spectrum import describe_spectrum, draw_spectrum
-from sketchselect.report.sections.tables import (
+from sketchselect.report.charts import (
+    cluster_count_section,
+    curve_section,
+    describe_scatter,
+    describe_spectrum,
+    draw_centres,
+    draw_images,
+    draw_scatter,
+    draw_spectrum,
+    timeline_section,
+)
+from sketchselect.report.model import model_section
+from sketchselect.report.records import ComparedRecord, RunRecord
+from sketchselect.report.tables import (
     cluster_rows,
     contingency,
+    describe_scores,
+    draw_scores,
     feature_rows,
+    headline,
     profile_table,
+    rank,
     stage_profile,
     stage_rows,
+    summary_sentence,
 )
-from sketchselect.report.sections.timeline import timeline_section
 from sketchselect.report.text import (
     JOB_LENGTH,
     NAME_LENGTH,

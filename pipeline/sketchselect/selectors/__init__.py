@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from sketchselect.selectors.auto import AutoSelector, selection_curve
 from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.counts.highly_variable import HighlyVariableGenes
-from sketchselect.selectors.curve.auto import AutoSelector, selection_curve
-from sketchselect.selectors.curve.curve import SelectionCurve
-from sketchselect.selectors.graphs.sampled_graph import LaplacianScoreSelector, MCFSSelector
-from sketchselect.selectors.kmeans_columns.deterministic import DeterministicSelector
-from sketchselect.selectors.kmeans_columns.hybrid import HybridSelector
-from sketchselect.selectors.kmeans_columns.randomized import RandomizedSelector
-from sketchselect.selectors.leverage.leverage import LeverageSelector
-from sketchselect.selectors.leverage.online import OnlineLeverageSelector
+from sketchselect.selectors.curve import SelectionCurve
+from sketchselect.selectors.deterministic import DeterministicSelector
+from sketchselect.selectors.graph import LaplacianScoreSelector, MCFSSelector
+from sketchselect.selectors.greedy import GreedySelector, PivotedQRSelector
+from sketchselect.selectors.highly_variable import HighlyVariableGenes
+from sketchselect.selectors.lasso import SketchedLassoSelector
+from sketchselect.selectors.leverage import LeverageSelector
+from sketchselect.selectors.online import OnlineLeverageSelector
+from sketchselect.selectors.pca import SketchedPCA
+from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.registry import METHODS, make
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.selectors.sketched.greedy import GreedySelector
-from sketchselect.selectors.sketched.lasso import SketchedLassoSelector
-from sketchselect.selectors.sketched.pca import SketchedPCA
-from sketchselect.selectors.sketched.pivoted_qr import PivotedQRSelector
-from sketchselect.selectors.sketched.ridge import SketchedRidgeSelector
-from sketchselect.selectors.sketched.variance import VarianceSelector
-from sketchselect.selectors.streams.timeline import Timeline, timeline
-from sketchselect.selectors.supervised.annealing import FeatureSelectionAnnealing
-from sketchselect.selectors.supervised.concave import MCPPath, SCADPath
-from sketchselect.selectors.supervised.convex import ElasticNetPath, LassoPath
+from sketchselect.selectors.sketched import SketchedRidgeSelector, VarianceSelector
+from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
 from sketchselect.selectors.supervised.stability import StabilitySelector
-from sketchselect.selectors.supervised.thresholded import ThresholdedOLS
+from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
+from sketchselect.selectors.timeline import Timeline, timeline
 
 __all__ = [
     "METHODS",

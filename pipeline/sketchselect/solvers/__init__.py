@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from sketchselect.solvers.annealing import anneal, anneal_path
-from sketchselect.solvers.forward import forward_selection
-from sketchselect.solvers.homotopy.path import homotopy_path
-from sketchselect.solvers.linear import least_squares, ridge, threshold
-from sketchselect.solvers.path import Path
+from sketchselect.solvers.homotopy import homotopy_path
+from sketchselect.solvers.linear import forward_selection, least_squares, ridge, threshold
+from sketchselect.solvers.path import Fit, Path
 from sketchselect.solvers.penalized import adaptive_factors, solve_path
 from sketchselect.solvers.penalties import MCP, PENALTIES, SCAD, ElasticNet, Lasso, Penalty
-from sketchselect.solvers.problem import Problem, standardize
-from sketchselect.solvers.psd import nearest_psd
-from sketchselect.solvers.ranking import Fit
+from sketchselect.solvers.problem import Problem, nearest_psd, standardize
 
 __all__ = [
     "MCP",

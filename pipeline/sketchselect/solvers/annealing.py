@@ -12,11 +12,11 @@ from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.solvers.linear import blas_threads, fold_copies, least_squares, shifted_solve
+from sketchselect.solvers.path import Fit, check_count, scaled_row_norms, strongest
 from sketchselect.solvers.problem import Problem
-from sketchselect.solvers.ranking import Fit, check_count, scaled_row_norms, strongest
 
 if TYPE_CHECKING:
-    from sketchselect.solvers.submatrix import LeadingEigenvalue
+    from sketchselect.solvers.linear import LeadingEigenvalue
 
 _JITTER = 1e-8
 _TINY = float(np.finfo(np.float64).tiny)
@@ -164,7 +164,7 @@ def _record(models: Any, sizes: Sequence[int], size: int, alive: Any, coef: Floa
 def _gradient(problem: Problem, columns: Any, steps: Any, length: float, sizes: Sequence[int], models: Any) -> bool:
     """Add models of these sizes by gradient steps; return whether one factor dominates the columns."""
     # Its kernels are compiled on import.
-    from sketchselect.solvers.submatrix import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
+    from sketchselect.solvers.linear import ShrinkingSubmatrix, leading_eigenvalue, updated_eigenvalue
 
     right, unit = _scaled_targets(problem)
     # One row per target: the product takes rows.

@@ -9,8 +9,7 @@ from scipy import sparse
 
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_positive
-from sketchselect.solvers.homotopy.kernels import append_row, solve_two
-from sketchselect.solvers.homotopy.state import DEPENDENT, HomotopyState
+from sketchselect.solvers.homotopy import DEPENDENT, HomotopyState, append_row, solve_two
 
 
 class Design:

@@ -1,25 +1,19 @@
 """Mergeable summaries: base class, kinds, and file format."""
 
-from sketchselect.summaries.base import Context, Summary
+from sketchselect.summaries.base import KINDS, Context, Summary, register
+from sketchselect.summaries.batches import BatchDirections
+from sketchselect.summaries.block_bound import BlockBound
+from sketchselect.summaries.centroids import CentroidSums
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
-from sketchselect.summaries.containers.bundle import Bundle, pick
-from sketchselect.summaries.containers.folds import Folds
-from sketchselect.summaries.containers.groups import Groups
-from sketchselect.summaries.containers.step_statistics import StepStatistics
-from sketchselect.summaries.kmeans.block_bound import BlockBound
-from sketchselect.summaries.kmeans.centroids import CentroidSums
-from sketchselect.summaries.kmeans.contingency import Contingency
-from sketchselect.summaries.leverage.sample import LeverageSample
-from sketchselect.summaries.leverage.scores import LeverageScores
-from sketchselect.summaries.moments.decayed import DecayedMoments
-from sketchselect.summaries.moments.moments import Moments
-from sketchselect.summaries.moments.panel import ComomentPanel
-from sketchselect.summaries.registry import KINDS, register
+from sketchselect.summaries.containers import Bundle, StepStatistics, pick
+from sketchselect.summaries.contingency import Contingency
+from sketchselect.summaries.frequent_directions import DecayedDirections, FrequentDirections
+from sketchselect.summaries.leverage import LeverageSample, LeverageScores
+from sketchselect.summaries.moment_panels import ComomentPanel
+from sketchselect.summaries.moments import DecayedMoments, Moments
+from sketchselect.summaries.partitioned import Folds, Groups
 from sketchselect.summaries.row_sample import RowSample
-from sketchselect.summaries.sketch.batches import BatchDirections
-from sketchselect.summaries.sketch.decayed import DecayedDirections
-from sketchselect.summaries.sketch.frequent_directions import FrequentDirections
 from sketchselect.summaries.top_values import TopValues
 from sketchselect.summaries.window import SlidingWindow
 

@@ -3,6 +3,12 @@
 A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record it is the
 summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`, `_combine`);
 everything public (checks, canonical layout, purity, files) is derived from them here.
+
+Records, the states of summaries: frozen dataclasses of numbers and arrays.
+
+Ranges of global row indices, and whether two summaries share a row.
+
+Registry of the summary kinds: name in files -> class.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -19,16 +25,106 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from sketchselect.errors import Incompatible, NoData
-from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, start_of_piece, without_groups
-from sketchselect.linalg.sparse.csr import as_csr, densify, is_csr, row_pieces, take_rows
-from sketchselect.linalg.sparse.split import stays_sparse
-from sketchselect.summaries.records import canonical_record, frozen_record, record_arrays, same_value
-from sketchselect.summaries.row_ranges import Ranges, joined, require_disjoint
+from sketchselect.linalg.arrays import Array, Floats, as_block, as_weights, canonical, start_of_piece, without_groups
+from sketchselect.linalg.csr import as_csr, densify, is_csr, row_pieces, stays_sparse, take_rows
+
+R = TypeVar("R")
+
+
+def stored_name(field: Field[Any]) -> str:
+    """Return the name of a record's field in files: its own, or the older one in its metadata."""
+    return str(field.metadata.get("stored_name", field.name))
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Return whether two values are the same to the bit (arrays: shape, type and bytes)."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+            return False
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return bool(a == b)
+
+
+def record_arrays(record: Any) -> dict[str, Array]:
+    """Return every field of a record (a frozen dataclass) as arrays, scalars as zero-dimensional ones."""
+    if not is_dataclass(record):
+        raise TypeError(f"a record is a dataclass, got {type(record).__name__}")
+    out: dict[str, Array] = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        if isinstance(value, Mapping):
+            for name, member in value.items():
+                out.update({f"{name}/{k}": a for k, a in record_arrays(member.record).items()})
+        elif value is not None:
+            out[item.name] = np.asarray(value)
+    return out
+
+
+def canonical_record(record: R) -> R:
+    """Return the record with every array in canonical layout; unchanged arrays are shared, not copied."""
+    changes = {
+        f.name: better
+        for f in fields(cast(Any, record))
+        if isinstance(value := getattr(record, f.name), np.ndarray) and (better := canonical(value)) is not value
+    }
+    return cast(R, replace(cast(Any, record), **changes)) if changes else record
+
+
+def frozen_record(record: R) -> R:
+    """Return the record with its arrays read-only: summaries share them, and answers return them."""
+    for item in fields(cast(Any, record)):
+        value = getattr(record, item.name)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+    return record
+
+
+Ranges = tuple[tuple[int, int], ...]
+"""Pairs of first and last + 1, ascending and disjoint."""
+
+
+def joined(left: Ranges | None, right: Ranges | None) -> Ranges | None:
+    """Return the ranges of the rows of both; None, unknown, adds nothing.
+
+    Examples
+    --------
+    >>> joined(((0, 5),), ((9, 12), (5, 7)))
+    ((0, 7), (9, 12))
+    """
+    if left is None or right is None:
+        return right if left is None else left
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted((*left, *right)):
+        if merged and start <= merged[-1][1]:
+            start, stop = merged[-1][0], max(merged.pop()[1], stop)
+        merged.append((start, stop))
+    return tuple(merged)
+
+
+def require_disjoint(kind: str, left: Ranges | None, right: Ranges | None) -> None:
+    """Raise `Incompatible`, naming the first rows that both have, if any is in both.
+
+    Examples
+    --------
+    >>> require_disjoint("row-sample", ((0, 5),), ((5, 7),))
+    """
+    for first, last in left or ():
+        for start, stop in right or ():
+            if max(first, start) < min(last, stop):
+                raise shared_rows(kind, max(first, start), min(last, stop) - 1, max((*left, *right))[1])  # type: ignore[misc]
+
+
+def shared_rows(kind: str, first: int, last: int, free: int) -> Incompatible:
+    """Return the error for rows that are in both summaries; `free` is the first index above all."""
+    rows = f"row {first} is" if first == last else f"rows {first} to {last} are"
+    return Incompatible(
+        f"cannot merge {kind} summaries that share row indices: {rows} in both, so the draws for them would not be "
+        f"independent; summarize the second source with start={free} (--after {free} on the command line) or more"
+    )
+
 
 SPARSE_LIMIT = 0.05
 """Share of stored entries above which dense kernels are faster than those for sparse rows."""
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -391,3 +487,16 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     columns = getattr(X, "columns", None)
     names = () if columns is None else tuple(columns)
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+KINDS: dict[str, type[Summary[Any]]] = {}
+
+S = TypeVar("S", bound=type[Summary[Any]])
+
+
+def register(cls: S) -> S:
+    """Add a summary class to the registry, for files and the conformance suite; a class decorator."""
+    if cls.kind in KINDS and KINDS[cls.kind].__qualname__ != cls.__qualname__:
+        raise ValueError(f"the summary kind {cls.kind!r} is already registered for {KINDS[cls.kind].__qualname__}")
+    KINDS[cls.kind] = cls
+    return cls

@@ -30,11 +30,8 @@ import numpy as np
 from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import location_of
-from sketchselect.summaries.base import Context, Summary
-from sketchselect.summaries.containers.base import Container, MembersRecord
-from sketchselect.summaries.records import stored_name
-from sketchselect.summaries.registry import KINDS
-from sketchselect.summaries.row_ranges import joined
+from sketchselect.summaries.base import KINDS, Context, Summary, joined, stored_name
+from sketchselect.summaries.containers import Container, MembersRecord
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
 CONTAINER_VERSION = 2

@@ -1,4 +1,9 @@
-"""ColumnStats: counts, range, mean and variance of every column, missing values allowed."""
+"""ColumnStats: counts, range, mean and variance of every column, missing values allowed.
+
+Statistics of every column of a block in one sweep, missing values left out.
+
+Number of entries and range of the columns of a sparse block.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,77 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from sketchselect.errors import BadBlock
 from sketchselect.linalg.arrays import Array, Floats, first_row, pieces
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.sparse.csr import is_csr
-from sketchselect.linalg.sparse.entry_range import entry_range
-from sketchselect.linalg.sparse.split import columns_dense, split_columns, without_columns
-from sketchselect.summaries.base import Summary
-from sketchselect.summaries.registry import register
+from sketchselect.linalg.csr import arrays_of, columns_dense, is_csr, split_columns, without_columns
+from sketchselect.summaries.base import Summary, register
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _sweep(block, shift, weights, counts, stats):  # type: ignore[no-untyped-def]
+    for i in range(block.shape[0]):
+        w = weights[i]
+        for j in range(block.shape[1]):
+            x = np.float64(block[i, j])
+            d = x - shift[j]
+            # Branch-free, so that it runs in vector registers: NaN is the only value that differs from itself.
+            present = x == x
+            v = d if present else 0.0
+            u = w if present else 0.0
+            counts[0, j] += 0 if present else 1
+            counts[1, j] += 1 if (present and x != 0.0) else 0
+            counts[2, j] += 1 if (present and np.abs(x) == np.inf) else 0
+            stats[0, j] += u
+            stats[1, j] += u * v
+            stats[2, j] += u * v * v
+            stats[3, j] = x if x < stats[3, j] else stats[3, j]
+            stats[4, j] = x if x > stats[4, j] else stats[4, j]
+
+
+def column_sweep(block: Array, shift: Floats, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Return ``(counts, stats)`` of the columns of a block.
+
+    `counts` has the rows missing, non-zero, infinite; `stats` the rows weight of the values present, weighted sum and
+    weighted sum of squares about `shift`, minimum, maximum.
+    """
+    p = block.shape[1]
+    counts = np.zeros((3, p), dtype=np.int64)
+    stats = np.zeros((5, p))
+    stats[3] = np.inf
+    stats[4] = -np.inf
+    _sweep(block, shift, weights, counts, stats)
+    return counts, stats
+
+
+def entry_range(block: csr_array) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return the number of stored entries, the minimum and the maximum of every column; implicit zeros count as values.
+
+    The block has at least one row, no stored zeros and no NaN.
+    """
+    p = block.shape[1]
+    counts, low, high = np.zeros(p, dtype=np.int64), np.full(p, np.inf), np.full(p, -np.inf)
+    data, indices, _ = arrays_of(block)
+    _range(data, indices, counts, low, high)
+    partly = counts < block.shape[0]
+    low[partly] = np.minimum(low[partly], 0.0)
+    high[partly] = np.maximum(high[partly], 0.0)
+    return counts, low, high
+
+
+@njit(nogil=True, cache=True)
+def _range(data, indices, counts, low, high):  # type: ignore[no-untyped-def]
+    for k in range(data.shape[0]):
+        j = indices[k]
+        x = np.float64(data[k])
+        counts[j] += 1
+        low[j] = min(low[j], x)
+        high[j] = max(high[j], x)
+
 
 # Beyond this ratio of raw to centred sum of squares a second sweep about the mean replaces the first one.
 _CANCELLED = 1e3
@@ -81,7 +146,7 @@ class ColumnStats(Summary[ColumnRecord]):
         )
 
     def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> ColumnRecord:
-        from sketchselect.linalg.columns.sweep import column_sweep
+        pass
 
         if is_csr(block):
             return self._of_sparse(block, start, weights)

@@ -19,15 +19,12 @@ from sketchselect.linalg.arrays import (
     require_finite,
     start_of_piece,
 )
-from sketchselect.linalg.bottom_k import exponential_keys, smallest_keys
 from sketchselect.linalg.centering import check_squares
-from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
+from sketchselect.linalg.hashing import derive_seed, exponential_keys, smallest_keys
 from sketchselect.linalg.kmeans.distances import distances_to
-from sketchselect.linalg.sparse.csr import PIECE_VALUES, densify, first_nonfinite_entry, is_csr, row_pieces, take_rows
 from sketchselect.linalg.validation import require_number, require_positive, require_seed
-from sketchselect.summaries.base import Summary
-from sketchselect.summaries.registry import register
-from sketchselect.summaries.row_ranges import shared_rows
+from sketchselect.summaries.base import Summary, register, shared_rows
 
 
 @dataclass(frozen=True)

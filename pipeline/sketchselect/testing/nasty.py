@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sketchselect.linalg.arrays import Array
-from sketchselect.linalg.sparse.csr import as_csr
+from sketchselect.linalg.csr import as_csr
 
 
 def nasty_matrices() -> dict[str, Array]:

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Array, as_block
-from sketchselect.linalg.sparse.csr import arrays_of, as_csr, densify, is_csr
+from sketchselect.linalg.csr import arrays_of, as_csr, densify, is_csr
 from sketchselect.readers import Matrix, row_partitions
 
 

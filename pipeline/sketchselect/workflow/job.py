@@ -20,18 +20,16 @@ from sketchselect.job.load import load_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
-from sketchselect.workflow.output.assignment import FILE, assignment_json
-from sketchselect.workflow.output.manifest import JobResults, manifest, write_manifest
-from sketchselect.workflow.output.pages import publish_report
-from sketchselect.workflow.output.record import run_record
-from sketchselect.workflow.stages import clustering, proof
+from sketchselect.workflow.assignment import FILE, assignment_json
+from sketchselect.workflow.manifest import JobResults, manifest, write_manifest
+from sketchselect.workflow.pages import publish_report, run_record
+from sketchselect.workflow.session import Session
+from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.clustering import Clustering
-from sketchselect.workflow.stages.evaluation import Evaluation, evaluate
+from sketchselect.workflow.stages.clustering import Clustering, cluster_count
+from sketchselect.workflow.stages.evaluation import Evaluation, aim, evaluate, tries_again
 from sketchselect.workflow.stages.model import Model
-from sketchselect.workflow.stages.n_clusters import cluster_count
 from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
-from sketchselect.workflow.stages.session import Session
 from sketchselect.workflow.stages.timeline import timeline
 
 
@@ -182,7 +180,7 @@ def run_config(
         session.has_preset = preset is not None
         summary = stages.summarize(session)
         collected = stages.collect(session, summary)
-        proof.aim(session)
+        aim(session)
         while True:
             selection, model = stages.select(session, collected, preset)
             features, sample = stages.write_selected(session, summary, selection)
@@ -195,7 +193,7 @@ def run_config(
                 clustering.name_rows(session, clustered)
             else:
                 clustering.discard(session)
-            if not proof.tries_again(session, evaluation):
+            if not tries_again(session, evaluation):
                 break
         along = timeline(session)
         counted = cluster_count(session, features)
@@ -213,7 +211,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     if (rules := assignment_json(session, results)) is not None:
         session.folder.write(FILE, rules)
     if session.config.output.anndata:
-        from sketchselect.workflow.output.annotations import write_annotations
+        from sketchselect.workflow.assignment import write_annotations
 
         write_annotations(session, results)
     else:

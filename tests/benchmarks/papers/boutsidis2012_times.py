@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from sketchselect.linalg.columns.barrier import sample_frobenius, sample_spectral
-from sketchselect.linalg.columns.draws import (
+from sketchselect.linalg.barrier import sample_frobenius, sample_spectral
+from sketchselect.linalg.hashing import (
     approximate_directions,
     combinations,
     draw_columns,

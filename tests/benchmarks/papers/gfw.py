@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import svds
 
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 from sketchselect.solvers.factored import Design, lasso_coefficients
 
 

@@ -11,7 +11,7 @@ from gfw import ridge_against_lasso, top_directions
 from huang2015_methods import batches, best, by_date, fsds, nmi_of, scorers, stream_scores, timed
 from real_data import DataSet
 
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 
 
 def _subsets(data: DataSet, n_subsets: int, n_rows: int = 2000):

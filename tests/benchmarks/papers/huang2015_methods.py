@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 
 import sketchselect as sks
 from sketchselect.selectors import rank
-from sketchselect.selectors.sketched.ridge import ridge_weights
+from sketchselect.selectors.sketched import ridge_weights
 
 TEXT_COUNTS = tuple(range(200, 2401, 200))
 IMAGE_COUNTS = tuple(range(25, 201, 25))

@@ -23,8 +23,7 @@ from real_data import KINDS, DataSet, dense_columns, load
 
 import sketchselect as sks
 from sketchselect.selectors import AutoSelector, make
-from sketchselect.selectors.curve.curve import TIE
-from sketchselect.selectors.curve.sampled import cluster_means
+from sketchselect.selectors.curve import TIE, cluster_means
 from sketchselect.summaries import FrequentDirections, RowSample, pick
 
 SIZES = {"image": (8, 16, 32, 64, 128, 256)} | dict.fromkeys(("text", "cells", "arrays"), (64, 256, 1024))

@@ -12,7 +12,7 @@ from sun2019_streams import moments_problem
 
 from sketchselect.solvers import Lasso, anneal, least_squares, solve_path, threshold
 from sketchselect.summaries import Moments
-from sketchselect.summaries.moments.polynomial import expand
+from sketchselect.summaries.moment_forms import expand
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -13,7 +13,7 @@ import online_baselines as online
 from sun2019_data import Sample, Truth, draw_classification, draw_sample, row_blocks, sample_of, true_coefficients
 
 from sketchselect.solvers import MCP, Problem, anneal, homotopy_path, least_squares, solve_path, threshold
-from sketchselect.solvers.criteria import validation_error
+from sketchselect.solvers.path import validation_error
 from sketchselect.summaries import Moments
 
 Extract = Callable[[Problem, int], np.ndarray]

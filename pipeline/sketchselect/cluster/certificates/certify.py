@@ -1,33 +1,249 @@
-"""The verb `certify`: how far a clustering of given objective can be from the best one, from a summary or the rows."""
+"""The verb `certify`: how far a clustering of given objective can be from the best one, from a summary or the rows.
+
+The closer of both bounds: the spectral one first, and blocks of rows where a few of them promise more.
+
+The number of blocks that a certificate may solve beside a run: a function of the data's shape and the job alone.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from sketchselect.cluster.certificates.affordable import affordable_blocks
+from sketchselect._text import format_seconds
 from sketchselect.cluster.certificates.block import (
     BlockOptions,
+    Measured,
+    block_pass,
     blocks_certificate,
+    measure,
     opened_rows,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import Certificate, as_objective
-from sketchselect.cluster.certificates.closest import (
-    closest_certificate,
-    measured_bounds,
-    measured_certificate,
-    sketch_rows,
-    spectral_certificate,
+from sketchselect.cluster.certificates.certificate import (
+    Certificate,
+    as_objective,
+    compared,
+    made_certificate,
+    with_account,
 )
+from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
-from sketchselect.execution.options import PassOptions
+from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import BlockBound, Bundle, FrequentDirections, Moments, Summary, pick
+
+TRIAL_BLOCKS = 6
+"""Blocks solved in the first pass, from which it is estimated what all of them prove."""
+
+SKETCH_ROWS = 8
+"""Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""
+
+
+def sketch_rows(n_clusters: int) -> int:
+    """Return the rows of a sketch that gives a spectral bound."""
+    return max(SKETCH_ROWS * n_clusters, 2)
+
+
+def spectral_certificate(source: Any, objective: float, n_clusters: int, began: float) -> Certificate:
+    """Return the certificate that a summary with a spectrum gives; `began` is when `time.perf_counter` was asked."""
+    summary = pick(source, "frequent-directions", "moments")
+    assert isinstance(summary, (FrequentDirections, Moments))
+    lower, details = spectral_bound(summary, n_clusters)
+    return made_certificate(lower, objective, n_clusters, "spectral", details, began)
+
+
+def closest_certificate(
+    rows: Source,
+    objective: float | None,
+    n_clusters: int,
+    blocks: BlockOptions,
+    options: PassOptions,
+    *,
+    spectrum: Any = None,
+) -> Certificate:
+    """Return the certificate of the larger of both bounds; one pass, or two where blocks promise more.
+
+    `rows`: Without an `objective`, with the labels as its target.
+    `objective`: Of the clustering; None measures that of the labels.
+    `blocks`: How rows are dealt into blocks.
+    `options`: Of the passes.
+    `spectrum`: Has the spectrum of the rows; without it the first pass makes a sketch.
+    """
+    began = time.perf_counter()
+    share = min(1.0, TRIAL_BLOCKS * blocks.block_rows / max(rows.n_rows, 1))
+    members: dict[str, Summary[Any]] = {"blocks": replace(blocks, fraction=share).description(n_clusters)}
+    if spectrum is None:
+        members["sketch"] = FrequentDirections(size=sketch_rows(n_clusters))
+    measured = measured_bounds(rows, objective, n_clusters, members, options)
+    cheap = measured_certificate(measured, spectrum or measured.bounds["sketch"], n_clusters, began)
+    trial = cast(BlockBound, measured.bounds["blocks"])
+    if trial.record.n_solved == trial.record.n_blocks:
+        return min(cheap, measured_certificate(measured, trial, n_clusters, began), key=lambda c: c.factor)
+    options.progress.note(f"spectral bound: {cheap.sentence()}")
+    if trial.record.n_solved and _estimate(trial) <= cheap.lower_bound:
+        tried = f"{trial.record.n_solved} of {trial.record.n_blocks} blocks of rows promise no larger bound"
+        return replace(cheap, note=f"{tried}, so the others were not solved.")
+    every = block_pass(rows, blocks.description(n_clusters), options)
+    closer = measured_certificate(replace(measured, bounds={}), every.value, n_clusters, began)
+    read = (measured.stats.rows_read + every.stats.rows_read, measured.stats.bytes_read + every.stats.bytes_read)
+    best = min(cheap, replace(closer, scatter=cheap.scatter), key=lambda c: c.factor)
+    return replace(best, rows_read=read[0], bytes_read=read[1], cost=time.perf_counter() - began)
+
+
+def measured_bounds(
+    rows: Source,
+    objective: float | None,
+    n_clusters: int,
+    members: Mapping[str, Summary[Any]],
+    options: PassOptions,
+) -> Measured:
+    """Return summaries of rows, and the objective of their labels unless it is passed; one pass."""
+    if objective is None:
+        return measure(rows, n_clusters, members, options, stage="certificate")
+    reduced = block_pass(rows, Bundle(dict(members)), options)
+    return Measured(objective, cast(Bundle, reduced.value), None, reduced.stats)
+
+
+def measured_certificate(
+    measured: Measured, bound: Any, n_clusters: int, began: float, confidence: float | None = None
+) -> Certificate:
+    """Return the certificate of a measured objective.
+
+    `measured`: The objective, and the pass that measured it.
+    `bound`: Of the same rows.
+    `n_clusters`, `confidence`: As in `certify`.
+    `began`: When `time.perf_counter` was asked.
+    """
+    if isinstance(bound, BlockBound):
+        certificate = blocks_certificate(bound, measured.objective, confidence, began)
+    else:
+        certificate = spectral_certificate(bound, measured.objective, n_clusters, began)
+    if certificate.scatter is None:
+        certificate = replace(certificate, scatter=measured.scatter)
+    certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
+    return with_account(certificate, measured.stats, began)
+
+
+def _estimate(trial: BlockBound) -> float:
+    """Return what all blocks would prove if the others gained as much as the solved ones."""
+    record = trial.record
+    return record.spectral + record.gained * record.n_blocks / record.n_solved
+
+
+SHARE = 0.2
+"""Share of the reckoned seconds of a run that its certificate may take."""
+
+LEAST_SECONDS = 10.0
+"""Reckoned seconds that it may take in any case: all blocks of some ten thousand rows."""
+
+FEWEST_BLOCKS = 8
+"""A sample of fewer solved blocks proves less than the spectrum, so none is solved."""
+
+CONFIDENCE = 0.99
+"""Probability of a bound from a sample of blocks, where the job names none."""
+
+LARGEST_SAMPLE = 0.9
+"""Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost."""
+
+MOST_NBYTES = 1 << 30
+"""Memory of a block above which none is solved."""
+
+PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
+"""What a core is reckoned to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
+dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result."""
+
+_EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
+"""Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method."""
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """What a certificate solves, and what it is reckoned to cost.
+
+    `description`: Of the summary; None where blocks are too dear.
+    `confidence`: Of its bound; None where all blocks are solved.
+    `n_blocks`: Blocks of all rows, as far as known before the pass; 0 where the job says what is solved.
+    `n_solved`: Expected number that is solved.
+    `cost_share`: Reckoned seconds of the certificate over those of the run without it.
+    `seconds`: Of one core, as reckoned.
+    """
+
+    description: BlockBound | None = None
+    confidence: float | None = None
+    n_blocks: int = 0
+    n_solved: int = 0
+    cost_share: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the number of blocks was reckoned, and not asked for."""
+        return self.n_blocks > 0
+
+    def sentence(self) -> str:
+        """Return what is solved in words.
+
+        Examples
+        --------
+        >>> Affordable(n_blocks=3).sentence()
+        'certificate: from the spectrum alone, as blocks of rows cost too much beside this run'
+        """
+        if self.description is None:
+            return "certificate: from the spectrum alone, as blocks of rows cost too much beside this run"
+        solved = "all" if self.confidence is None else f"about {self.n_solved} of"
+        cost = f"about {format_seconds(self.seconds)} of one core"
+        if self.cost_share < 1.0:
+            cost += f", {100 * self.cost_share:.0f} % of what this run is reckoned to cost without them"
+        return f"certificate: {solved} {self.n_blocks} blocks of rows are solved, for {cost}"
+
+
+def affordable_blocks(
+    source: Source, n_selected: int, n_clusters: int, n_starts: int, options: BlockOptions, *, every: bool = False
+) -> Affordable:
+    """Return which blocks of rows a certificate solves beside a run, by reckoned operations.
+
+    As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
+    their spectral bound, unless that takes more than half of what there is: a sample of twice as many then proves more.
+
+    `source`: The prepared rows, all columns.
+    `n_selected`, `n_clusters`, `n_starts`: Columns, clusters and starts of k-means.
+    `options`: Rows of a block, random state, and confidence of a sample.
+    `every`: Whether all blocks are solved, whatever that takes.
+    """
+    n, p, k = source.n_rows, source.n_columns, n_clusters
+    entries, nbytes = float(n) * p, 8.0 * n * p
+    if (offsets := source.matrix.entry_offsets) is not None:
+        entries, nbytes = float(offsets[-1]), 12.0 * float(offsets[-1])
+    run = nbytes / BYTES + 4 * entries * sketch_rows(k) / PRODUCTS
+    run += n_starts * _ITERATIONS * 2.0 * n * n_selected * k / ROUNDS + 2 * entries / ROUNDS
+    n_blocks = max(1, n // options.block_rows)
+    size = n / n_blocks
+    spectrum = 2 * size**2 * p / PRODUCTS + 4 / 3 * size**3 / REDUCTIONS
+    solved = spectrum + _EVALUATIONS * 4 / 3 * size**3 / REDUCTIONS + _ROUNDS * 6 * size**2 * k / ROUNDS
+    reading = nbytes / BYTES
+    budget = max(SHARE * run, LEAST_SECONDS) - reading
+    description = BlockBound(k, options.block_rows, seed=options.random_state)
+    too_large = 8 * (2 * size * p + 12 * size**2) > MOST_NBYTES
+    spectral = n_blocks * spectrum <= budget / 2
+    spent = n_blocks * spectrum if spectral else 0.0
+    each = solved - spectrum if spectral else solved
+    count = math.floor((budget - spent) / each)
+    if every or (count >= LARGEST_SAMPLE * n_blocks and not too_large):
+        seconds = reading + n_blocks * solved
+        return Affordable(description, None, n_blocks, n_blocks, seconds / run, seconds)
+    if count < FEWEST_BLOCKS or too_large:
+        return Affordable(n_blocks=n_blocks)
+    seconds = reading + spent + count * each
+    description = BlockBound(k, options.block_rows, count / n_blocks, options.random_state, spectral)
+    confidence = CONFIDENCE if options.confidence is None else options.confidence
+    return Affordable(description, confidence, n_blocks, count, seconds / run, seconds)
+
 
 METHODS = ("spectral", "blocks")
 

@@ -1,15 +1,38 @@
-"""The spectral bound: what the singular values of centred rows say of every clustering."""
+"""The spectral bound: what the singular values of centred rows say of every clustering.
+
+Loss of sums of squares at the lower end of double precision.
+
+Certificates from selected columns: what they prove of all columns, before and after the rows are clustered.
+"""
 
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from sketchselect.cluster.certificates.underflow import underflow
-from sketchselect.errors import Incompatible
+from sketchselect._text import counted
+from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
-from sketchselect.summaries import FrequentDirections, Moments
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
+
+SMALLEST = 2.0**-1074
+"""Smallest number above 0."""
+
+
+def underflow(n_rows: int, n_features: int, weight: float) -> float:
+    """Return what sums of (weighted) squares of `n_rows` rows can have lost to squares below the smallest number.
+
+    Each square is off by up to half the smallest number, times the row's weight, and so is each product and merge
+    after it; some dozen of these an entry. Of no effect beside squares above 1e-290.
+    """
+    return 64.0 * SMALLEST * n_features * (weight + n_rows)
 
 
 def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tuple[float, dict[str, float]]:
@@ -57,3 +80,197 @@ def _rounding(summary: FrequentDirections | Moments, total: float, n_values: int
     off = 2.0 * eps * n_rows * float(np.linalg.norm(summary.mean))
     weight = float(summary.weight)
     return 8.0 * eps * (n_values + 8 + n_rows) * total + 2.0 * math.sqrt(weight * total) * off + weight * off * off
+
+
+@dataclass(frozen=True)
+class SelectionBound:
+    """What selected columns promise before anything is clustered: see `certify_selection`.
+
+    Parameters
+    ----------
+    excess : float
+        dropped_scatter / lower_bound: what is added to the factor of a clustering of the selected columns; infinite
+        where the lower bound is 0.
+    dropped_scatter : float
+        Sum of squares, about the mean, of the columns not selected.
+    lower_bound : float
+        No clustering of the rows into `n_clusters` clusters has a smaller objective in all columns.
+    method : str
+        "spectral" or "blocks": where the lower bound is from.
+    n_clusters, n_selected, n_features : int
+        Number of clusters, of selected columns, and of all columns.
+    """
+
+    excess: float
+    dropped_scatter: float
+    lower_bound: float
+    method: str
+    n_clusters: int
+    n_selected: int
+    n_features: int
+
+    def factor(self, gamma: float = 1.0) -> float:
+        """Return ``gamma + excess``: what a clustering within `gamma` of the best for the selected columns is within.
+
+        Raises
+        ------
+        BadParameter
+            If gamma is below 1: no clustering is better than the best.
+        """
+        if not gamma >= 1:
+            raise BadParameter(f"gamma must be at least 1, got {gamma!r}")
+        return gamma + self.excess
+
+    def sentence(self) -> str:
+        """Return the promise in plain words.
+
+        Examples
+        --------
+        >>> SelectionBound(0.25, 1.0, 4.0, "spectral", 3, 20, 64).sentence()[:78]
+        'The best clustering of the 20 selected columns into 3 clusters has, in all 64 '
+        """
+        k = counted(self.n_clusters, "cluster")
+        if not math.isfinite(self.excess):
+            return f"Before any clustering, nothing can be said of {k}: the lower bound of the best possible one is 0."
+        # Rounded up: a promise may not say more than was proved.
+        factor = math.ceil(1000 * self.factor() - 1e-9) / 1000
+        return (
+            f"The best clustering of the {counted(self.n_selected, 'selected column')} into {k} has, in all "
+            f"{counted(self.n_features, 'column')}, an objective of at most {factor:g} times the smallest possible one."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data: numbers and text; an infinite excess as None."""
+        plain = asdict(self) | {"sentence": self.sentence()}
+        plain["excess"] = self.excess if math.isfinite(self.excess) else None
+        return plain
+
+
+def certify_selection(source: Any, support: ArrayLike, n_clusters: int) -> SelectionBound:
+    """Return what selected columns promise for k-means in all columns, before anything is clustered.
+
+    With S the selected columns, as they are, and LB a lower bound of the optimum F* in all columns: the objective of a
+    partition X that is within a factor gamma of the best for S is, in all columns,
+    ``F(A, X) <= gamma F* + sum_{j not in S} ||a_j - mean_j||^2 <= (gamma + scatter of the others / LB) F*``.
+
+    Parameters
+    ----------
+    source : FrequentDirections, Moments, or a mapping or Bundle that holds one
+        Summary of the rows in all columns. Where the mapping also holds a `BlockBound` of as many clusters, the larger
+        of both lower bounds counts.
+    support : array of int
+        The selected columns.
+    n_clusters : int
+        Number of clusters.
+
+    Raises
+    ------
+    BadParameter
+        If a column does not exist or appears twice.
+    Incompatible
+        If there is no summary of a kind that has a spectrum.
+
+    Notes
+    -----
+    Nothing is read: the cost is that of the sketch's spectrum.
+    Source: the k-means objective is a sum over columns, and dropping columns lowers the optimum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.1], [0.0, 0.0], [0.0, 0.1], [9.0, 0.0], [9.0, 0.1], [9.5, 0.1]])
+    >>> bound = certify_selection(Moments().from_block(X), [0], 2)
+    >>> bound.dropped_scatter < 0.014, round(bound.factor(1.0), 2)
+    (True, 2.0)
+    """
+    n_clusters = require_positive("n_clusters", n_clusters)
+    summary, dropped, lower, _ = _dropped(source, support, n_clusters)
+    method = "spectral"
+    for member in source.values() if hasattr(source, "values") else ():
+        if isinstance(member, BlockBound) and member.n_clusters == n_clusters and member.lower_bound() > lower:
+            lower, method = member.lower_bound(), "blocks"
+    excess = 0.0 if dropped == 0 else dropped / lower if lower > 0 else math.inf
+    n_selected = int(np.asarray(support).size)
+    return SelectionBound(excess, dropped, lower, method, n_clusters, n_selected, summary.n_features)
+
+
+def dropped_columns_certificate(
+    source: Any, selected_objective: float, support: ArrayLike, n_clusters: int
+) -> Certificate:
+    """Return a certificate for all columns from the objective in the selected ones, without another pass.
+
+    The objective in all columns is at most that in the columns S plus the scatter of the others:
+    ``F(A) <= F(A_S) + sum_{j not in S} ||a_j - mean_j||^2``.
+
+    Parameters
+    ----------
+    source : FrequentDirections, Moments, or a mapping or Bundle that holds one
+        Summary of the rows in all columns.
+    selected_objective : float
+        Objective of the clustering in the selected columns as they are, not multiplied by a selection's weights; of
+        weighted rows, the weighted one.
+    support : array of int
+        The selected columns.
+    n_clusters : int
+        Number of clusters.
+
+    Raises
+    ------
+    BadParameter
+        If a column does not exist or appears twice, or the objective is impossible.
+    Incompatible
+        If there is no summary of a kind that has a spectrum.
+    """
+    began = time.perf_counter()
+    n_clusters = require_positive("n_clusters", n_clusters)
+    selected = as_objective(selected_objective)
+    _, lost, lower, details = _dropped(source, support, n_clusters)
+    details |= {"selected_objective": selected, "dropped_scatter": lost}
+    return made_certificate(lower, selected + lost, n_clusters, "spectral+drop", details, began)
+
+
+def _dropped(
+    source: Any, support: ArrayLike, n_clusters: int
+) -> tuple[FrequentDirections | Moments, float, float, dict[str, float]]:
+    """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
+    summary: Summary[Any] = pick(source, "frequent-directions", "moments")
+    assert isinstance(summary, (FrequentDirections, Moments))
+    columns = np.asarray(support)
+    p = summary.n_features
+    if columns.ndim != 1 or columns.dtype.kind not in "iu":
+        raise BadParameter("support must be a one-dimensional array of column indices")
+    if columns.size and (columns.min() < 0 or columns.max() >= p or np.unique(columns).size != columns.size):
+        raise BadParameter(f"support must hold different columns between 0 and {p - 1}")
+    others = np.ones(p, dtype=bool)
+    others[columns] = False
+    lost = float(summary.centered_column_squared_norms[others].sum())
+    lower, details = spectral_bound(summary, n_clusters)
+    # A scatter of 0 is one, unless squares vanished; then the bound is no larger than rounding.
+    lost += details["rounding"] if lost > 0 or 0 < lower <= details["rounding"] else 0.0
+    return summary, lost, lower, details
+
+
+def bounded_certificate(
+    lower_bound: float, bound: float, n_clusters: int, began: float, scatter: float | None = None
+) -> Certificate:
+    """Return the certificate that a method's own bounds give: of the optimum, and of the clustering's objective.
+
+    Parameters
+    ----------
+    lower_bound : float
+        No clustering of the rows has a smaller objective.
+    bound : float
+        The clustering's objective in all columns is at most this; infinity proves nothing.
+    n_clusters : int
+        Number of clusters.
+    began : float
+        When `time.perf_counter` was asked.
+    scatter : float, optional
+        Objective of one cluster of all rows.
+    """
+    factor = bound / lower_bound if lower_bound > 0 else float("inf")
+    if bound == 0:
+        factor = 1.0
+    spent = time.perf_counter() - began
+    method = "spectral+selection"
+    return Certificate(lower_bound, bound, max(factor, 1.0), method, 1.0, spent, n_clusters, scatter=scatter)

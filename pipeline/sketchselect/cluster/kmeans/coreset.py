@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.columns.draws import gaussians
-from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.hashing import derive_seed, gaussians
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.refining import REFINEMENTS, refine
-from sketchselect.linalg.sparse.csr import densify, is_csr
+from sketchselect.linalg.kmeans.lloyd import REFINEMENTS, refine
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import CentroidSums, RowSample
 

@@ -1,11 +1,14 @@
-"""The scikit-learn estimator of k-means for matrices of any size."""
+"""The scikit-learn estimator of k-means for matrices of any size.
+
+k-means of a stream: a weighted sample of all rows seen so far, clustered when somebody asks.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -14,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
+from sketchselect.cluster.kmeans.coreset import best_start, coreset, points_of
 from sketchselect.cluster.kmeans.labels import (
     DistanceBlock,
     Labelled,
@@ -23,22 +27,96 @@ from sketchselect.cluster.kmeans.labels import (
     write_labels,
 )
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
-from sketchselect.cluster.kmeans.minibatch import StreamSample
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
 from sketchselect.cluster.kmeans.seeding import Seeding
-from sketchselect.errors import BadParameter
+from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import check_run, fit_options, run_options
-from sketchselect.execution.graph.passes import Reduction
-from sketchselect.execution.options import FitKeywords, RunKeywords
+from sketchselect.execution.engine import FitKeywords, RunKeywords
+from sketchselect.execution.passes import Reduction
 from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
+from sketchselect.linalg.kmeans.distances import spread_out
 from sketchselect.linalg.validation import seed_of
-from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
-from sketchselect.readers.arrays.dask import as_dask, is_dask
-from sketchselect.readers.conversion.writing import destination_of
+from sketchselect.readers.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.dask import as_dask, is_dask
 from sketchselect.readers.estimators import open_features
+from sketchselect.readers.writing import destination_of
+from sketchselect.summaries import CentroidSums, RowSample
+
+LEAST_ROWS = 5000
+ROWS_PER_CLUSTER = 50
+"""Rows kept of a stream: `ROWS_PER_CLUSTER` k, and never fewer than `LEAST_ROWS`."""
+
+FIRST_ROWS = 256
+"""Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart."""
+
+STARTS = 10
+
+
+@dataclass(frozen=True)
+class StreamSample:
+    """What is kept of a stream: the first rows as they are, later a `RowSample` about their mean.
+
+    Rows are numbered as they arrive, and which of them are kept depends on their numbers and values alone: the same
+    stream gives the same bits whatever batches it comes in.
+    """
+
+    n_clusters: int  # Decides how many rows are kept
+    seed: int  # Of all draws
+    n_rows: int = 0  # Rows seen
+    first: RowSample | None = None  # The first `FIRST_ROWS` rows, until there are as many
+    sample: RowSample | None = None  # All rows, once there are
+
+    def add(self, rows: Any, weights: Floats | None = None) -> StreamSample:
+        """Return the sample after more rows, with their weights, have arrived."""
+        if self.sample is not None:
+            more = self.sample.describe().from_block(rows, start=self.n_rows, sample_weight=weights)
+            if more.n_features != self.sample.n_features:
+                raise BadBlock(f"the batch has {more.n_features} columns, those before had {self.sample.n_features}")
+            return replace(self, n_rows=self.n_rows + more.n_rows, sample=self.sample.merge(more))
+        taken = min(FIRST_ROWS - self.n_rows, rows.shape[0])
+        early = RowSample(FIRST_ROWS, self.seed).from_block(
+            rows[:taken], start=self.n_rows, sample_weight=None if weights is None else weights[:taken]
+        )
+        first = early if self.first is None else self.first.merge(early)
+        state = replace(self, n_rows=self.n_rows + taken, first=first)
+        if state.n_rows < FIRST_ROWS:
+            return state
+        state = replace(state, sample=state.restarted(), first=None)
+        return (
+            state if taken == rows.shape[0] else state.add(rows[taken:], None if weights is None else weights[taken:])
+        )
+
+    def restarted(self) -> RowSample:
+        """Return the first rows as a sample of the full size, about their own mean."""
+        assert self.first is not None
+        rows, weights = points_of(self.first)
+        around = CentroidSums(1).from_block(rows, np.zeros(len(rows), dtype=np.int32))
+        size = max(LEAST_ROWS, ROWS_PER_CLUSTER * self.n_clusters)
+        return coreset(around, self.n_clusters, self.seed, size=size).from_block(
+            rows, start=self.first.indices, sample_weight=weights
+        )
+
+    def centers(self, n_init: int | str = "auto") -> Floats:
+        """Return centres: the best of several k-means++ starts on the sample, refined there.
+
+        Raises `BadParameter` if fewer rows (of positive weight) than clusters have been seen.
+        """
+        sample = self.sample if self.sample is not None else self.first
+        if sample is None or sample.n_kept < self.n_clusters:
+            seen = 0 if sample is None else sample.n_kept
+            raise BadParameter(
+                f"n_clusters={self.n_clusters} but n_samples={seen} so far; go on with partial_fit before asking"
+            )
+        points, weights = points_of(sample)
+        starts = n_init if not isinstance(n_init, str) else STARTS
+        made = [
+            points[spread_out(points, weights, self.n_clusters, derive_seed(self.seed, "stream", i))]
+            for i in range(starts)
+        ]
+        return best_start(points, weights, made, most=100)
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]

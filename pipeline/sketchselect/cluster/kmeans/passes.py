@@ -1,7 +1,11 @@
-"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations."""
+"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations.
+
+Columns multiplied by the weights of a selection: what the theory of sampled columns clusters.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -9,27 +13,29 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sketchselect._memory import available_nbytes
-from sketchselect.execution.cached import CachedBlock, CachedSource, cache_block
-from sketchselect.execution.engine import Engine, LocalEngine, Ran
-from sketchselect.execution.graph.passes import Pass, Reduction, pass_inputs
-from sketchselect.execution.graph.tasks import Part, Span, Stopped, run_leaf, run_merge
-from sketchselect.execution.graph.tree import Node
-from sketchselect.execution.options import PassOptions
+from sketchselect.errors import BadParameter
+from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, Ran
+from sketchselect.execution.passes import Pass, Reduction, pass_inputs
 from sketchselect.execution.run import planned_pass, reduce_blocks
-from sketchselect.execution.source import Block, Source
+from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
-from sketchselect.linalg.kmeans.bounds import RowMemory, n_groups, worth_keeping
-from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.execution.tasks import Part, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.tree import Node
+from sketchselect.linalg.arrays import Floats, canonical
+from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.kmeans.lloyd import RowMemory, n_groups, worth_keeping
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.readers.arrays.dask import futures_client
+from sketchselect.prepare.steps import with_stored
+from sketchselect.readers.base import Matrix, MatrixView
+from sketchselect.readers.dask import futures_client
 from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import CentroidSums
 
 if TYPE_CHECKING:
-    from sketchselect.execution.dask.engine import DaskEngine
+    from sketchselect.execution.dask_engine import DaskEngine
 
 T = TypeVar("T")
 
@@ -299,3 +305,47 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
     itemsize = dtype.itemsize if dtype.kind == "f" and dtype.itemsize >= 4 else 8 if source.prepare else dtype.itemsize
     nbytes = source.n_columns * itemsize
     return source.n_rows * (nbytes + nbytes // REMEMBERED_SHARE + 8 + remembered)
+
+
+class WeightedColumns(MatrixView):
+    """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
+
+    `matrix`: Of floating-point numbers, such as the selected columns of a job.
+    `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.
+    Raises `BadParameter` for weights of another length, negative ones, or none above 0.
+    """
+
+    def __init__(self, matrix: Matrix, weights: ArrayLike) -> None:
+        factors: Floats = np.asarray(weights, dtype=np.float64)
+        if factors.shape != (matrix.shape[1],):
+            raise BadParameter(f"{factors.shape} column weights for {matrix.shape[1]} columns")
+        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
+            raise BadParameter("column weights must be finite, not negative and not all 0")
+        super().__init__(matrix)
+        self.weights = factors
+        self.dtype = np.dtype(matrix.dtype if matrix.dtype.kind == "f" else np.float64)
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop`, every column times its weight."""
+        rows, weights = self.matrix.read_rows(start, stop), self.weights.astype(self.dtype)
+        if is_csr(rows):
+            return with_stored(rows, rows.data * weights[rows.indices])
+        return canonical(rows * weights, self.dtype)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the rows and the weights."""
+        rows = self.matrix.identity(start, stop)
+        if rows is None:
+            return None
+        return hashlib.sha256(rows.encode() + self.weights.tobytes()).hexdigest()
+
+    def dask_rows(self) -> Any | None:
+        """Return the rows as a Dask array, every column times its weight."""
+        rows = self.matrix.dask_rows()
+        if rows is None:
+            return None
+        rows, weights = rows.astype(self.dtype), self.weights.astype(self.dtype)
+        if not self.is_sparse:
+            return rows * weights
+        # A block may be a `scipy.sparse.csr_matrix`, whose product with a vector would be that of matrices.
+        return rows.rechunk({1: -1}).map_blocks(lambda block: block.multiply(weights).tocsr(), meta=rows._meta)

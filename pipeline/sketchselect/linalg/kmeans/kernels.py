@@ -1,4 +1,9 @@
-"""Compiled loops of one Lloyd step, called by `lloyd`, which states their guarantees."""
+"""Compiled loops of one Lloyd step, called by `lloyd`, which states their guarantees.
+
+Compiled loops over the bounds per row and group of centres between sweeps of Lloyd's iteration.
+
+Products of rows and centres in float32, in any order of summation: what they exclude allows for their rounding.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,165 @@ import numba
 import numpy as np
 
 from sketchselect.linalg.arrays import Array, Floats, Labels
-from sketchselect.linalg.kmeans.bound_kernels import doubtful, least_of_others, store_bounds
 from sketchselect.linalg.kmeans.distances import squared_distance
-from sketchselect.linalg.kmeans.products import multiply
+
+# Bounds are float32, rounded down by this factor when stored and up when compared; it covers the rounding of the few
+# operations between.
+_DOWN = np.float32(1.0 - 2.0**-20)
+_UP = np.float32(1.0 + 2.0**-20)
+# Below the first float32 loses relative precision; above the second it is infinite.
+_SMALLEST, _LARGEST = np.float32(1e-30), np.float32(1e38)
+_ZERO = np.float32(0.0)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def least_of_others(products: Array, labels: Labels, least: Array) -> None:
+    """Write the least product of each group of centres, those of equal index modulo the number of groups.
+
+    The product of the label is left out, and overwritten.
+    """
+    n_groups = least.shape[0]
+    for f in range(labels.shape[0]):
+        products[labels[f], f] = np.inf
+    least[:] = np.inf
+    for c in range(products.shape[0]):
+        product, low = products[c], least[c % n_groups]
+        for f in range(product.shape[0]):
+            value, before = product[f], low[f]
+            low[f] = value if value < before else before
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def store_bounds(
+    least: Array, base: Array, unscale: np.float32, drift: Floats, where: Labels, a: int, lower: Array
+) -> None:
+    """Store, per row and group, a float32 that less the drift bounds the distance to any other centre of the group.
+
+    The squared distance to a centre is at least `base` plus its value; the root of anything but a positive number is
+    zero. `least` is overwritten.
+    """
+    n_groups, n_rows = least.shape
+    for g in range(n_groups):
+        low, away, stored = least[g], np.float32(drift[g]), lower[g]
+        for f in range(n_rows):
+            value = low[f]
+            square = base[f] + value * unscale
+            # Near its limits float32 loses squares: only a group without another centre is truly infinitely far.
+            sound = (square > _SMALLEST) & ((square < _LARGEST) | (value == np.inf))
+            bound = (np.sqrt(square if sound else _ZERO) + away) * _DOWN
+            bound = bound if bound < _LARGEST else _LARGEST
+            low[f] = bound if bound > _SMALLEST else _ZERO
+        for f in range(n_rows):
+            stored[np.uint64(a + where[f])] = low[np.uint64(f)]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def doubtful(
+    labels: Labels, distances: Floats, moved: Array, drift: Floats, lower: Array, a: int, reach: Array, where: Labels
+) -> int:
+    """Fill `where` with the rows whose nearest centre may have changed; return their number.
+
+    The nearest centre of a row stays the same if its distance, plus the step of the centre, is below the bound of every
+    group, less the largest steps of the group since the bound was computed.
+    """
+    n_rows = labels.shape[0]
+    certain = np.ones(n_rows, dtype=np.int8)
+    for i in range(n_rows):
+        reach[i] = np.float32(np.sqrt(distances[i])) + moved[labels[i]]
+    for g in range(lower.shape[0]):
+        away, bound = np.float32(drift[g]), lower[g, a : a + n_rows]
+        for i in range(n_rows):
+            certain[i] &= np.int8(bound[i] > (reach[i] + away) * _UP)
+    count = 0
+    for i in range(n_rows):
+        where[count] = i
+        count += 1 - certain[i]
+    return count
+
+
+_TILE = 16
+_ROWS = 6
+# As measured; with more centres, or shorter rows, BLAS is as fast.
+_LEAST_FEATURES, _MOST_CLUSTERS = 128, 32
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def takes_dots(n_features: int, n_clusters: int) -> bool:
+    """Return whether sums in registers are faster than BLAS, which packs its operands: few centres, long rows."""
+    return n_features >= _LEAST_FEATURES and 2 <= n_clusters <= _MOST_CLUSTERS
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def _dots(piece: Array, factors: Array, products: Array) -> None:
+    """Write the products of two centres at a time and six rows: as many sums as fit the registers of a processor.
+
+    The last rows and centres are taken again with those before where they are fewer.
+    """
+    n_rows, n_clusters = piece.shape[0], factors.shape[0]
+    zero = np.float32(0.0)
+    for f in range(0, n_rows, _ROWS):
+        f = min(f, n_rows - _ROWS)
+        x0, x1, x2, x3, x4, x5 = piece[f], piece[f + 1], piece[f + 2], piece[f + 3], piece[f + 4], piece[f + 5]
+        for c in range(0, n_clusters, 2):
+            c = min(c, n_clusters - 2)
+            y, z = factors[c], factors[c + 1]
+            s0 = s1 = s2 = s3 = s4 = s5 = t0 = t1 = t2 = t3 = t4 = t5 = zero
+            for j in range(y.shape[0]):
+                s0 += x0[j] * y[j]
+                s1 += x1[j] * y[j]
+                s2 += x2[j] * y[j]
+                s3 += x3[j] * y[j]
+                s4 += x4[j] * y[j]
+                s5 += x5[j] * y[j]
+                t0 += x0[j] * z[j]
+                t1 += x1[j] * z[j]
+                t2 += x2[j] * z[j]
+                t3 += x3[j] * z[j]
+                t4 += x4[j] * z[j]
+                t5 += x5[j] * z[j]
+            first, second = products[c], products[c + 1]
+            first[f], first[f + 1], first[f + 2], first[f + 3], first[f + 4], first[f + 5] = s0, s1, s2, s3, s4, s5
+            second[f], second[f + 1], second[f + 2], second[f + 3], second[f + 4], second[f + 5] = (
+                t0,
+                t1,
+                t2,
+                t3,
+                t4,
+                t5,
+            )
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _turn(matrix: Array, turned: Array) -> None:
+    """Write the transpose, tile by tile, so that the values read stay in the cache."""
+    n_rows, n_columns = matrix.shape
+    even = n_rows - n_rows % _TILE
+    for a in range(0, even, _TILE):
+        for c in range(n_columns):
+            line = turned[c]
+            # The compiler unrolls a fixed number of steps with indices that cannot be negative.
+            for f in range(_TILE):
+                line[np.uint64(a + f)] = matrix[np.uint64(a + f), np.uint64(c)]
+    for a in range(even, n_rows):
+        for c in range(n_columns):
+            turned[c, a] = matrix[a, c]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def multiply(piece: Array, factors: Array, turned: Array, turning: Array, products: Array) -> None:
+    """Write the products of centres and rows, shape (n_clusters, n_rows)."""
+    n_clusters, n_features = factors.shape
+    if takes_dots(n_features, n_clusters) and piece.shape[0] >= _ROWS:
+        _dots(piece, factors, products)
+        return
+    # With few centres, rows times centres and a transpose is faster in BLAS than centres times rows; with many, the
+    # transpose costs more than it saves.
+    if n_clusters <= n_features:
+        across = turning[: products.size].reshape((piece.shape[0], n_clusters))
+        np.dot(piece, turned, across)
+        _turn(across, products)
+    else:
+        np.dot(factors, piece.T, products)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")  # type: ignore[untyped-decorator]

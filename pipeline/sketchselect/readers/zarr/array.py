@@ -1,9 +1,18 @@
-"""A Zarr array as an address: opened once per process, read with errors that name the chunk, and fingerprinted."""
+"""A Zarr array as an address: opened once per process, read with errors that name the chunk, and fingerprinted.
+
+Packed values of the CF conventions: numbers stored as ``(x - add_offset) / scale_factor``, with a missing value.
+
+Scan of a Zarr array before it is read: the presence of every chunk file, and the first bytes of local ones.
+"""
 
 from __future__ import annotations
 
+import base64
 import itertools
+import math
 import os
+import struct
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +21,95 @@ from typing import Any
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
 from sketchselect.errors import ChunkReadError, MissingChunks, SourceChanged, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
-from sketchselect.readers.cache import LRUCache
-from sketchselect.readers.checks import MissingPolicy
-from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata
-from sketchselect.readers.zarr.node import Node, read_node
-from sketchselect.readers.zarr.packing import Packing, packing_of
+from sketchselect.readers.base import MissingPolicy
+from sketchselect.readers.stored import LRUCache
+from sketchselect.readers.zarr.store import ArrayMetadata, Node, parse_metadata, read_node
+
+_PACKED = ("scale_factor", "add_offset")
+_MISSING = ("_FillValue", "missing_value")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The rule by which stored values become numbers: ``x scale + offset``, or NaN. Compare and hash by content."""
+
+    # Type of the numbers, as xarray chooses it: float64 where they are scaled; otherwise float32 for integers of 16
+    # bits, float64 for longer ones, and floats as they are
+    dtype: str
+
+    scale: float
+    offset: float
+    missing: tuple[float, ...]  # Stored values that stand for a missing one
+
+    def decode(self, stored: Array) -> Array:
+        """Return the numbers behind stored values."""
+        numbers = stored.astype(self.dtype)
+        if self.scale != 1:
+            numbers *= self.scale
+        if self.offset != 0:
+            numbers += self.offset
+        if self.missing:
+            numbers[np.isin(stored, np.array(self.missing).astype(stored.dtype))] = np.nan
+        return numbers
+
+
+def packing_of(node: Node, dtype: np.dtype[Any] | None) -> Packing | None:
+    """Return how the values of an array are packed, by its attributes; None where they are stored as they are.
+
+    Follows xarray, whose Zarr v2 arrays have the missing value as their fill value. Such an array is known by its
+    attribute ``_ARRAY_DIMENSIONS``; a fill value of 0 without scale or offset is a number there, not a missing one.
+    Raises `SourceError` if an attribute is not a number, or says that the values are unsigned.
+    """
+    attributes = node.attributes
+    if dtype is None or dtype.kind not in "iuf":
+        return None
+    scaled = any(name in attributes for name in _PACKED)
+    missing = {name: attributes[name] for name in _MISSING if attributes.get(name) is not None}
+    fill = node.document.get("fill_value") if node.document.get("zarr_format") == 2 else None
+    if fill is not None and (scaled or (fill != 0 and "_ARRAY_DIMENSIONS" in attributes)):
+        missing["_FillValue"] = fill
+    numbers = {name: [_number(node, name, v) for v in _items(value)] for name, value in missing.items()}
+    values = sorted({value for some in numbers.values() for value in some if _is_value(value, dtype)})
+    if not scaled and not values:
+        return None
+    if str(attributes.get("_Unsigned", "false")).lower() == "true":
+        raise SourceError(
+            f"{node.location.address}: packed as unsigned integers (attribute _Unsigned), which is not read; open the "
+            "store with xarray and give that array"
+        )
+    scale, offset = (
+        _number(node, name, _items(attributes[name])[0]) if name in attributes else default
+        for name, default in zip(_PACKED, (1.0, 0.0), strict=True)
+    )
+    name = "float64" if scaled or dtype.itemsize > 2 else "float32"
+    return Packing(dtype.name if dtype.kind == "f" and not scaled else name, scale, offset, tuple(values))
+
+
+def _is_value(value: float, dtype: np.dtype[Any]) -> bool:
+    """Return whether an array of this type can hold the value, NaN aside."""
+    if dtype.kind == "f":
+        return not math.isnan(value)
+    return value.is_integer() and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) and value else [value]
+
+
+def _number(node: Node, name: str, value: Any) -> float:
+    try:
+        if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+            # So xarray writes floats in Zarr v3.
+            (value,) = struct.unpack("<d", base64.standard_b64decode(value))
+        return float(value)
+    except (TypeError, ValueError, struct.error):
+        raise SourceError(f"{node.location.address}: the attribute {name} is not a number; correct it") from None
+
 
 _RETRY_PAUSES = (0.2, 1.0)
 
@@ -243,3 +332,125 @@ def _version(path: str) -> str | None:
 
 def _short(error: BaseException) -> str:
     return f"{str(error).splitlines()[0] if str(error) else type(error).__name__:.160}"
+
+
+MARKER = "sketchselect"
+"""Attribute of stores that `convert` wrote; its entry ``empty_chunks`` says that every chunk has its file."""
+
+_SHOWN = 5
+_SLACK = 64
+
+
+def scan(source: ZarrArray, attributes: dict[str, object]) -> tuple[str, ...]:
+    """Raise `MissingChunks` or `ChunkReadError` for chunk files that are absent, empty, cut off or oversized.
+
+    One listing of the store; for local zstd and Blosc chunks also their first bytes, which tell a truncated
+    Blosc chunk (decoded without complaint by the library) and one that would expand far beyond its shape.
+
+    `source`: Its policy decides whether absent chunks are an error.
+    `attributes`: The array's attributes, for the marker of `convert`.
+
+    Returns
+    -------
+    tuple of str
+        Notes on chunks read as the fill value, and on chunk files beyond the shape (the array was longer once).
+    """
+    if not source.location.has_listing:
+        return (f"{source.address}: a web server lists no files, so missing chunks are noticed when they are read",)
+    metadata = source.metadata
+    n_cells = metadata.n_cells
+    largest = _largest_file(metadata)
+    present = np.zeros(n_cells, dtype=bool)
+    n_beyond = 0
+    for key, size in source.files():
+        cell = metadata.cell(key)
+        if cell is None:
+            continue
+        if any(i >= n for i, n in zip(cell, n_cells, strict=True)):
+            n_beyond += 1
+            continue
+        if size == 0:
+            raise ChunkReadError(f"{source.address}: chunk {key} is empty (0 bytes): restore it or write it again")
+        if size > largest:
+            raise ChunkReadError(
+                f"{source.address}: chunk {key} takes {format_bytes(size)}, more than its values can "
+                f"({format_bytes(largest)}): it is damaged or hostile, and is not decoded"
+            )
+        present[cell] = True
+        if metadata.frame and source.location.is_local:
+            _check_frame(source, key, size)
+    total = math.prod(n_cells)
+    n_missing = total - int(present.sum())
+    if n_missing and source.missing_chunks == "error":
+        first = [metadata.key(tuple(map(int, cell))) for cell in np.argwhere(~present)[:_SHOWN]]
+        raise MissingChunks(
+            f"{source.address}: {n_missing} of {total} chunks are missing ({', '.join(first)}"
+            f'{", ..." if n_missing > _SHOWN else ""}): {_reading(attributes)} missing_chunks="fill"'
+        )
+    notes = []
+    if n_missing:
+        notes.append(f"{source.address}: {n_missing} of {total} chunks have no file and are read as the fill value")
+    if n_beyond:
+        shape = " x ".join(map(str, metadata.shape))
+        notes.append(
+            f"{source.address}: {n_beyond} chunk files lie beyond the shape {shape} and are not read; the array "
+            "may have been longer once"
+        )
+    return tuple(notes)
+
+
+def _largest_file(metadata: ArrayMetadata) -> int:
+    """Return the bytes that no codec exceeds for the values of one file: what is larger decodes to something else."""
+    if metadata.dtype is None:
+        return sys.maxsize
+    nbytes = math.prod(metadata.grid) * metadata.dtype.itemsize
+    n_inside = math.prod(metadata.grid) // math.prod(metadata.chunks)
+    return nbytes + nbytes // 8 + 1024 * n_inside + (1 << 16)
+
+
+def _reading(attributes: dict[str, object]) -> str:
+    marker = attributes.get(MARKER)
+    if isinstance(marker, dict) and marker.get("empty_chunks") == "written":
+        return "this store was written with every chunk, so they were lost; restore them, or read the fill value with"
+    return (
+        "either they were lost, or they hold only the fill value and Zarr left them out; if you know the latter, read "
+        "the fill value with"
+    )
+
+
+def _check_frame(source: ZarrArray, key: str, size: int) -> None:
+    metadata = source.metadata
+    with open(f"{source.location.url}/{key}", "rb") as file:
+        head = file.read(18)
+    declared = math.prod(metadata.grid) * (metadata.dtype.itemsize if metadata.dtype is not None else 1)
+    if metadata.frame == "blosc":
+        if len(head) < 16:
+            raise ChunkReadError(
+                f"{source.address}: chunk {key} is cut off ({size} bytes): restore it or write it again"
+            )
+        expands, _, stored = struct.unpack_from("<III", head, 4)
+        if stored > size:
+            raise ChunkReadError(
+                f"{source.address}: chunk {key} is cut off ({size} of {stored} bytes): restore it or write it again"
+            )
+    else:
+        expands = zstd_content_size(head) or 0
+    if expands > declared + _SLACK:
+        raise ChunkReadError(
+            f"{source.address}: chunk {key} would expand to {format_bytes(expands)}, its shape needs "
+            f"{format_bytes(declared)}: it is damaged or hostile, and is not decoded"
+        )
+
+
+def zstd_content_size(head: bytes) -> int | None:
+    """Return the decoded size that a zstd frame header states, or None if it states none (RFC 8878, section 3.1.1)."""
+    if len(head) < 5 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    descriptor = head[4]
+    single_segment = descriptor >> 5 & 1
+    width = (single_segment, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    field = head[at : at + width]
+    if not width or len(field) < width:
+        return None
+    return int.from_bytes(field, "little") + (256 if width == 2 else 0)

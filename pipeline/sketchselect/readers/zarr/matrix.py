@@ -1,4 +1,9 @@
-"""A matrix in a Zarr store, v2 or v3, local or remote, and the names of its rows and columns."""
+"""A matrix in a Zarr store, v2 or v3, local or remote, and the names of its rows and columns.
+
+CSR matrices in groups of a Zarr store: those that AnnData writes, and `convert`.
+
+Vectors in Zarr stores: arrays, and the columns of data frames that AnnData writes as groups.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +17,143 @@ import numpy as np
 from sketchselect.errors import SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import Location
-from sketchselect.readers.base import Matrix
-from sketchselect.readers.checks import (
+from sketchselect.readers.base import (
+    Matrix,
     MissingPolicy,
     Nonfinite,
+    Vector,
     as_names,
     check_range,
     finish,
     modality_key,
     require_matrix,
 )
-from sketchselect.readers.columns import COLUMNS
-from sketchselect.readers.vector import Vector
-from sketchselect.readers.zarr.array import ZarrArray, checksum_notes
-from sketchselect.readers.zarr.metadata import ArrayMetadata, parse_metadata
-from sketchselect.readers.zarr.node import Node, find_node, read_node
-from sketchselect.readers.zarr.scan import scan
-from sketchselect.readers.zarr.sparse import SPARSE, open_zarr_sparse
-from sketchselect.readers.zarr.vector import node_vector
+from sketchselect.readers.stored import COLUMNS, StoredSparseMatrix, StoredVector, column_of
+from sketchselect.readers.zarr.array import ZarrArray, checksum_notes, scan
+from sketchselect.readers.zarr.store import ArrayMetadata, Node, find_node, parse_metadata, read_node
+
+SPARSE = frozenset(("csr_matrix", "csc_matrix"))
+"""Encodings of the groups of AnnData that hold a sparse matrix."""
+
+_PARTS = ("data", "indices", "indptr")
+
+
+@dataclass(eq=False, repr=False)
+class ZarrSparseMatrix(StoredSparseMatrix):
+    """A CSR matrix in three Zarr arrays. Made by `open_matrix`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.notes = checksum_notes(self.address, self.data, self.indices)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        metadata = self.data.metadata
+        return super().describe() | {
+            "format": f"zarr v{metadata.zarr_format}, CSR",
+            "entries": int(self.entry_offsets[-1]),
+            "chunks": list(metadata.chunks),
+            "checksum": metadata.has_checksum,
+            "missing_chunks": self.data.missing_chunks,
+        }
+
+
+def open_zarr_sparse(node: Node, missing_chunks: MissingPolicy, nonfinite: Nonfinite) -> ZarrSparseMatrix:
+    """Open, check and scan a CSR group, names aside.
+
+    Raises `SourceError` if it is stored by column, a part is missing, or the parts do not fit together.
+    """
+    address, attributes = node.location.address, node.attributes
+    if node.encoding == "csc_matrix":
+        raise SourceError(
+            f"{address}: stored by column (csc_matrix), so runs of rows cannot be read from it; write it by row, "
+            "adata.X = adata.X.tocsr()"
+        )
+    shape = attributes.get("shape")
+    if not (isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and n >= 0 for n in shape)):
+        raise SourceError(f"{address}: the group has no attribute shape; restore its attributes")
+    arrays: list[ZarrArray] = []
+    notes: list[str] = []
+    for name in _PARTS:
+        part = node.child(name)
+        if part is None or part.kind != "array":
+            raise SourceError(f"{address}: a CSR group without its array {name!r}; write it again")
+        array = ZarrArray.of(part, missing_chunks)
+        metadata = array.metadata
+        if len(metadata.shape) != 1 or metadata.dtype is None:
+            raise SourceError(
+                f"{address}: array {name!r} must be one-dimensional and of numbers, it has shape "
+                f"{metadata.shape} and type {metadata.type_name}"
+            )
+        metadata.check_limits(array.address)
+        notes += scan(array, attributes)
+        arrays.append(array)
+    data, indices, indptr = arrays
+    size = (shape[0], shape[1])
+    require_matrix(size, data.dtype, address)
+    if indptr.metadata.shape[0] < size[0] + 1:
+        raise SourceError(
+            f"{address}: not a valid CSR matrix: indptr has {indptr.metadata.shape[0]} entries for {size[0]} "
+            "rows; restore it or write it again"
+        )
+    matrix = ZarrSparseMatrix(node.location, size, data, indices, indptr, None, None, nonfinite)
+    matrix.notes += tuple(notes)
+    _ = matrix.entry_offsets  # damaged row ends are an error now, not in the first task
+    return matrix
+
+
+def open_zarr_vector(location: Location, missing_chunks: MissingPolicy) -> Vector:
+    """Open, check and scan the vector at `location`: an array, or a group of AnnData.
+
+    Raises `SourceError` if there is neither, or its entries are neither numbers nor text.
+    """
+    return node_vector(find_node(read_node(location), location, None, COLUMNS), missing_chunks, scanned=True)
+
+
+def node_vector(node: Node, missing_chunks: MissingPolicy, scanned: bool = False) -> Vector:
+    """Return the vector of an array, or of a group whose encoding is one of `COLUMNS`."""
+    if node.kind == "array":
+        return _array(node, missing_chunks, scanned)
+    first, second = (find_node(node, node.location, key, ()) for key in COLUMNS[node.encoding or ""])
+    entries = _array(first, missing_chunks, scanned)
+    # AnnData writes no chunks of a mask that is false throughout.
+    policy = missing_chunks if node.encoding == "categorical" else "fill"
+    return column_of(node.encoding or "", entries, _array(second, policy, scanned), node.location.address)
+
+
+def vector_beside(matrix: Location, key: str, missing_chunks: MissingPolicy) -> Vector | None:
+    """Return the vector `key` in the innermost group with such a node that holds the matrix, near or far; or None."""
+    if key.startswith(("/", ".")):
+        return None
+    place: Location | None = matrix
+    while place is not None:
+        node = read_node(place)
+        if node is None:
+            return None
+        inside = node.child(key) if node.kind == "group" else None
+        if inside is not None and (inside.kind == "array" or inside.encoding in COLUMNS):
+            return node_vector(inside, missing_chunks, scanned=True)
+        place = place.parent()
+    return None
+
+
+def _array(node: Node, missing_chunks: MissingPolicy, scanned: bool) -> StoredVector:
+    array = ZarrArray.of(node, missing_chunks)
+    if array.metadata.dtype is None and not _is_text(array.metadata.type_name):
+        raise SourceError(f"{array.address}: values of type {array.metadata.type_name} are neither numbers nor text")
+    array.metadata.check_limits(array.address)
+    if scanned:
+        scan(array, node.attributes)
+    elif node.location.is_local:
+        for _ in array.files():
+            pass  # raises for links that lead out of the array
+    return StoredVector(array)
+
+
+def _is_text(type_name: str) -> bool:
+    # "object" is how Zarr v2 stores text of variable length; other objects are refused when they are read.
+    return type_name in ("string", "object") or "utf" in type_name or type_name.startswith(("<U", "|S", ">U"))
+
 
 ATTRIBUTE = "feature_names"
 """Attribute with the names of the columns."""

@@ -1,4 +1,7 @@
-"""Base class of all supervised selectors: from moments of columns and target to a sparse linear model."""
+"""Base class of all supervised selectors: from moments of columns and target to a sparse linear model.
+
+Targets of supervised selectors: checks, and the classes of a classification.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,20 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 
 from sketchselect._byte_sizes import format_bytes
-from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution.options import FitKeywords
+from sketchselect.errors import BadParameter, Incompatible, NotFinite
+from sketchselect.execution.engine import FitKeywords
+from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.validation import require_seed
 from sketchselect.readers import Matrix, Vector
+from sketchselect.readers.base import GroupedTarget
 from sketchselect.readers.opening import grouped
-from sketchselect.readers.vector import GroupedTarget
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised import model_choice
-from sketchselect.selectors.supervised import target as supervised_target
+from sketchselect.selectors.supervised import models
 from sketchselect.selectors.supervised.fit import (
     MOST_FOLDS_NBYTES,
     ConstantColumns,
@@ -31,6 +34,102 @@ from sketchselect.selectors.supervised.fit import (
 )
 from sketchselect.selectors.supervised.moments import coefficient_error, design_of, warn_of
 from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
+
+Task = Literal["regression", "classification"]
+MAX_CLASSES = 1000
+"""More distinct values are numbers, not classes: their summary would not fit in memory either."""
+
+_RUN = 1 << 20
+
+
+def check_target(y: Vector) -> None:
+    """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
+    if y.dtype.kind == "U":
+        raise BadParameter(f'target {y.address} is text; set task="classification" to use it as classes')
+    if y.in_memory and y.dtype.kind == "f":
+        _require_finite(y, y.read(0, y.n_rows), 0)
+
+
+def classes_of(y: Vector) -> tuple[Any, ...]:
+    """Return the distinct labels of a target, ascending, as Python values.
+
+    Raises `BadParameter` for a table of targets, or more than 1,000 labels; `NotFinite` naming the first row without a
+    label.
+    """
+    if len(y.shape) == 2 and y.shape[1] != 1:
+        raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
+    distinct: Array = np.empty(0, dtype=y.dtype)
+    for start in range(0, y.n_rows, _RUN):
+        labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
+        if labels.dtype.kind == "f":
+            _require_finite(y, labels, start)
+        distinct = np.unique(np.concatenate([distinct.astype(labels.dtype), labels]) if distinct.size else labels)
+        if distinct.size > MAX_CLASSES:
+            raise BadParameter(
+                f"target {y.address}: more than {MAX_CLASSES} distinct values, Unknown label type: continuous numbers "
+                'are no classes; set task="regression"'
+            )
+    if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
+        raise BadParameter(
+            f"target {y.address}: Unknown label type: continuous numbers are no classes; "
+            'set task="regression", or use whole numbers or text'
+        )
+    return tuple(distinct.tolist())
+
+
+def checked_classes(classes: Any) -> tuple[Any, ...]:
+    """Return the argument `classes` of `partial_fit`, ascending, as Python values."""
+    array = np.asarray(classes)
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel().tolist()):
+        array = array.astype(str)
+    if array.ndim != 1 or array.dtype.kind not in "fiubU":
+        raise BadParameter("classes must be a one-dimensional sequence of labels, all numbers or all text")
+    return tuple(np.unique(array).tolist())
+
+
+def require_several(classes: tuple[Any, ...]) -> None:
+    """Raise unless there are at least two classes."""
+    if len(classes) < 2:
+        raise BadParameter(
+            "the target has only one class; a classification needs at least two (in a stream, pass all classes in the "
+            "first call: partial_fit(X, y, classes=...))"
+        )
+
+
+def _require_finite(y: Vector, values: Array, start: int) -> None:
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = start + int(np.argwhere(bad)[0, 0])
+        raise NotFinite(
+            f"target {y.address}: NaN or infinity in {int(bad.sum())} entries, the first at row {row}; "
+            "leave these rows out of matrix and target"
+        )
+
+
+def one_column(y: Any, task: str) -> Any:
+    """Return labels in a table of one column as a vector, with scikit-learn's warning."""
+    if isinstance(y, np.ndarray) and y.dtype.kind == "O":
+        kinds = {isinstance(entry, str) for entry in y.ravel().tolist()}
+        if len(kinds) > 1 or not all(isinstance(e, (str, float, int, bool, np.generic)) for e in y.ravel().tolist()):
+            raise BadParameter("target: Unknown label type: its entries are neither all numbers nor all text")
+        y = y if True in kinds else np.array(y.tolist())
+    if task == "classification" and not isinstance(y, Vector) and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
+        from sklearn.utils.validation import column_or_1d
+
+        return column_or_1d(y, warn=True) if not hasattr(y, "__dask_graph__") else y[:, 0]
+    return y
+
+
+def with_task(tags: Any, task: str) -> Any:
+    """Return scikit-learn's tags of a transformer that also predicts."""
+    from sklearn.utils import ClassifierTags, RegressorTags
+
+    if task == "classification":
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+    else:
+        tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        tags.target_tags.multi_output = True
+    return tags
 
 
 class SupervisedSelector(ModelFitter):
@@ -75,7 +174,7 @@ class SupervisedSelector(ModelFitter):
             super()._n_select(int(np.iinfo(np.int64).max))
             if self.cv is not None:
                 raise BadParameter("n_features_to_select and cv both choose the model; leave one of them out")
-        model_choice.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
+        models.check_choice(self.criterion, self.cv, self.cv_rule, self.ebic_gamma)
         require_seed(self.random_state, "random_state")
         if self.half_life is not None:
             if self.cv is not None:
@@ -89,10 +188,10 @@ class SupervisedSelector(ModelFitter):
         self._has_groups = isinstance(y, GroupedTarget)
         y = getattr(y, "target", y)
         if self.task == "classification":
-            self._seen_classes = supervised_target.classes_of(y)
-            supervised_target.require_several(self._seen_classes)
+            self._seen_classes = classes_of(y)
+            require_several(self._seen_classes)
         else:
-            supervised_target.check_target(y)
+            check_target(y)
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         if classes is None:
@@ -101,11 +200,11 @@ class SupervisedSelector(ModelFitter):
             raise BadParameter('classes are for task="classification"; leave the argument out')
         else:
             self._has_groups = isinstance(target, GroupedTarget)
-            self._seen_classes = supervised_target.checked_classes(classes)
-            supervised_target.require_several(self._seen_classes)
+            self._seen_classes = checked_classes(classes)
+            require_several(self._seen_classes)
 
     def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
-        target = super()._open_target(supervised_target.one_column(y, self.task), matrix)
+        target = super()._open_target(one_column(y, self.task), matrix)
         groups = getattr(self, "_groups", None)
         return target if groups is None or target is None else grouped(target, groups, matrix)
 
@@ -235,7 +334,7 @@ class SupervisedSelector(ModelFitter):
         return self
 
     def __sklearn_tags__(self) -> Any:
-        return supervised_target.with_task(super().__sklearn_tags__(), self.task)
+        return with_task(super().__sklearn_tags__(), self.task)
 
 
 def _can_validate(summary: Any) -> bool:

@@ -13,11 +13,11 @@ from scipy.linalg.lapack import dpocon, dpotrf
 
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.linalg.arrays import Floats
-from sketchselect.selectors.supervised.model_choice import usable_folds
+from sketchselect.selectors.supervised.models import usable_folds
 from sketchselect.solvers import Problem, standardize
-from sketchselect.solvers.psd import nearest_psd
+from sketchselect.solvers.problem import nearest_psd
 from sketchselect.summaries import Folds, Moments
-from sketchselect.summaries.moments.polynomial import pair_indices, polynomial_names
+from sketchselect.summaries.moment_forms import pair_indices, polynomial_names
 
 _UNIT = 2.0**-24
 _FEW_DIGITS = 1e-4

@@ -15,13 +15,13 @@ from sketchselect import prepare
 from sketchselect.errors import BadParameter, Incompatible, NotFinite
 from sketchselect.execution import Block, Source
 from sketchselect.execution.client import check_run, run_options
-from sketchselect.execution.options import RunKeywords
+from sketchselect.execution.engine import RunKeywords
 from sketchselect.execution.run import map_blocks
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.arrays.anndata_xarray import like_rows, unwrapped
-from sketchselect.readers.arrays.dask import is_dask
-from sketchselect.selectors.streams.forgetting import ForgettingSelector
+from sketchselect.readers.anndata_xarray import like_rows, unwrapped
+from sketchselect.readers.dask import is_dask
+from sketchselect.selectors.forgetting import ForgettingSelector
 from sketchselect.selectors.supervised.moments import Expansion
 
 

@@ -16,11 +16,10 @@ from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised.base import SupervisedSelector
-from sketchselect.selectors.supervised.convex import LassoPath
+from sketchselect.selectors.supervised.base import SupervisedSelector, one_column
 from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, FewerColumns, Interpolation
 from sketchselect.selectors.supervised.moments import design_of
-from sketchselect.selectors.supervised.target import one_column
+from sketchselect.selectors.supervised.penalized import LassoPath
 from sketchselect.summaries import Folds, Summary
 
 

@@ -11,18 +11,17 @@ import numpy as np
 
 from sketchselect.errors import Incompatible
 from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
-from sketchselect.execution.graph.passes import Reduction
+from sketchselect.execution.passes import Reduction
 from sketchselect.job.schema import ExecutionSettings
 from sketchselect.location import write_atomically
 from sketchselect.prepare import resolve
 from sketchselect.readers import Matrix, open_matrix, open_vector
-from sketchselect.readers.checks import require_few_dropped
+from sketchselect.readers.base import require_few_dropped
 from sketchselect.readers.views import ChosenColumns
-from sketchselect.workflow.commands.options import require_replaceable
-from sketchselect.workflow.commands.outcome import Outcome
-from sketchselect.workflow.output.assignment import AssignBlock, Assigned, read_assignment
-from sketchselect.workflow.output.tables import csv_text, disarmed, row_texts
-from sketchselect.workflow.stages.session import engine_for
+from sketchselect.workflow.assignment import AssignBlock, Assigned, read_assignment
+from sketchselect.workflow.commands.options import Outcome, require_replaceable
+from sketchselect.workflow.session import engine_for
+from sketchselect.workflow.tables import csv_text, disarmed, row_texts
 
 
 def assign(

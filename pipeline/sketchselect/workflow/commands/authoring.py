@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchselect._text import did_you_mean
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.linalg.sparse.csr import is_csr
+from sketchselect.linalg.csr import is_csr
 from sketchselect.location import locate, location_of
 from sketchselect.readers import Matrix, open_matrix, open_vector, row_partitions
 from sketchselect.readers.obs_columns import obs_columns

@@ -19,17 +19,16 @@ from sketchselect.execution import make_progress
 from sketchselect.job.load import CLUSTERS, load_job
 from sketchselect.job.schema import ExecutionSettings, JobConfig
 from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.checks import require_few_dropped
-from sketchselect.selectors.sketched.variance import VarianceSelector
+from sketchselect.readers.base import require_few_dropped
+from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import MARKER, read_manifest, sealed, unsealed
-from sketchselect.workflow.output.manifest import write_manifest
-from sketchselect.workflow.output.pages import publish_report, record_of
-from sketchselect.workflow.output.tables import plain_value
-from sketchselect.workflow.stages import preparing
+from sketchselect.workflow.folder import MARKER, read_manifest, sealed, tree_digest, unsealed
+from sketchselect.workflow.manifest import write_manifest
+from sketchselect.workflow.pages import publish_report, record_of
+from sketchselect.workflow.session import Session, engine_for
+from sketchselect.workflow.stages import features
 from sketchselect.workflow.stages.opening import open_session
-from sketchselect.workflow.stages.session import Session, engine_for
+from sketchselect.workflow.tables import plain_value
 
 T = TypeVar("T")
 
@@ -158,7 +157,7 @@ def _of_folder(
             address = session.matrix.address
             raise SourceChanged(f"{address}: it is not what it was when the run read it; run the job again")
         if not session.is_prepared:
-            preparing.prepare(session)
+            features.prepare(session)
         if list(session.prepare) != content["prepare"]:
             raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {list(session.prepare)}")
         certificate = _measured(session, bound)

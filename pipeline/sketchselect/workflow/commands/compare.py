@@ -15,8 +15,8 @@ from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
 from sketchselect.job.parameters import make_selector, method_parameters, predict_starts
 from sketchselect.workflow.commands.certify import complete, require_digests
-from sketchselect.workflow.output.folder import read_manifest
-from sketchselect.workflow.output.tables import csv_text, read_selection
+from sketchselect.workflow.folder import read_manifest
+from sketchselect.workflow.tables import csv_text, read_selection
 
 if TYPE_CHECKING:
     from sketchselect.job.schema import SelectSettings

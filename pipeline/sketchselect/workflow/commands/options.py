@@ -1,11 +1,14 @@
-"""Options of the command line that are checked as a job file is."""
+"""Options of the command line that are checked as a job file is.
+
+Outcome of a command: for people in words, for programs as plain data.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SketchSelectError, SourceError
 from sketchselect.job.load import load_job
@@ -46,7 +49,7 @@ def job_of(
 
     The job's method is never used: these commands select nothing.
     """
-    from sketchselect.selectors.sketched.variance import VarianceSelector
+    from sketchselect.selectors.sketched import VarianceSelector
 
     return load_job(
         {
@@ -57,3 +60,11 @@ def job_of(
             **sections,
         }
     )
+
+
+class Outcome(NamedTuple):
+    """What a command has to say."""
+
+    text: str
+    data: Any  # Printed by ``--json``
+    is_good: bool = True  # Whether the exit code is 0

@@ -1,10 +1,13 @@
-"""The command line's verbs on summary files: make one, merge several, select from one without the data."""
+"""The command line's verbs on summary files: make one, merge several, select from one without the data.
+
+Row numbers across files: ages and draws depend on them, and every file begins at 0 by itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,13 +16,44 @@ from sketchselect.errors import BadParameter, ConfigError, SketchSelectError
 from sketchselect.job.load import check_select
 from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
-from sketchselect.workflow.commands import row_numbers as fading
-from sketchselect.workflow.commands.options import job_of, require_replaceable
-from sketchselect.workflow.commands.outcome import Outcome
+from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Summary
+from sketchselect.workflow.commands.options import Outcome, job_of, require_replaceable
 
 if TYPE_CHECKING:
     from sketchselect.readers import Vector
     from sketchselect.summaries import Summary
+
+
+def check_options(half_life: float | None, after: int, numbered: bool) -> None:
+    """Raise `ConfigError` for a half-life out of range, or rows that came before where no summary numbers its rows."""
+    if half_life is None:
+        if after and not numbered:
+            raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
+        return
+    try:
+        DecayedMoments(half_life=half_life)
+    except BadParameter as error:
+        raise ConfigError(f"--half-life: {error}") from None
+
+
+def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:
+    """Return a note where the rows of a file have numbers that earlier files had, so that they seem as old as those."""
+    for before, after in zip(_fading(left), _fading(right), strict=False):
+        if after.end - after.n_rows < before.end:
+            return (
+                f"note: rows {max(after.end - after.n_rows, 0)} to {after.end - 1} of {file} have numbers that other "
+                "rows have too, so they are taken to be as old as those; if they came later, summarize them with "
+                f"--after {before.end}"
+            )
+    return None
+
+
+def _fading(summary: Summary[Any]) -> Iterator[DecayedDirections | DecayedMoments]:
+    members = summary.values() if isinstance(summary, Bundle) else [summary]
+    for member in members:
+        if isinstance(member, (DecayedDirections, DecayedMoments)) and member.n_rows:
+            yield member
+
 
 MAGIC = b"\x89SKS"
 
@@ -57,7 +91,7 @@ class SummarizeOptions:
             raise ConfigError("--degree: only moments have one; add --moments or --folds")
         if self.half_life is not None and (self.folds is not None or self.classes or self.degree == 2):
             raise ConfigError("--half-life: goes with neither --folds nor --classes nor --degree 2; make two files")
-        fading.check_options(self.half_life, self.after, numbered=self.folds is not None or self.sample is not None)
+        check_options(self.half_life, self.after, numbered=self.folds is not None or self.sample is not None)
         if self.batches is not None and self.top_values is None:
             raise ConfigError("--batches: only largest values are kept by batch; add --top-values")
         if self.batches is not None and self.target is not None:
@@ -65,7 +99,7 @@ class SummarizeOptions:
 
     def members(self, target: Vector | None, missing: bool) -> dict[str, Summary[Any]]:
         """Return the descriptions by name."""
-        from sketchselect.selectors.supervised import target as supervised_target
+        from sketchselect.selectors.supervised import base as supervised_target
         from sketchselect.summaries import (
             ColumnStats,
             DecayedDirections,
@@ -117,10 +151,10 @@ def summarize_to_file(
     from sketchselect.execution import Checkpoint, PassOptions, Source, fit_steps, make_progress, summarize_source
     from sketchselect.prepare import resolve
     from sketchselect.readers import open_matrix, open_vector
-    from sketchselect.readers.checks import require_few_dropped
+    from sketchselect.readers.base import require_few_dropped
     from sketchselect.summaries import Bundle, load, save
+    from sketchselect.workflow.session import engine_for
     from sketchselect.workflow.stages.opening import library_logs
-    from sketchselect.workflow.stages.session import engine_for
 
     require_replaceable(output, ".sks", MAGIC)
     chosen.check()
@@ -205,7 +239,7 @@ def merge_files(files: Sequence[Path], output: Path) -> Outcome:
             raise ConfigError(
                 f"{file}: the same summary as {first}, so its rows would be counted twice; give every file once"
             )
-        notes.append(fading.overlap(merged, other, file))
+        notes.append(overlap(merged, other, file))
         try:
             merged = merged.merge(other)
         except SketchSelectError as error:
@@ -235,9 +269,9 @@ def select_from_file(
     from sketchselect.selectors.registry import require_known
     from sketchselect.summaries import load
     from sketchselect.workflow.commands.inspection import columns_in
-    from sketchselect.workflow.output.tables import selection_json
     from sketchselect.workflow.stages.model import model_json, model_of
     from sketchselect.workflow.stages.opening import n_choices
+    from sketchselect.workflow.tables import selection_json
 
     parameters: dict[str, Any] = {}
     for item in settings:

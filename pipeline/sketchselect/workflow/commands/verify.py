@@ -17,23 +17,22 @@ from sketchselect._text import printable
 from sketchselect.cluster import Certificate, certify, dropped_columns_certificate
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
-from sketchselect.execution.checkpoints.checkpoint import list_nodes, read_node
+from sketchselect.execution.checkpoints import list_nodes, read_node
 from sketchselect.execution.run import node_index, run_pass
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.linalg.hashing import digest
 from sketchselect.readers import open_matrix
 from sketchselect.readers.base import Partitions
 from sketchselect.summaries import CentroidSums, Summary, codec
+from sketchselect.workflow import tables
 from sketchselect.workflow.commands.certify import complete, job_of
-from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.digests import tree_digest
-from sketchselect.workflow.output.folder import PUBLISHED, read_manifest
-from sketchselect.workflow.output.manifest import is_digested
-from sketchselect.workflow.stages import clustering, columns, preparing, proof
+from sketchselect.workflow.folder import PUBLISHED, read_manifest, tree_digest
+from sketchselect.workflow.manifest import is_digested
+from sketchselect.workflow.session import Session, differing_builds
+from sketchselect.workflow.stages import clustering, columns, evaluation, features
 from sketchselect.workflow.stages.features import differing_rows
 from sketchselect.workflow.stages.model import model_json, model_of
 from sketchselect.workflow.stages.opening import open_session
-from sketchselect.workflow.stages.session import Session, differing_builds
 
 ROUNDING = 1e-9
 """Objectives of the same labels, summed in another order, differ by less."""
@@ -212,7 +211,7 @@ def _build(stages: list[dict[str, Any]], here: list[str]) -> Check:
 def _use_statistics(session: Session) -> None:
     """Take the steps as the run fitted them."""
     if not session.is_prepared and session.statistics is None:
-        session.use_fitted(*preparing.fit_with(session, codec.load(session.folder.path / preparing.FILE)))
+        session.use_fitted(*features.fit_with(session, codec.load(session.folder.path / features.FILE)))
 
 
 def _read_again(
@@ -267,7 +266,7 @@ def _selection(
     if content["selection"]["given"]:
         return add("selection", None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
-    proof.aim_again(session, tables.read_selection(folder / "selection.json"))
+    evaluation.aim_again(session, tables.read_selection(folder / "selection.json"))
     fitted = columns.fitted(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
     if "scores.csv" in content["files"]:

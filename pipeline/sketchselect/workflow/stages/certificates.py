@@ -19,12 +19,11 @@ from sketchselect.cluster import (
     dropped_columns_certificate,
     reassign_source,
 )
-from sketchselect.cluster.certificates.affordable import Affordable, affordable_blocks
-from sketchselect.cluster.certificates.block import BlockOptions, block_pass
+from sketchselect.cluster.certificates.block import BlockOptions, block_pass, require_all_rows, rows_are_same
 from sketchselect.cluster.certificates.certificate import compared
-from sketchselect.cluster.certificates.labelled_rows import require_all_rows, rows_are_same
+from sketchselect.cluster.certificates.certify import Affordable, affordable_blocks
+from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.cluster.kmeans.seeding import n_starts
-from sketchselect.cluster.kmeans.weighted import WeightedColumns
 from sketchselect.errors import WillNotFit
 from sketchselect.execution import Reduced, Source
 from sketchselect.job.schema import JobConfig
@@ -32,9 +31,9 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
 from sketchselect.selectors import Selection
 from sketchselect.summaries import BlockBound, CentroidSums, FrequentDirections, Moments, Summary, pick
+from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages import clustering as clusterings
 from sketchselect.workflow.stages.clustering import Clustering
-from sketchselect.workflow.stages.session import Session
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster.certificates.closest import sketch_rows
+from sketchselect.cluster.certificates.certify import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
@@ -17,13 +17,13 @@ from sketchselect.prepare.scaling import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, Summary, codec, pick
-from sketchselect.workflow.output import tables
-from sketchselect.workflow.output.digests import file_digest
-from sketchselect.workflow.stages import preparing
+from sketchselect.workflow import tables
+from sketchselect.workflow.folder import file_digest
+from sketchselect.workflow.session import Session, names_digest
+from sketchselect.workflow.stages import features
 from sketchselect.workflow.stages.features import View, feature_dtype, write_features
 from sketchselect.workflow.stages.model import Model, model_json, model_of, path_csv
 from sketchselect.workflow.stages.opening import column_partition_bytes, require_weights
-from sketchselect.workflow.stages.session import Session, names_digest
 
 LEAST_SHARE = 1e-3
 """Share of all squares below which half of the columns count little in distances."""
@@ -53,7 +53,7 @@ def summarize(session: Session) -> Summary[Any]:
     """Pass 1: publish ``summary.sks``, a bundle of all that selection and certificate need of the rows."""
     folder = session.folder
     if not session.is_prepared:
-        preparing.prepare(session)
+        features.prepare(session)
     for text in (text for step in session.steps for text in step.notes()):
         session.note(text)
     described = description(session.config, session.selector, session.n_columns)
@@ -93,7 +93,7 @@ def summarize(session: Session) -> Summary[Any]:
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
         session.folder.invalidate_results()
-        preparing.discard(session)
+        features.discard(session)
         folder.write("summary.sks", codec.encode(reduced.value))
         folder.finish("summarize", fingerprint, ["summary.sks"], entry)
         _note_units(session, reduced.value)

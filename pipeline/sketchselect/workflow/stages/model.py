@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sketchselect.linalg.arrays import Floats
 from sketchselect.report import ModelRecord
 from sketchselect.selectors import BaseSelector
-from sketchselect.workflow.output.tables import csv_text, plain_value
+from sketchselect.workflow.tables import csv_text, plain_value
 
 MAX_LINES = 30
 """Columns whose coefficients are followed along the path on the page."""
@@ -39,7 +39,7 @@ class Model:
     standardized: Floats
     # Labels of a classification. Two classes have one output, the log odds of the second; more have one each.
     classes: tuple[Any, ...] | None
-    path: Any  # All models it was chosen from; see `sketchselect.selectors.supervised.model_path`
+    path: Any  # All models it was chosen from; see `sketchselect.selectors.supervised.models`
     chosen_by: str  # What decided: the number of columns, a criterion, cross-validation
     rule: str  # Which point of a cross-validation curve is taken: "min" or "1se"
     n_rows: int  # Rows it was fitted to

@@ -18,9 +18,9 @@ from sketchselect.job.parameters import in_words_of_job
 from sketchselect.job.schema import JobConfig
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.selectors.registry import METHODS
-from sketchselect.workflow.output.folder import OutputFolder, open_folder
-from sketchselect.workflow.stages import preparing, timeline
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow.folder import OutputFolder, open_folder
+from sketchselect.workflow.session import Session
+from sketchselect.workflow.stages import features, timeline
 
 if TYPE_CHECKING:
     from sketchselect.execution import Source
@@ -85,7 +85,7 @@ def check_session(session: Session) -> None:
     if config.output.anndata and importlib.util.find_spec("anndata") is None:
         raise ConfigError('output.anndata: needs the package anndata: pip install "sketchselect[anndata]"')
     if config.prepare.fitted is not None:
-        preparing.use_earlier(session)
+        features.use_earlier(session)
     check_against_source(session)
     for name in ("target", "cv_groups", "labels", "row_names"):
         session.vector(name)
@@ -141,7 +141,7 @@ def check_method(selector: BaseSelector, source: Source, partition_bytes: int | 
         where = f"{matrix.address} has {source.n_columns} columns"
         raise ConfigError(f"select: {in_words_of_job(error)} ({where})") from None
     if selector.reads_columns:
-        from sketchselect.selectors.leverage.column_streams import column_source
+        from sketchselect.selectors.leverage import column_source
 
         row_partitions(column_source(source, selector.method).matrix, column_partition_bytes(partition_bytes))
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import estimator
 from sketchselect.report import TimelineRecord
-from sketchselect.workflow.output import tables
-from sketchselect.workflow.stages.session import Session
+from sketchselect.workflow import tables
+from sketchselect.workflow.session import Session
 
 if TYPE_CHECKING:
-    from sketchselect.selectors.streams.timeline import Timeline
+    from sketchselect.selectors.timeline import Timeline
 
 FILE = "timeline.csv"
 MAX_LISTED = 2000
@@ -27,7 +27,7 @@ MAX_SHOWN = 5
 
 def check(selector: Any) -> None:
     """Raise `ConfigError` where the method cannot give a timeline."""
-    from sketchselect.selectors.streams.timeline import require_one_summary
+    from sketchselect.selectors.timeline import require_one_summary
 
     try:
         require_one_summary(selector)
@@ -44,7 +44,7 @@ def timeline(session: Session) -> TimelineRecord | None:
     if settings is None or session.has_preset:
         folder.discard((FILE,))
         return None
-    from sketchselect.selectors.streams.timeline import timeline_of, window_of
+    from sketchselect.selectors.timeline import timeline_of, window_of
 
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.target)

@@ -1,1 +1,0 @@
-"""Checkpoints of a pass: names, files, what decides the bits."""

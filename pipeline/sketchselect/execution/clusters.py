@@ -1,0 +1,360 @@
+"""Dask clusters: one of our own on this machine, reachable from this machine only, or one that runs somewhere.
+
+One look at a scheduler's port before a client is made: with the wrong certificates that would only time out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from sketchselect._byte_sizes import format_bytes, parse_bytes
+from sketchselect.errors import BadCluster, BadParameter, NoScheduler, WillNotFit
+from sketchselect.execution.dask_engine import DaskEngine
+from sketchselect.execution.engine import available_cores
+from sketchselect.location import is_scheduler_file
+
+HANDSHAKE_SECONDS = 3.0
+"""How long a scheduler may take to say its first word; one that takes longer is left to the client to wait for."""
+
+
+def require_understood(address: str, security: Any = None) -> None:
+    """Raise `BadCluster` at once where what listens at an address can never be spoken to in this way.
+
+    That is: TLS on one side only, a certificate that the other side's authority has not signed, certificate files
+    that cannot be used. Other schemes than tcp and tls, and addresses where nothing listens yet, are left alone.
+    `security` is what the client will use; what Dask's configuration says by default.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
+        return
+    context = _context(address, security) if parts.scheme == "tls" else None
+    try:
+        plain = socket.create_connection((parts.hostname, parts.port), timeout=HANDSHAKE_SECONDS)
+    except OSError:
+        return
+    with plain:
+        if context is not None:
+            _require_tls(address, plain, context)
+        elif _is_silent(plain) and _speaks_tls(parts.hostname, parts.port):
+            raise BadCluster(
+                f"{address}: this scheduler wants TLS; write tls:// and set execution.tls_ca, tls_cert and tls_key to "
+                "the certificates of its cluster"
+            )
+
+
+def _context(address: str, security: Any) -> ssl.SSLContext:
+    from distributed.security import Security
+
+    try:
+        context = (security or Security()).get_connection_args("client").get("ssl_context")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise BadCluster(
+            f"{address}: the certificate files cannot be used ({reason}); tls_ca, tls_cert and tls_key are PEM files, "
+            "and the key belongs to the certificate"
+        ) from error
+    if not isinstance(context, ssl.SSLContext):
+        raise BadCluster(f"{address}: tls:// needs certificates; set execution.tls_ca, tls_cert and tls_key")
+    return context
+
+
+def _require_tls(address: str, plain: socket.socket, context: ssl.SSLContext) -> None:
+    try:
+        with context.wrap_socket(plain) as secure:
+            # Whether our own certificate was accepted shows in the first word only, which is the scheduler's.
+            secure.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        raise BadCluster(
+            f"{address}: the scheduler's certificate is not one of execution.tls_ca ({error.verify_message}); use the "
+            "ca.pem of its cluster"
+        ) from error
+    except ssl.SSLError as error:
+        reason = (error.reason or type(error).__name__).replace("_", " ").lower()
+        if "alert" in reason:
+            text = f"the scheduler refuses our certificate ({reason}); use cert.pem and key.pem of its cluster"
+        else:
+            text = f"what listens there does not speak TLS ({reason}); write tcp://, or start it with SKETCHSELECT_TLS"
+        raise BadCluster(f"{address}: {text}") from error
+    except OSError:
+        return
+
+
+def _is_silent(plain: socket.socket) -> bool:
+    """Return whether nothing was said in time: a scheduler without TLS speaks first."""
+    try:
+        return not plain.recv(1)
+    except OSError as error:
+        return isinstance(error, TimeoutError)
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Return whether a TLS handshake is understood; nothing is sent that would need to be kept secret."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as plain,
+            context.wrap_socket(plain),
+        ):
+            return True
+    except ssl.SSLError as error:
+        # An alert (no certificate, say) is TLS, too.
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+
+
+IDLE_WORKER_NBYTES = 192 * 2**20
+"""Memory of a worker that has imported the libraries and done nothing yet."""
+
+LOOPBACK = "127.0.0.1"
+START_ATTEMPTS = 3
+PR_SET_PDEATHSIG = 1
+_MARKER = "SKETCHSELECT_CLUSTER_START"
+
+_GUARD = """\
+the script starts a cluster while it is being imported by that cluster's own workers. Put what it does under
+    if __name__ == "__main__":
+        main()"""
+
+
+@contextmanager
+def local_cluster(
+    n_workers: int | None = None,
+    memory_limit: int | str | None = None,
+    *,
+    threads_per_worker: int = 1,
+    worker_timeout: float = 60.0,
+) -> Iterator[DaskEngine]:
+    """Start worker processes on this machine, yield their engine, and take them down again.
+
+    One process per core by default, which share the machine's memory equally. Nothing listens beyond the loopback
+    interface, and there is no dashboard. Raises `BadCluster` if it does not start in three attempts, in a daemonic
+    process, and in a script without a main guard; `WillNotFit` if the limit is below what an idle worker takes.
+    """
+    import dask
+
+    count = n_workers or available_cores()
+    if count < 1 or threads_per_worker < 1:
+        raise BadParameter("n_workers and threads_per_worker must be at least 1")
+    _require_guard()
+    if multiprocessing.current_process().daemon:
+        raise BadCluster(
+            "a daemonic process (a task of Celery, of Airflow's or Prefect's subprocesses) cannot start worker "
+            'processes; use cluster = "threads", or the address of a running cluster'
+        )
+    limit = "auto" if memory_limit is None else parse_bytes(memory_limit)
+    if isinstance(limit, int) and limit < IDLE_WORKER_NBYTES:
+        raise WillNotFit(
+            f"memory_limit = {format_bytes(limit)}: an idle worker alone takes up to "
+            f"{format_bytes(IDLE_WORKER_NBYTES)}; raise it"
+        )
+    environment = dict(os.environ)
+    from distributed import Client  # its settings must be there before ours are put in, or they go when ours do
+
+    # A worker that is being restarted for the second time in this long would be taken for lost, and not restarted.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
+    with quiet_logs(), patient, contextlib.ExitStack() as closing:
+        closing.callback(_restore, environment)
+        cluster = _started(count, threads_per_worker, limit)
+        _restore(environment)
+        nannies = list(cluster.workers.values())
+        # On a busy machine the time to close may be over before the workers are gone.
+        closing.callback(_kill_workers, nannies)
+        closing.callback(_close, cluster)
+        try:
+            client = Client(cluster, set_as_default=False)
+            closing.callback(_close, client)
+            engine = DaskEngine(client, worker_timeout=worker_timeout)
+            with contextlib.suppress(OSError):  # a worker that dies now gets it when it is started again
+                client.register_plugin(StayWithDriver())
+            yield engine
+        except BaseException:
+            _kill_workers(nannies)
+            raise
+
+
+@contextmanager
+def connect(
+    address: Any, *, security: Any = None, timeout: float = 30.0, worker_timeout: float = 60.0
+) -> Iterator[DaskEngine]:
+    """Yield the engine of a cluster that runs already, by its address, "env", scheduler file or object; it stays up.
+
+    Raises `BadCluster` if the scheduler cannot be reached or used, `NoWorkers` if it has no workers. `timeout` and
+    `worker_timeout` are the seconds to wait for the one and the other.
+    """
+    from distributed import Client
+
+    place = os.environ.get("DASK_SCHEDULER_ADDRESS", "") if address == "env" else address
+    if not place:
+        raise BadParameter('cluster "env" needs the address of a scheduler in DASK_SCHEDULER_ADDRESS, which is not set')
+    if isinstance(place, str) and is_scheduler_file(place):
+        place = _address_in(place)
+    with quiet_logs():
+        if isinstance(place, str):
+            require_understood(place, security)
+        try:
+            client = Client(place, security=security, timeout=timeout, set_as_default=False)
+        except (OSError, TimeoutError, ValueError, TypeError, ImportError, RuntimeError) as error:
+            raise NoScheduler(
+                f"{place}: no scheduler can be reached there ({type(error).__name__}); check the address, that "
+                "`dask scheduler` runs, and for tls:// the certificates"
+            ) from error
+        try:
+            yield DaskEngine(client, worker_timeout=worker_timeout)
+        finally:
+            _close(client)
+
+
+def _address_in(scheduler_file: str) -> str:
+    """Return the address that a scheduler has written to its scheduler file."""
+    try:
+        return str(json.loads(Path(scheduler_file).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadCluster(
+            f"{scheduler_file}: not the scheduler file of a running scheduler ({type(error).__name__}); start it with "
+            "`dask scheduler --scheduler-file FILE`"
+        ) from None
+
+
+class StayWithDriver(WorkerPlugin):  # type: ignore[misc]
+    """Leaves Ctrl-C to the process that started the job, and ends the worker when that process is gone."""
+
+    name = "sketchselect-stay-with-driver"
+
+    def setup(self, worker: Any) -> None:
+        """Ignore SIGINT, which a terminal sends to the workers as well; be killed with the parent, on Linux."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # A worker that is stopped, or in native code, does not notice that its driver's pipe is closed.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def local_memory_limit() -> int | None:
+    """Return the bytes that each worker of `local_cluster`, of one thread, may take where no limit is given."""
+    from distributed.worker_memory import parse_memory_limit
+
+    limit: int | None = parse_memory_limit("auto", 1, logger=logging.getLogger("distributed"))
+    return limit
+
+
+def _started(n_workers: int, threads: int, limit: int | str) -> Any:
+    import dask
+    from distributed import LocalCluster
+
+    settings = {
+        "distributed.scheduler.worker-ttl": "2 minutes",
+        # States are small and rows can be read again: a full disk should not be able to stop a run.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.profile.enabled": False,
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # it has every block faulted in
+    }
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(settings):
+        marker = Path(folder) / "unguarded"
+        os.environ[_MARKER] = str(marker)
+        for attempt in itertools.count(1):
+            try:
+                return LocalCluster(
+                    n_workers=n_workers,
+                    threads_per_worker=threads,
+                    memory_limit=limit,
+                    processes=True,
+                    host=LOOPBACK,
+                    dashboard_address=None,
+                    # Health checks and metrics are served all the same: on any free port, of loopback.
+                    scheduler_kwargs={"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+                    silence_logs=logging.CRITICAL + 1,
+                )
+            except Exception as error:
+                if marker.exists():
+                    raise BadCluster(_GUARD) from None
+                if attempt == START_ATTEMPTS:
+                    raise BadCluster(
+                        f"the local cluster did not start in {START_ATTEMPTS} attempts "
+                        f'({error.__cause__ or error!r}); use cluster = "threads" to run without one'
+                    ) from error
+                time.sleep(0.5 * attempt)
+
+
+def _require_guard() -> None:
+    """End quietly, leaving word for the parent, where this is a worker process that is importing the user's script."""
+    if not getattr(multiprocessing.current_process(), "_inheriting", False):
+        return
+    with contextlib.suppress(OSError, KeyError):
+        Path(os.environ[_MARKER]).touch()
+    sys.exit(1)
+
+
+def _restore(environment: dict[str, str]) -> None:
+    # Starting workers sets OMP_NUM_THREADS and its like in this process too, and would slow down what runs after.
+    import dask
+
+    for name in (*dask.config.get("distributed.nanny.pre-spawn-environ", {}), "PYTHONHASHSEED", _MARKER):
+        os.environ.pop(name, None)
+        os.environ.update({name: environment[name]} if name in environment else {})
+
+
+def _close(client_or_cluster: Any) -> None:
+    with contextlib.suppress(Exception):
+        client_or_cluster.close(timeout=3)
+
+
+def _kill_workers(nannies: list[Any]) -> None:
+    """Kill the workers that still run: closing a cluster waits for what they are doing, or gives up waiting."""
+    for nanny in nannies:
+        with contextlib.suppress(Exception):
+            nanny.auto_restart = False
+            if nanny.pid:
+                os.kill(nanny.pid, signal.SIGKILL)
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Keep the cluster libraries' log lines and tracebacks from the terminal; log files still get them."""
+    import distributed  # noqa: F401 - installs the handlers
+
+    silenced: list[tuple[logging.Handler, int]] = []
+    for name in ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application"):
+        for handler in logging.getLogger(name).handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                silenced.append((handler, handler.level))
+                handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in silenced:
+            handler.setLevel(level)
+
+
+def tls_security(ca: str, cert: str, key: str) -> Any:
+    """Return the `security` of `connect`: only encrypted connections, to whoever the certificate authority vouches for.
+
+    `ca`, `cert`, `key`: PEM files of the authority, our certificate, and its key. Raises `BadParameter` without one.
+    """
+    from distributed.security import Security
+
+    for name, path in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)):
+        if not os.path.isfile(path):
+            raise BadParameter(f"{name}: {path} is not a file")
+    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)

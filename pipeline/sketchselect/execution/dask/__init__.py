@@ -1,1 +1,0 @@
-"""Dask clusters: starting, checking, watching, running passes on them."""

@@ -1,0 +1,684 @@
+"""The engine on a Dask cluster: graphs go to its scheduler, and the pass is followed until its output is there.
+
+Checks of a cluster before work is sent to it.
+
+A watch on a cluster while passes run: no wait is endless, and errors say what the workers looked like.
+
+One pass on a Dask cluster: its graphs are sent, followed, and sent again where what they need was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pickle import loads
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from cloudpickle import dumps
+from dask.task_spec import Task, TaskRef
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._memory import peak_nbytes
+from sketchselect._text import format_seconds
+from sketchselect.errors import (
+    BadCluster,
+    BadParameter,
+    ClusterLost,
+    NoWorkers,
+    PartitionCrash,
+    PartitionFailed,
+    SketchSelectError,
+    Stalled,
+)
+from sketchselect.execution.engine import CLIENTS, Engine, Ran, local_build
+from sketchselect.execution.passes import SENT_AHEAD, Graph, Pass, pass_inputs, taken
+from sketchselect.execution.tasks import Part, Span, read_cached
+from sketchselect.execution.tree import Node
+from sketchselect.location import location_of
+
+CHECKED = ("sketchselect", "numpy", "scipy", "numba", "zarr", "dask")
+"""Packages that must have the same version everywhere."""
+
+ANSWER_SECONDS = 10.0
+"""Seconds in which workers have to answer a question."""
+
+
+def worker_builds(client: Any) -> list[tuple[str, ...]]:
+    """Return what decides the bits on the workers, once for every kind of worker.
+
+    Raises `BadCluster` if a worker lacks a package or has another version than this process; the message lists them.
+    """
+    try:
+        versions = client.get_versions(packages=list(CHECKED))
+    except OSError:
+        raise
+    except Exception as error:
+        raise BadCluster(f"the workers cannot be asked for their versions ({type(error).__name__})") from error
+    ours = _named_versions(versions["client"])
+    wrong = Counter(
+        (name, version)
+        for worker in versions["workers"].values()
+        for name, version in _named_versions(worker).items()
+        if version != ours[name]
+    )
+    if wrong:
+        listed = "; ".join(
+            f"{name} {version} on {count} worker(s), {ours[name]} here"
+            for (name, version), count in sorted(wrong.items())
+        )
+        raise BadCluster(f"workers and client have different libraries: {listed}. Use the same environment everywhere")
+    builds = {tuple(build) for build in ask_workers(client, local_build)}
+    return sorted(builds) or [local_build()]
+
+
+def _named_versions(answer: Any) -> dict[str, str]:
+    """Return the versions of Python (without the last number) and of the packages that are compared."""
+    packages = answer["packages"]
+    versions = {name: packages.get(name) or "missing" for name in CHECKED}
+    return {"python": ".".join(packages["python"].split(".")[:2]), **versions}
+
+
+def is_exposed(address: str) -> bool:
+    """Return whether traffic to a scheduler leaves this machine unencrypted."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("tcp", "ws") or not parts.hostname or parts.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return True
+
+
+def scheduler_settings(client: Any) -> dict[str, Any]:
+    """Return settings as they are in effect on the scheduler; ours have no effect there if it runs elsewhere."""
+    names = ("allowed_failures", "worker_ttl")
+    with contextlib.suppress(Exception):  # a scheduler may forbid to be asked
+        return dict(client.run_on_scheduler(lambda dask_scheduler: {n: getattr(dask_scheduler, n) for n in names}))
+    return {}
+
+
+def runs_tasks(client: Any, token: str) -> bool:
+    """Return whether a worker still runs tasks of a pass: those that were cancelled run on to their end."""
+    return any(ask_workers(client, lambda dask_worker: any(token in str(key) for key in dask_worker.active_keys)))
+
+
+def ask_workers(client: Any, question: Any) -> list[Any]:
+    """Return what workers answer; those that have died, or do not answer in time, are left out.
+
+    `client.run` alone would wait for ever for a worker that is cut off, and so would the others' answers.
+    """
+
+    async def ask(workers: list[str]) -> list[Any]:
+        asked = [asyncio.ensure_future(client._run(question, workers=[w], on_error="ignore")) for w in workers]
+        done, late = await asyncio.wait(asked, timeout=ANSWER_SECONDS)
+        for one in late:
+            one.cancel()
+        return [answer for one in asked if one in done and not one.exception() for answer in one.result().values()]
+
+    with contextlib.suppress(Exception):
+        workers = list(client.scheduler_info(n_workers=-1)["workers"])
+        return list(client.sync(ask, workers)) if workers else []
+    return []
+
+
+def probe_folder(client: Any, directory: str | os.PathLike[str]) -> bool:
+    """Return whether every worker can write files in a folder (or under a URL) that this process then sees."""
+    place = location_of(directory)
+
+    def write() -> str | None:
+        name = f".probe-{uuid4().hex}"
+        with contextlib.suppress(Exception):
+            place.join(name).write(b"probe", durable=False)
+            return name
+        return None
+
+    try:
+        if place.is_local:
+            os.makedirs(place.url, exist_ok=True)
+    except OSError:
+        return False
+    answers, seen = ask_workers(client, write), 0
+    for name in answers:
+        if name is not None:
+            with contextlib.suppress(Exception):
+                place.join(name).remove()
+                seen += 1
+    return seen == len(answers) > 0
+
+
+TOPIC = "sketchselect"
+"""Where tasks report partitions."""
+
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say that they kill a worker for its memory: the exception that follows does not say so."""
+
+LOOK_SECONDS = 3.0
+"""Time between two looks at the workers."""
+
+SILENT_SECONDS = 60.0
+"""A scheduler that has not answered for this long is lost."""
+
+SHOWN_WORKERS = 8
+
+Events = SimpleQueue[tuple[str, Any, Any]]
+
+_listeners: dict[str, list[Events]] = {}
+"""A client has one handler a topic; several passes may run with it at the same time."""
+_lock = threading.Lock()
+
+
+class ClusterWatch:
+    """Follows the workers of a client, and what tasks report, during one pass.
+
+    `worker_timeout` seconds without any worker are too many, as are `stall_timeout` without any partition done; `stage`
+    is the pass in messages.
+    """
+
+    def __init__(self, client: Any, worker_timeout: float, stage: str, stall_timeout: float) -> None:
+        self.client = client
+        self.worker_timeout = worker_timeout
+        self.events: Events = SimpleQueue()
+        self.deaths = self.memory_kills = 0
+        self._stage, self._stall_timeout = stage, stall_timeout
+        self._last_progress = self._last_answer = time.monotonic()
+        self._without_workers: float | None = None
+        self._workers: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, dict[str, Any]] = {}
+        self._over = threading.Event()
+        _listen(client, self.events)
+        # A scheduler that hangs would hang whoever asks it, so another thread asks.
+        self._thread = threading.Thread(target=self._look, name="sketchselect-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        self._thread.join(timeout=1)
+        _unlisten(self.client, self.events)
+
+    def progressed(self) -> None:
+        """A partition, or a merge, is done."""
+        self._last_progress = time.monotonic()
+
+    def check(self) -> None:
+        """Raise `ClusterLost`, `NoWorkers` or `Stalled` where it is time to."""
+        self.require_scheduler()
+        now = time.monotonic()
+        empty = self._without_workers
+        if empty is not None and now - empty > self.worker_timeout:
+            raise NoWorkers(
+                f"{self._stage}: the cluster has had no workers for {format_seconds(now - empty)}; start some, "
+                "then run the same command again"
+            )
+        if now - self._last_progress > self._stall_timeout:
+            raise Stalled(
+                f"{self._stage}: no partition was finished in {format_seconds(self._stall_timeout)} ({self.table()}); "
+                "a paused worker is short of memory: lower partition_bytes or raise memory_limit. If partitions just "
+                "take that long, raise stall_timeout. Running the same command again resumes from the checkpoints"
+            )
+
+    def require_scheduler(self) -> None:
+        """Raise `ClusterLost` if the scheduler is gone."""
+        silent = time.monotonic() - self._last_answer
+        if self.client.status != "running" or silent > SILENT_SECONDS:
+            raise ClusterLost(
+                f"{self._stage}: the scheduler went away or does not answer; running the same command again "
+                "resumes from the checkpoints, if parts were long enough to be saved"
+            )
+
+    def table(self) -> str:
+        """Return the workers in words: status and memory."""
+        if not self._workers:
+            return "no workers"
+        lines = [
+            f"{address} {info.get('status', '?')}, {format_bytes(_memory_of(info))} of "
+            f"{format_bytes(info.get('memory_limit') or 0)}, {info.get('metrics', {}).get('executing', 0)} running"
+            for address, info in sorted(self._workers.items())[:SHOWN_WORKERS]
+        ]
+        more = len(self._workers) - len(lines)
+        return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+    def crash(self, where: str, error: Any) -> PartitionCrash:
+        """Return the error for a task whose workers died every time, though nothing ran beside it."""
+        died = error.allowed_failures + 1
+        last = error.last_worker
+        seen = _memory_of(self._seen.get(last.address, {}))
+        limit = format_bytes(last.memory_limit) if last.memory_limit else "none"
+        memory = f"memory last seen {format_bytes(seen) if seen else 'unknown'}, limit {limit}"
+        cause = "none for exceeding the memory limit, so likely a crash of native code or a kill from outside"
+        if self.memory_kills:
+            cause = f"{min(self.memory_kills, died)} of them were killed for exceeding the memory limit"
+        return PartitionCrash(
+            f"{where}: worker died {died} times while running it alone ({memory}); {cause}. Lower partition_bytes or "
+            "threads per worker, or raise memory_limit"
+        )
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            if self.client.status == "closed":
+                return
+            try:
+                workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            except Exception:
+                # Whoever waits for the pass finds out from the client's status, or from the silence.
+                continue
+            self._last_answer = time.monotonic()
+            self._workers = {address: dict(info) for address, info in workers.items()}
+            self._seen |= self._workers
+            if workers:
+                self._without_workers = None
+            elif self._without_workers is None:
+                self._without_workers = time.monotonic()
+
+
+def _memory_of(info: dict[str, Any]) -> int:
+    return int(info.get("metrics", {}).get("memory", 0))
+
+
+def _listen(client: Any, events: Events) -> None:
+    with _lock:
+        _listeners.setdefault(client.id, []).append(events)
+
+    def hand_on(event: tuple[str, Any, Any]) -> None:
+        for queue in list(_listeners.get(client.id, ())):
+            queue.put(event)
+
+    def on_any(event: tuple[float, Any]) -> None:
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker" and not message.get("expected"):
+            hand_on(("death", message.get("worker"), None))
+
+    client.subscribe_topic(TOPIC, lambda event: hand_on(("report", event[1]["token"], event[1]["partition"])))
+    client.subscribe_topic(MEMORY_TOPIC, lambda event: hand_on(("memory", event[1].get("worker"), None)))
+    client.subscribe_topic("all", on_any)
+
+
+def _unlisten(client: Any, events: Events) -> None:
+    with _lock:
+        _listeners[client.id].remove(events)
+        if _listeners[client.id]:
+            return
+        del _listeners[client.id]
+    for topic in (TOPIC, MEMORY_TOPIC, "all"):
+        with contextlib.suppress(Exception):  # the scheduler may be gone, or going away
+            client.unsubscribe_topic(topic)
+
+
+T = TypeVar("T")
+
+MOST_LEAVES = 512
+"""Leaves of one graph: a bounded number of tasks is on the scheduler, and no more than these are repeated on a loss."""
+
+AHEAD = 16
+"""Leaves per task slot that are on the scheduler, at least."""
+
+MAX_LOSSES = 20
+"""Number of times that one graph may be lost with its workers before the pass is given up."""
+
+SENT_NBYTES = 256 * 2**20
+"""Rows of this process's memory that are on the scheduler at a time."""
+
+POLL_SECONDS = 0.5
+
+
+class ClusterPass(Generic[T]):
+    """The state of one pass; used once."""
+
+    def __init__(self, client: Any, work: Pass[T], watch: ClusterWatch, n_slots: int) -> None:
+        self.client, self.work, self.watch = client, work, watch
+        self.ready: dict[Node, Any] = dict(work.ready)
+        self.flying: dict[Node, Any] = {}
+        self.pieces: dict[Node, list[Any]] = {}  # Futures of what nodes send beside their parts
+        self.suspects: list[Node] = []
+        self.alone: Node | None = None
+        self.losses: dict[Node, int] = {}
+        self.counted: set[int] = set()
+        self.n_tasks = 0
+        self.inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
+        # What all tasks share is packed once, and not unpacked by the scheduler.
+        report = functools.partial(report_to_client, work.token)
+        spec = replace(work.spec, source=self.inputs.source, report=report)
+        if spec.reads_ahead:
+            spec = replace(spec, turn=beside_pool)
+            if self.inputs.argument is None:
+                # One task a partition: a turn that has begun lasts until the end of its task.
+                self.inputs = replace(self.inputs, argument=lambda span: None)
+        self.spec = dumps(spec)
+        ahead, most = AHEAD * n_slots, MOST_LEAVES
+        if self.inputs.sends:
+            # Rows travel inside the graph, and wait on the scheduler.
+            fitting = SENT_NBYTES // max(1, max(work.span(i).nbytes for i in range(len(work.partitions))))
+            ahead = max(2, min(SENT_AHEAD * n_slots, fitting))
+            most = max(work.tree.fan_in, ahead // 2)
+        self.cuts = work.cuts(most)
+        self.n_flying = max(2, ahead * len(self.cuts) // work.tree.n_leaves)
+
+    def run(self) -> Ran[T]:
+        """Run it to the end."""
+        import dask
+
+        output = self.work.tree.root
+        # What is sent inside messages on purpose is bounded; the warning is meant for graphs that carry data.
+        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
+        try:
+            with quiet:
+                while not isinstance(self.ready.get(output), Part):
+                    if output in self.ready:
+                        self._collect(output)
+                    else:
+                        self._start_more()
+                        self._follow()
+        finally:
+            for future in (*self.ready.values(), *self.flying.values(), *chain(*self.pieces.values())):
+                if hasattr(future, "release"):
+                    future.release()
+        return Ran(self.ready[output], self.n_tasks, self.watch.deaths)
+
+    def _start_more(self) -> None:
+        if self.alone is not None:
+            return
+        self.suspects = [node for node in self.suspects if node not in self.ready]
+        if self.suspects:
+            if not self.flying and not runs_tasks(self.client, self.work.token):
+                self.alone = self.suspects.pop()
+                self._start(self.alone)
+            return
+        *subtrees, output = self.cuts
+        missing = [node for node in subtrees if node not in self.ready and node not in self.flying]
+        for node in missing[: self.n_flying - len(self.flying)]:
+            self._start(node)
+        if not missing and not self.flying:
+            self._start(output)
+
+    def _follow(self) -> None:
+        self.watch.check()
+        try:
+            what, who, detail = self.watch.events.get(timeout=POLL_SECONDS)
+        except Empty:
+            return
+        # A callback of an earlier future of the same node says nothing.
+        if what == "done" and who in self.flying and self.flying[who] is detail:
+            self.watch.progressed()
+            del self.flying[who]
+            alone, self.alone = self.alone, None
+            try:
+                if detail.status == "finished":
+                    self.ready[who] = detail
+                    for partition in self.work.tree.partitions(who):
+                        self._count(partition)
+                else:
+                    self._failed(who, detail, alone)
+            finally:
+                # An error keeps its future alive, and so the tasks of the whole graph.
+                if self.ready.get(who) is not detail:
+                    detail.release()
+        elif what == "report" and who == self.work.token:
+            self.watch.progressed()
+            if detail is not None:
+                self._count(detail)
+        elif what == "memory":
+            self.watch.memory_kills += 1
+        elif what == "death":
+            self.watch.deaths += 1
+            self.work.progress.note(f"{self.work.stage}: a worker died; its results are computed again")
+
+    def _count(self, partition: int) -> None:
+        """Report a partition as done, once however often it was computed."""
+        if partition not in self.counted:
+            self.counted.add(partition)
+            self.work.progress.advance(self.work.span(partition).nbytes)
+
+    def _failed(self, node: Node, future: Any, alone: Node | None) -> None:
+        from distributed import CancelledError, KilledWorker
+
+        error = future.exception() if future.status == "error" else CancelledError()
+        if isinstance(error, SketchSelectError):
+            raise error
+        if isinstance(error, KilledWorker):
+            # Dask blames every task that was waiting on the worker, so the cause is looked for: the one it names first,
+            # then the parts of the graph one by one, and those of the part that kills its workers again.
+            below = [child for child in self.work.tree.children(node) if child not in self.ready]
+            if node == alone and not below:
+                raise self.watch.crash(self.work.where(node), error)
+            self.suspects += [node, *reversed(below)]
+            named = self.work.node_of(error.task)
+            if named is not None and named != alone and named not in self.ready:
+                self.suspects.append(named)
+            self._count_loss(node)
+        elif isinstance(error, CancelledError):
+            self._count_loss(node)
+        elif (cause := self._cause(future)) in self.inputs.graph:
+            raise self.work.user_error(cause, self.inputs, error) from error
+        else:
+            what = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
+            raise PartitionFailed(
+                f"{self.work.where(node)}: the worker could not run the task ({what}); "
+                "are all workers in the same environment as this process?"
+            ) from error
+
+    def _cause(self, future: Any) -> Any:
+        """Return the key of the task that failed first, of those that a future needs."""
+        cause = self.client.sync(self.client.scheduler.get_error_cause, keys=[future.key])
+        return tuple(cause) if isinstance(cause, list) else cause
+
+    def _count_loss(self, node: Node) -> None:
+        """Count a graph that went away with its workers, and forget results that went with it."""
+        self.watch.require_scheduler()
+        self.losses[node] = self.losses.get(node, 0) + 1
+        if self.losses[node] > MAX_LOSSES:
+            raise ClusterLost(
+                f"{self.work.where(node)}: lost {MAX_LOSSES} times with its worker; the cluster is not stable enough. "
+                "Running the same command again resumes from the checkpoints"
+            )
+        for done, result in list(self.ready.items()):
+            if getattr(result, "status", "finished") not in ("finished", "pending"):
+                del self.ready[done]
+                if done in self.work.ready:
+                    self.ready[done] = self.work.ready[done]
+
+    def _start(self, node: Node) -> None:
+        graph = self.work.graph(node, self.inputs, self.ready)
+        self.n_tasks += len(graph)
+        graph = {**self.inputs.culled(graph), self.work.spec_key: Task(self.work.spec_key, loads, self.spec)}
+        *self.pieces[node], future = self.client.get(graph, self.work.keys(node), sync=False)
+        self.flying[node] = future
+        events = self.watch.events
+        future.add_done_callback(lambda done: events.put(("done", node, done)))
+
+    def _collect(self, output: Node) -> None:
+        from distributed import CancelledError, KilledWorker
+
+        future = self.ready[output]
+        try:
+            part, pieces = self.client.gather(future), self.pieces.pop(output, [])
+            if self.work.join is not None:
+                part = self.work.join(part, map(self.client.gather, taken(pieces)))
+            self.ready[output] = part
+        except (CancelledError, KilledWorker, OSError):
+            del self.ready[output]
+            self._count_loss(output)
+        future.release()
+
+
+def persist_blocks(client: Any, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+    """Return futures of the prepared blocks: neighbouring partitions on one worker, evenly by threads.
+
+    What a worker loses is read again wherever there is room; when the futures are released, or the client dies, the
+    memory is free again. Returns at once; errors of reading come up in the first pass that needs the block.
+    """
+    inputs = pass_inputs(work.spec.source, work.partitions, remote=True)
+    turn = functools.partial(beside_pool, waits=False) if work.spec.reads_ahead else work.spec.turn
+    packed = dumps(replace(work.spec, source=inputs.source, turn=turn))
+    (spec,) = client.get({work.spec_key: Task(work.spec_key, loads, packed)}, [work.spec_key], sync=False)
+    graphs: dict[str, Graph] = {}
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    slots = [address for address in sorted(workers) for _ in range(int(workers[address]["nthreads"]))]
+    for index in range(len(work.partitions)):
+        span = work.span(index)
+        key = (f"block-{work.token}", index)
+        argument = None if inputs.argument is None else inputs.argument(span)
+        graphs.setdefault(slots[index * len(slots) // len(work.partitions)], {})[key] = Task(
+            key, read_cached, TaskRef(work.spec_key), span, argument
+        )
+    futures = {}
+    for worker, graph in graphs.items():
+        keys = list(graph)
+        # The workers are a preference: when one is gone, any other will do.
+        results = client.get(inputs.culled(graph), keys, workers=[worker], allow_other_workers=True, sync=False)
+        futures.update({work.partitions[key[1]]: future for key, future in zip(keys, results, strict=True)})
+    spec.release()
+    return futures
+
+
+@contextmanager
+def beside_pool(*, waits: bool = True) -> Iterator[None]:
+    """Leave the thread pool of the worker, which reads the next rows meanwhile.
+
+    No more tasks do at a time than the pool has threads: a further one `waits`, or else stays in the pool.
+    """
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    turns = _turns(worker.address, worker.state.nthreads)
+    if not turns.acquire(blocking=waits):
+        yield
+        return
+    try:
+        secede()
+        yield
+    finally:
+        turns.release()
+
+
+@functools.cache
+def _turns(address: str, n_threads: int) -> threading.BoundedSemaphore:
+    """Return what bounds the tasks of one worker that are outside of its thread pool."""
+    return threading.BoundedSemaphore(n_threads)
+
+
+def report_to_client(token: str, span: Span | None) -> None:
+    """Report a partition, or with None a merge, from a worker to the client."""
+    from distributed import get_worker
+
+    get_worker().log_event(TOPIC, {"token": token, "partition": None if span is None else span.partition})
+
+
+class DaskEngine(Engine):
+    """Runs tasks on the workers of a synchronous Dask client, which stays open.
+
+    Raises `NoWorkers` if none comes in `worker_timeout` seconds, `BadCluster` if their libraries differ from ours.
+    """
+
+    kind = "dask"
+
+    def __init__(self, client: Any, *, worker_timeout: float = 60.0) -> None:
+        from distributed import Client
+
+        if not isinstance(client, Client):
+            raise BadParameter(f"client must be {CLIENTS}, got {type(client).__name__}")
+        if client.asynchronous:
+            raise BadParameter("an asynchronous client cannot be used; give Client(..., asynchronous=False)")
+        if client.status != "running":
+            raise BadCluster(f"the client is {client.status}; make a new one")
+        self.client = client
+        self.worker_timeout = worker_timeout
+        self._address = str(client.scheduler.address)
+        with self._connected():
+            builds = worker_builds(client)
+        self._build = tuple(sorted({line for build in builds for line in build}))
+        self._notes = []
+        if is_exposed(self._address):
+            self._notes.append(
+                f"{self._address}: traffic with this cluster is not encrypted; use tls:// beyond a private network"
+            )
+        if len(builds) > 1:
+            different = set(self._build) - set(builds[0]).intersection(*builds)
+            self._notes.append(
+                f"{self._address}: workers have {len(builds)} different kinds of BLAS or CPU "
+                f"({', '.join(sorted(different))}); results may differ in their last bits from run to run"
+            )
+
+    def _await_workers(self) -> None:
+        """Wait for a worker, and take note of all that are there."""
+        try:
+            self.client.wait_for_workers(1, timeout=self.worker_timeout)
+        except TimeoutError:
+            raise NoWorkers(
+                f"{self._address}: no worker after {self.worker_timeout:g} s; start one with "
+                f"`dask worker {self._address}`, then run again"
+            ) from None
+        except OSError:
+            raise self._lost() from None
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        threads = [int(w["nthreads"]) for w in workers] or [1]
+        limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
+        self.n_workers = len(threads)
+        self.n_slots = sum(threads)
+        self.slots_per_process = max(threads)
+        self.memory_limit = min(limits) if limits else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return workers, and the scheduler's settings as they are in effect there."""
+        encrypted = self._address.startswith("tls://")
+        return {**super().describe(), "encrypted": encrypted, **scheduler_settings(self.client)}
+
+    def build(self) -> tuple[str, ...]:
+        """Return the builds of all workers; several where they differ in BLAS or CPU."""
+        return self._build
+
+    def can_write(self, directory: str | os.PathLike[str]) -> bool:
+        """Return whether every worker can write in a folder what this process can read."""
+        able = probe_folder(self.client, directory)
+        if self.client.status != "running":  # its silence says nothing of the folder
+            raise self._lost()
+        return able
+
+    def peak_nbytes(self) -> int | None:
+        """Return the largest resident memory that one of the workers ever had; None where they do not answer."""
+        return max(ask_workers(self.client, peak_nbytes), default=None)
+
+    def run(self, work: Pass[T]) -> Ran[T]:
+        """Run a pass; whatever ends it, none of its tasks is left on the cluster."""
+        with (
+            self._connected(work),
+            contextlib.closing(ClusterWatch(self.client, self.worker_timeout, work.stage, work.stall_timeout)) as watch,
+        ):
+            return ClusterPass(self.client, work, watch, self.n_slots).run()
+
+    def persist_blocks(self, work: Pass[Any]) -> dict[tuple[int, int], Any]:
+        """Return futures of the prepared blocks of a pass, by their rows; see `running.persist_blocks`."""
+        with self._connected(work):
+            return persist_blocks(self.client, work)
+
+    @contextlib.contextmanager
+    def _connected(self, work: Pass[Any] | None = None) -> Iterator[None]:
+        """Check the cluster, and turn a connection that breaks inside into `ClusterLost`."""
+        from distributed.comm import CommClosedError
+
+        try:
+            if self.client.status != "running":
+                raise self._lost()
+            self._await_workers()
+            while work is not None and self._notes:
+                work.progress.note(self._notes.pop(0))
+            yield
+        except CommClosedError as error:
+            raise self._lost() from error
+
+    def _lost(self) -> ClusterLost:
+        return ClusterLost(
+            f"{self._address}: the scheduler went away; running the same command again resumes from the checkpoints"
+        )

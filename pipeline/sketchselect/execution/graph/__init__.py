@@ -1,1 +1,0 @@
-"""The graph of a pass: tree, tasks, inputs."""

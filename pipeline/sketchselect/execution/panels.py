@@ -1,0 +1,281 @@
+"""The pass of a sketch in panels of columns: a chain of shrinks as a Dask graph, all panels of each at the same time.
+
+Partitions are read and cut into panels in tasks of their own. Every shrink takes products from all panels, sums them in
+one task, and sends the small matrix back; a panel need never leave the worker that made it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from dask.task_spec import List, Task, TaskRef
+from scipy.sparse import csr_array
+
+from sketchselect._progress import Laps
+from sketchselect.execution.passes import PROCESS_NBYTES, Graph, Inputs, Pass, Projection, Ready, Slots, sparse_reading
+from sketchselect.execution.source import Rows, aligned
+from sketchselect.execution.tasks import Part, PassSpec, Span, join_parts, naming, read_block
+from sketchselect.execution.tree import MergeTree, Node
+from sketchselect.linalg.arrays import Floats, as_weights, canonical
+from sketchselect.linalg.csr import arrays_of, take_rows
+from sketchselect.linalg.sparse_shrink import (
+    BUFFER_FACTOR,
+    Total,
+    column_panels,
+    empty_panel,
+    n_steps,
+    panel_products,
+    require_summable,
+    rows_gram,
+    shrink_panels,
+    shrunk_panel,
+)
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.readers.base import Partitions
+from sketchselect.summaries import FrequentDirections
+from sketchselect.summaries.base import canonical_record
+
+READ_AHEAD = 2
+"""Partitions that are read before those before them are in the sketch."""
+
+
+class Step(NamedTuple):
+    """The rows of one shrink: their panels, their products with each other, and their weights."""
+
+    panels: list[Piece]
+    gram: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows of one shrink in one panel; Dask does not know the size of sparse arrays."""
+
+    rows: csr_array
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(int(array.nbytes) for array in arrays_of(self.rows))
+
+
+class Steps(list[Step]):
+    """The steps of a partition."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(step.gram.nbytes + sum(map(sys.getsizeof, step.panels)) for step in self)
+
+
+class Timed(NamedTuple):
+    """A value, and the seconds of computing that led to it and are not yet counted."""
+
+    value: Any
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SketchPass(Pass[Any]):
+    """The pass of a sketch in panels, whose tree is one leaf: the partitions are folded in order."""
+
+    description: FrequentDirections = field(kw_only=True)
+    edges: tuple[int, ...] = field(kw_only=True)  # First column of every panel, and the number of columns
+
+    @property
+    def leaf_tasks(self) -> int:
+        """One for every panel."""
+        return len(self.edges) - 1
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of one shrink, whose cost is that of the sketch."""
+        return BUFFER_FACTOR * self.description.size
+
+    def node_of(self, key: Any) -> Node | None:
+        """Return the only node, for all tasks of the pass."""
+        return self.tree.root if isinstance(key, tuple) and str(key[0]).endswith(self.token) else None
+
+    def keys(self, node: Node) -> list[Any]:
+        """Return the keys of the panels and of the part without them."""
+        steps = sum(self._counts())
+        return [*(self._key("panel", steps, j) for j in range(len(self.edges) - 1)), self.key(node)]
+
+    def _key(self, name: str, step: int, panel: int = 0) -> tuple[str, int, int, int]:
+        return (f"{name}-{self.token}", -1, step, panel)
+
+    def _counts(self) -> list[int]:
+        """Return the number of steps of every partition."""
+        return [n_steps(stop - start, self.description.size) for start, stop in pairwise(self.partitions.edges)]
+
+    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
+        """Return all tasks of the pass."""
+        tasks: Graph = {}
+
+        def add(key: Any, function: Any, *arguments: Any) -> TaskRef:
+            tasks[key] = Task(key, function, *arguments)
+            return TaskRef(key)
+
+        spec, size, columns = TaskRef(self.spec_key), self.description.size, range(len(self.edges) - 1)
+        total = add(self._key("total", 0), Timed, Total.empty(), 0.0)
+        panels = [add(self._key("panel", 0, j), _first_panel, b - a) for j, (a, b) in enumerate(pairwise(self.edges))]
+        step, accounts = 0, []
+        totals: list[TaskRef] = []
+        for i, count in enumerate(self._counts()):
+            span = self.span(i)
+            rows = None if inputs.argument is None else inputs.argument(span)
+            late = totals[i - READ_AHEAD] if i >= READ_AHEAD else None
+            read = add(self._key("read", i), read_steps, spec, span, rows, self.edges, count, late)
+            accounts.append(add(self._key("account", i), _account, read))
+            for s in range(count):
+                step += 1
+                weights = add(self._key("weights", step), _piece, read, s, "weights")
+                pieces = [add(self._key("rows", step, j), _piece, read, s, "panels", j) for j in columns]
+                products = [
+                    add(self._key("products", step, j), _products, spec, span, panels[j], pieces[j], total, weights)
+                    for j in columns
+                ]
+                gram = add(self._key("gram", step), _piece, read, s, "gram")
+                ends, before, key = s + 1 == count, total, self._key("total", step)
+                total = add(key, _total, spec, span, ends, before, gram, weights, List(*products), size)
+                panels = [
+                    add(self._key("panel", step, j), _panel, spec, span, panels[j], pieces[j], before, total, weights)
+                    for j in columns
+                ]
+            totals.append(total)
+        # Whoever waits for the part waits for the panels; they are not sent for it.
+        seconds = [add(self._key("seconds", 0, j), attrgetter("seconds"), panels[j]) for j in columns]
+        add(self.key(output), _finished, spec, List(*accounts), total, List(*seconds))
+        return tasks
+
+
+def sketch_pass(work: Pass[Any], description: FrequentDirections, engine: Slots) -> SketchPass:
+    """Return a pass over sparse rows that keeps its sketch in panels."""
+    source = work.spec.source
+    edges = description.column_panels(source.n_columns)
+    assert edges is not None
+    projected = _projection(work.partitions, description, edges, sparse_reading(source, work.partitions), engine)
+    changes = {
+        "tree": MergeTree(len(work.partitions), chain=len(work.partitions)),
+        "projected": replace(projected, caller=work.projected.caller),
+        "join": partial(_whole, description, source.n_columns),
+    }
+    return SketchPass(
+        **{f.name: getattr(work, f.name) for f in fields(work)} | changes, description=description, edges=edges
+    )
+
+
+def _whole(description: FrequentDirections, n_columns: int, part: Part[Total], pieces: Iterable[Timed]) -> Part[Any]:
+    """Return the part with the whole sketch of its panels."""
+    panels = (canonical_record(piece.value) for piece in pieces)
+    return replace(cast(Part[Any], part), value=description.of_panels(part.value, panels, n_columns))
+
+
+def _projection(
+    partitions: Partitions, description: FrequentDirections, edges: Sequence[int], reading: float, engine: Slots
+) -> Projection:
+    """Return what each process will need at most for a sketch in panels; `reading` is what one task reads."""
+    slots, size, n_panels = engine.slots_per_process, description.size, len(edges) - 1
+    heights = [b - a for a, b in pairwise(partitions.edges)]
+    tallest = max(-(-n // n_steps(n, size)) for n in heights)
+    grams = 8 * tallest * tallest * max(n_steps(n, size) for n in heights)
+    panel = 8 * int(np.diff(edges).max()) * (size + 2)
+    # Dask copies a panel to another worker that is idle, so that there may be two of each.
+    here = 2 * -(-n_panels // engine.n_workers) if engine.kind == "dask" else n_panels
+    return Projection(
+        process=PROCESS_NBYTES,
+        reading=int((slots + READ_AHEAD) * (reading + grams)),
+        # Every task makes another panel of one, and some vectors of its length.
+        states=(here + 2 * slots) * panel,
+        working=6 * 8 * (tallest + size) ** 2,
+    )
+
+
+def read_steps(
+    spec: PassSpec[Any], span: Span, rows: Rows | None, edges: Sequence[int], count: int, late: Any = None
+) -> Part[Steps]:
+    """Return the rows of a partition as `count` steps; `late` is only waited for."""
+    source, laps, steps = spec.source, Laps(), Steps()
+    with one_blas_thread(), naming(source, f"partition {span.partition}", span.start, span.stop):
+        block = read_block(source, span.start, span.stop, spec.retries, rows, laps)
+        with laps.step("kernel"):
+            weights = as_weights(block.weight, block.values.shape[0])
+            require_summable(block.values, weights, block.position)
+            bounds = np.linspace(0, block.values.shape[0], count + 1).astype(int)
+            for a, b in pairwise(map(int, bounds)):
+                panels = column_panels(take_rows(block.values, a, b), edges)
+                w = np.ones(b - a) if weights is None else weights[a:b]
+                steps.append(Step(list(map(Piece, panels)), rows_gram(panels, w), w))
+    if spec.report is not None:
+        spec.report(None)
+    n_rows, seconds = span.stop - span.start, sum(laps.values())
+    return Part(steps, n_rows, block.n_dropped, span.nbytes, seconds, covered=span.nbytes, laps=laps)
+
+
+def _account(part: Part[Any]) -> Part[None]:
+    return replace(part, value=None)
+
+
+def _piece(part: Part[Steps], step: int, name: str, panel: int | None = None) -> Any:
+    piece = getattr(part.value[step], name)
+    return piece if panel is None else piece[panel]
+
+
+def _first_panel(n_columns: int) -> Timed:
+    return Timed(empty_panel(n_columns), 0.0)
+
+
+def _products(spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, total: Timed, weights: Floats) -> Timed:
+    with _kernel(spec, span) as laps:
+        value = panel_products(canonical_record(panel.value), aligned(rows.rows), total.value, canonical(weights))
+    return Timed(value, panel.seconds + laps["kernel"])
+
+
+def _total(
+    spec: PassSpec[Any],
+    span: Span,
+    ends: bool,
+    before: Timed,
+    gram: Floats,
+    weights: Floats,
+    parts: Sequence[Timed],
+    size: int,
+) -> Timed:
+    with _kernel(spec, span) as laps:
+        products = [canonical_record(part.value) for part in parts]
+        value = shrink_panels(before.value, canonical(gram), canonical(weights), products, size)
+    if spec.report is not None:
+        spec.report(span if ends else None)
+    return Timed(value, before.seconds + sum(part.seconds for part in parts) + laps["kernel"])
+
+
+def _panel(
+    spec: PassSpec[Any], span: Span, panel: Timed, rows: Piece, before: Timed, after: Timed, weights: Floats
+) -> Timed:
+    with _kernel(spec, span) as laps:
+        now = canonical_record(after.value)
+        value = shrunk_panel(canonical_record(panel.value), aligned(rows.rows), before.value, now, canonical(weights))
+    return Timed(value, laps["kernel"])
+
+
+def _finished(
+    spec: PassSpec[Any], accounts: Sequence[Part[None]], total: Timed, seconds: Sequence[float]
+) -> Part[Total]:
+    if spec.report is not None:
+        spec.report(None)
+    part: Part[Total] = join_parts(accounts, total.value)
+    return replace(part, laps=Laps.total([part.laps, {"kernel": total.seconds + sum(seconds)}]))
+
+
+@contextmanager
+def _kernel(spec: PassSpec[Any], span: Span) -> Iterator[Laps]:
+    laps = Laps()
+    place = naming(spec.source, f"partition {span.partition}", span.start, span.stop)
+    with one_blas_thread(), place, laps.step("kernel"):
+        yield laps

@@ -1,0 +1,371 @@
+"""A pass as a Dask graph: ``{("summarize-3f2a", 0, 17): read and summarise, ("merge-3f2a", 1, 4): merge, ...}``.
+
+A pure function of partitions, tree, leaf, merge and what a checkpoint holds; any Dask scheduler computes it.
+
+The projected memory of a pass, stated before it starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+import numpy as np
+from dask.task_spec import List, Task, TaskRef
+
+from sketchselect import prepare
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._progress import Progress
+from sketchselect.errors import PartitionFailed, WillNotFit
+from sketchselect.execution.source import Block, CachedSource, Rows, Source
+from sketchselect.execution.tasks import Part, PassSpec, SavedName, Span, place_in_words, run_leaf, run_merge
+from sketchselect.execution.tree import MergeTree, Node, partition_of
+from sketchselect.readers.base import Partitions, Vector
+from sketchselect.readers.dask import cut_arrays
+from sketchselect.readers.partitions import ENTRY_NBYTES
+from sketchselect.readers.views import MatrixMetadata
+
+READ_FACTOR = 2.5
+"""Peak of reading and decoding a block, as a multiple of its decoded bytes (measured on Zarr stores)."""
+
+PROCESS_NBYTES = 320 * 2**20
+"""An idle process with Python and the libraries loaded."""
+
+SPLIT_FACTOR = 3.0
+"""What kernels make of a sparse block, as a multiple of its entries x 16 bytes: columns that are at least a quarter
+full become dense, the others are sorted by column."""
+
+UNKNOWN_ENTRIES = 1 << 21
+"""Entries that the largest block of a sparse Dask array is taken to have: 32 MiB, a partition of the default size."""
+
+SENT_AHEAD = 4
+"""Partitions per task whose rows, of a matrix in the client's memory, may be on a worker."""
+
+
+class Slots:
+    """What the projection has to know of an engine."""
+
+    kind: str
+    n_workers: int = 1  # Processes
+    n_slots: int = 1  # Tasks at a time
+    slots_per_process: int = 1  # Tasks at a time in one process, which share its memory
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Upper bound of the bytes of one process that runs tasks."""
+
+    process: int
+    reading: int  # Reading, decoding and preparing blocks, one per task at a time
+    states: int  # States being made and waiting to be merged
+    working: int  # Kernels' working memory
+    caller: int = 0  # Results that the caller of the pass has in this process meanwhile, where tasks run in it
+
+    @property
+    def nbytes(self) -> int:
+        """The sum."""
+        return self.process + self.reading + self.states + self.working + self.caller
+
+    def sentence(self) -> str:
+        """Return the projection in words."""
+        caller = f"{format_bytes(self.caller)} for the result, " if self.caller else ""
+        return (
+            f"projected peak {format_bytes(self.nbytes)} per process: {format_bytes(self.reading)} for reading blocks, "
+            f"{format_bytes(self.states)} for states, {format_bytes(self.working)} for working memory, {caller}"
+            f"{format_bytes(self.process)} for the process itself"
+        )
+
+
+def projection(
+    source: Source,
+    partitions: Partitions,
+    tree: MergeTree,
+    *,
+    state_nbytes: int,
+    working_nbytes: int,
+    engine: Slots,
+    caller_nbytes: int = 0,
+    reads_ahead: bool = False,
+) -> Projection:
+    """Return what each process of `engine` will need at most for this pass."""
+    # Beside each task that computes there is one that reads.
+    slots, n_slots = ((1 + reads_ahead) * n for n in (engine.slots_per_process, engine.n_slots))
+    reading = sparse_reading(source, partitions) if source.is_sparse else _dense_reading(source, partitions)
+    if source.matrix.in_memory and engine.kind == "dask":
+        # Rows are sent for a few partitions ahead.
+        reading += SENT_AHEAD * max(source.matrix.stored_nbytes(*partitions[i]) for i in range(len(partitions)))
+    # A task folds two states into a third; beside, the left siblings on every level wait.
+    waiting = min(tree.n_leaves, tree.depth * (tree.fan_in - 1) + n_slots)
+    # Statistics and random numbers of prepare steps are there once for all tasks of a process.
+    widths = prepare.widths(source.prepare, source.matrix.shape[1])
+    steps = sum(step.working_nbytes(width) for step, width in zip(source.prepare, widths, strict=False))
+    return Projection(
+        process=PROCESS_NBYTES + (source.matrix.remembered_nbytes if partitions.read_amplification > 1 else 0),
+        reading=int(slots * reading),
+        states=int((3 * slots + waiting) * state_nbytes),
+        working=int(slots * working_nbytes) + steps,
+        caller=caller_nbytes if engine.kind != "dask" else 0,
+    )
+
+
+def _dense_reading(source: Source, partitions: Partitions) -> float:
+    """Return the bytes that one task needs for a block that is dense, or made so."""
+    matrix = source.matrix
+    n_columns = matrix.shape[1]
+    rows = max(stop - start for start, stop in zip(partitions.edges, partitions.edges[1:], strict=False))
+    # Whole chunks are decoded, whatever part of them a partition uses.
+    decoded_rows = min(-(-rows // matrix.chunk_rows) * matrix.chunk_rows, matrix.shape[0])
+    if rows % matrix.chunk_rows and rows > matrix.chunk_rows:
+        decoded_rows = min(decoded_rows + matrix.chunk_rows, matrix.shape[0])
+    reading = READ_FACTOR * decoded_rows * n_columns * matrix.dtype.itemsize
+    prepared_itemsize = 4 if matrix.dtype.itemsize <= 4 and matrix.dtype.kind == "f" else 8
+    if source.prepare:
+        reading += 2 * rows * max(prepare.widths(source.prepare, n_columns)) * prepared_itemsize
+    if source.columns is not None:
+        reading += rows * len(source.columns) * prepared_itemsize
+    if matrix.nonfinite == "drop_rows":
+        reading += rows * n_columns * (matrix.dtype.itemsize + 1)
+    if source.in_double and prepared_itemsize < 8:
+        reading += 8 * rows * source.n_columns
+    return reading
+
+
+def sparse_reading(source: Source, partitions: Partitions) -> float:
+    """Return the bytes that one task needs for a block that stays sparse."""
+    offsets = source.matrix.entry_offsets
+    rows = int(np.diff(partitions.edges).max())
+    if offsets is None:
+        entries = min(UNKNOWN_ENTRIES, rows * source.matrix.shape[1])
+    else:
+        entries = int(np.diff(offsets[list(partitions.edges)]).max())
+    # As read and decoded, prepared, and taken apart by column (`linalg.sparse_columns`).
+    nbytes = (READ_FACTOR + 1 + len(source.prepare) + SPLIT_FACTOR) * ENTRY_NBYTES * entries + 64.0 * rows
+    if source.columns is not None:
+        nbytes += 8 * rows * len(source.columns)
+    return nbytes
+
+
+def require_fit(projected: Projection, limit: int | None, address: str) -> None:
+    """Raise `WillNotFit`, with the numbers and what to change, if the projection is above the limit."""
+    if limit is None or projected.nbytes <= limit:
+        return
+    cure = (
+        "lower partition_bytes, or where chunks are larger rechunk (`sketchselect convert --chunks`, `x.rechunk`)"
+        if projected.reading >= projected.states + projected.working
+        else "use a smaller sketch (size) or fewer columns"
+    )
+    raise WillNotFit(
+        f"{address}: {projected.sentence()}; the limit is {format_bytes(limit)}. Raise memory_limit, run fewer threads "
+        f"per worker, or {cure}"
+    )
+
+
+T = TypeVar("T")
+
+Graph = dict[Any, Any]
+
+Ready = Mapping[Node, Any]
+"""Nodes that need not be computed: a `Part`, a future of one, or a task that loads one."""
+
+
+@dataclass(frozen=True)
+class Reduction(Generic[T]):
+    """What a pass computes of a source: the states of its blocks, merged."""
+
+    leaf: Callable[[Block], T]  # Pure and picklable; also of no rows
+    merge: Callable[[T, T], T]  # The state of the rows of both, left ones first; pure and picklable
+    stage: str = "pass"  # The name in progress, messages and keys
+    # state_nbytes, working_nbytes: Bounds of a state's bytes, and of what leaf and merge need beside it: they shape the
+    # tree and the projection
+    state_nbytes: int = 0
+    working_nbytes: int = 0
+    caller_nbytes: int = 0  # What the caller has in this process meanwhile
+    # What tells leaf and merge, with their parameters, from all others; a pass without it is not saved
+    key: str | None = None
+    fold: Callable[[T, T], T] | None = None  # As `merge`; may use up its first state
+    in_panels: Any = None  # The `FrequentDirections` that is computed in panels of columns, in place of leaf and merge
+
+
+def taken(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list, which forgets each of them: they may be most of the memory there is."""
+    while items:
+        yield items.pop(0)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What leaves depend on: the source as tasks know it, and an argument for each partition that is read elsewhere.
+
+    The argument is the third one of `run_leaf`: an object, or a node that refers to tasks of `graph`, by `keys` of each
+    array for each partition. `sends` says whether arguments hold rows of this process's memory.
+    """
+
+    source: Source
+    argument: Callable[[Span], Any] | None = None
+    graph: Graph = field(default_factory=dict)
+    keys: list[list[Any]] = field(default_factory=list)
+    sends: bool = False
+
+    def culled(self, graph: Graph) -> Graph:
+        """Return a graph with those tasks of the inputs that it needs."""
+        from dask.optimization import cull
+
+        return cull({**self.graph, **graph}, list(graph))[0] if self.graph else graph
+
+
+@dataclass(frozen=True)
+class Pass(Generic[T]):
+    """One pass over a source, ready for any engine, which adds the report to what tasks share.
+
+    The part of the tree's root is the result. `name` gives the names of nodes in a checkpoint, where there is one.
+    """
+
+    spec: PassSpec[T]
+    tree: MergeTree
+    partitions: Partitions
+    progress: Progress
+    projected: Projection
+    ready: Ready = field(default_factory=dict)
+    name: Callable[[Node], SavedName] | None = None
+    stage: str = "pass"
+    stall_timeout: float = 300.0
+    token: str = field(default_factory=lambda: uuid4().hex)
+    join: Callable[[Part[Any], Iterable[Any]], Part[T]] | None = None  # Of a part and the pieces sent beside it
+
+    @property
+    def leaf_tasks(self) -> int:
+        """Tasks that may work on one leaf at a time."""
+        return 1
+
+    @property
+    def step_rows(self) -> int:
+        """Rows that cost as much as fewer ones."""
+        return 1
+
+    @property
+    def spec_key(self) -> str:
+        """The key of what all tasks share."""
+        return f"spec-{self.token}"
+
+    def key(self, node: Node) -> tuple[str, int, int]:
+        """Return the key of a node: stage, level and place, so that dashboards and errors can say which it is."""
+        name = "merge" if node.level else re.sub(r"\W+", "-", self.stage)
+        return (f"{name}-{self.token}", *node)
+
+    def keys(self, node: Node) -> list[Any]:
+        """Return the keys of what a node sends to the caller; the last one is that of its part."""
+        return [self.key(node)]
+
+    def cuts(self, most_leaves: int) -> list[Node]:
+        """Return the nodes to be computed one graph after the other, the last of them the root."""
+        if self.tree.n_leaves <= most_leaves:
+            return [self.tree.root]
+        missing = set(self.tree.post_order(skip=self.ready))
+        return [*(node for node in self.tree.subtrees(most_leaves) if node in missing), self.tree.root]
+
+    def span(self, partition: int) -> Span:
+        """Return a partition."""
+        start, stop = self.partitions[partition]
+        return Span(partition, start, stop, self.spec.source.matrix.stored_nbytes(start, stop))
+
+    def rows(self, node: Node) -> tuple[int, int]:
+        """Return the rows below a node."""
+        below = self.tree.partitions(node)
+        return self.partitions.edges[below.start], self.partitions.edges[below.stop]
+
+    def where(self, node: Node) -> str:
+        """Return a node in words."""
+        below = self.tree.partitions(node)
+        what = f"partition {below.start}" if len(below) == 1 else f"partitions {below.start} to {below.stop - 1}"
+        return place_in_words(self.spec.source, f"merging {what}" if node.level else what, *self.rows(node))
+
+    def user_error(self, failed: Any, inputs: Inputs, error: BaseException) -> PartitionFailed:
+        """Return the error for a task of the user's graph, by its key: which partition needs it, and no value."""
+        partition = partition_of(failed, inputs.graph, inputs.keys)
+        if partition is None:
+            where = place_in_words(self.spec.source, "some partition", *self.rows(self.tree.root))
+        else:
+            start, stop = self.partitions[partition]
+            where = place_in_words(self.spec.source, f"partition {partition}", start, stop)
+        kind = type(error).__name__
+        return PartitionFailed(f"{where}: an error in the graph of a Dask array ({kind}); compute these rows to see it")
+
+    def node_of(self, key: Any) -> Node | None:
+        """Return the node that has a key; None for keys of other tasks."""
+        if isinstance(key, tuple) and len(key) == 3 and str(key[0]).endswith(self.token):
+            level, place = int(key[1]), int(key[2])
+            return Node(level, place) if level >= 0 else Node(0, place // self.tree.chain)
+        return None
+
+    def graph(self, output: Node, inputs: Inputs, ready: Ready) -> Graph:
+        """Return the tasks of a node and of all below it that is not ready; `spec_key` is not among them."""
+        tasks: Graph = {}
+        done = set(ready)
+        for node in self.tree.post_order(output, skip=done):
+            self.add_node(tasks, node, inputs, ready)
+            done.add(node)
+        if output in ready:
+            tasks[self.key(output)] = Task(self.key(output), copy, ready[output])
+        return tasks
+
+    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+        """Add the tasks of one node."""
+        key, spec, name = self.key(node), TaskRef(self.spec_key), None if self.name is None else self.name(node)
+        children = self.tree.children(node)
+        if children:
+            parts = List(*(ready[child] if child in ready else TaskRef(self.key(child)) for child in children))
+            tasks[key] = Task(key, run_merge, spec, parts, self.rows(node), name)
+            return
+        spans = [self.span(i) for i in self.tree.partitions(node)]
+        if inputs.argument is None:
+            tasks[key] = Task(key, run_leaf, spec, spans, None, None, name)
+            return
+        # One task a partition, so that no more than one of them has to be in memory.
+        before = None
+        for span in spans:
+            last = span is spans[-1]
+            fold = key if last else (f"fold-{self.token}", -1, span.partition)
+            tasks[fold] = Task(fold, run_leaf, spec, [span], inputs.argument(span), before, name if last else None)
+            before = TaskRef(fold)
+
+
+def pass_inputs(source: Source, partitions: Partitions, *, remote: bool) -> Inputs:
+    """Return what the leaves of a pass over these partitions depend on.
+
+    With `remote`, tasks may run in other processes, and rows in this process's memory travel inside the graph.
+    """
+    if isinstance(source, CachedSource):
+        blocks = source.blocks
+        return Inputs(Source(MatrixMetadata(source.matrix)), lambda span: blocks[span.start, span.stop])
+    parts = (source.matrix, source.target, source.weight)
+    arrays = [None if part is None else part.dask_rows() for part in parts]
+    sent = [
+        array is None and part is not None and remote and part.in_memory
+        for part, array in zip(parts, arrays, strict=True)
+    ]
+    elsewhere = [array is not None or is_sent for array, is_sent in zip(arrays, sent, strict=True)]
+    if not any(elsewhere):
+        return Inputs(source)
+    graph, keys = cut_arrays([array for array in arrays if array is not None], partitions.edges)
+    places = iter(keys)
+    keys_of = [None if array is None else next(places) for array in arrays]
+
+    def rows(place: int, span: Span) -> Any:
+        part, pieces = parts[place], keys_of[place]
+        if pieces is not None:
+            return TaskRef(pieces[span.partition])
+        if not sent[place] or part is None:
+            return None
+        return (part.read if isinstance(part, Vector) else part.read_rows)(span.start, span.stop)
+
+    remaining = replace(
+        source,
+        matrix=MatrixMetadata(source.matrix) if elsewhere[0] else source.matrix,
+        target=None if elsewhere[1] else source.target,
+        weight=None if elsewhere[2] else source.weight,
+    )
+    return Inputs(remaining, lambda span: Task(None, Rows, *(rows(i, span) for i in range(3))), graph, keys, any(sent))

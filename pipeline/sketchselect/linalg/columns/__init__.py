@@ -1,1 +1,0 @@
-"""Kernels on columns: pivoting, sampling, leverage scores, statistics."""

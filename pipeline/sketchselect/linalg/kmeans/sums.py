@@ -1,0 +1,297 @@
+"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels.
+
+Cluster sums of sparse rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
+
+from sketchselect.linalg.arrays import LARGEST, Array, Floats, read_only
+from sketchselect.linalg.csr import arrays_of, refuse_huge, require_ordinary
+
+
+@dataclass(frozen=True)
+class ClusterSums:
+    """Weight (k), mean (k x d), correction of the mean (k x d) and sum of squares about it (k) of each cluster.
+
+    ``mean + correction`` is the mean in twice the precision: far from the origin, differences of float64 means would
+    lose the digits that the sums of squares need. Clusters without rows have zeros.
+    """
+
+    weight: Floats
+    mean: Floats
+    correction: Floats
+    within: Floats
+
+
+def sums_about(references: Floats, weight: Floats, sums: Floats, squares: Floats) -> ClusterSums:
+    """Return the cluster sums from the sums of weighted differences to one reference point for each cluster.
+
+    `references`, `sums` of shape (n_clusters, n_features).
+    `weight`, `squares` of shape (n_clusters,).
+    """
+    out = ClusterSums(weight, np.empty_like(sums), np.empty_like(sums), np.empty_like(squares))
+    _about(read_only(references), weight, sums, squares, out.mean, out.correction, out.within)
+    return out
+
+
+def merge_sums(left: ClusterSums, right: ClusterSums) -> ClusterSums:
+    """Return the cluster sums of the rows of both: the pairwise update of Chan, Golub and LeVeque, per cluster."""
+    shape = left.mean.shape
+    out = ClusterSums(left.weight + right.weight, np.empty(shape), np.empty(shape), np.empty(shape[0]))
+    _merge(*map(read_only, _arrays(left)), *map(read_only, _arrays(right)), *_arrays(out))
+    return out
+
+
+def _arrays(sums: ClusterSums) -> tuple[Floats, Floats, Floats, Floats]:
+    return sums.weight, sums.mean, sums.correction, sums.within
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def two_sum(a: Any, b: Any) -> Any:
+    """Return the rounded sum and its exact error (Knuth)."""
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)
+
+
+# One loop over the clusters each, where NumPy would sweep a dozen times over arrays of their size for every block.
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _about(
+    references: Floats, weight: Floats, sums: Floats, squares: Floats, mean: Floats, correction: Floats, within: Floats
+) -> None:
+    for c in range(weight.shape[0]):
+        w, spread = weight[c], 0.0
+        if w == 0.0:
+            mean[c] = 0.0
+            correction[c] = 0.0
+            within[c] = 0.0
+            continue
+        for j in range(mean.shape[1]):
+            shift, reference = sums[c, j] / w, references[c, j]
+            spread += shift * sums[c, j]
+            mean[c, j], correction[c, j] = two_sum(reference, shift)
+        # NaN, of values whose squares leave float64, is not below 0 and so is not hidden.
+        within[c] = 0.0 if squares[c] - spread < 0.0 else squares[c] - spread
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _merge(
+    weight_a: Floats,
+    mean_a: Floats,
+    correction_a: Floats,
+    within_a: Floats,
+    weight_b: Floats,
+    mean_b: Floats,
+    correction_b: Floats,
+    within_b: Floats,
+    weight: Floats,
+    mean: Floats,
+    correction: Floats,
+    within: Floats,
+) -> None:
+    for c in range(weight.shape[0]):
+        # A side without rows must not change the bits of the other.
+        if weight_b[c] == 0.0:
+            mean[c], correction[c], within[c] = mean_a[c], correction_a[c], within_a[c]
+            continue
+        if weight_a[c] == 0.0:
+            mean[c], correction[c], within[c] = mean_b[c], correction_b[c], within_b[c]
+            continue
+        # From the mean of the heavier side, as `merge_means`.
+        share_a, share_b, spread = weight_a[c] / weight[c], weight_b[c] / weight[c], 0.0
+        from_b = share_b > share_a
+        for j in range(mean.shape[1]):
+            step = (mean_b[c, j] - mean_a[c, j]) + (correction_b[c, j] - correction_a[c, j])
+            spread += step * step
+            if from_b:
+                mean[c, j], correction[c, j] = two_sum(mean_b[c, j], correction_b[c, j] - step * share_a)
+            else:
+                mean[c, j], correction[c, j] = two_sum(mean_a[c, j], correction_a[c, j] + step * share_b)
+        within[c] = within_a[c] + within_b[c] + spread * weight_a[c] * share_b
+
+
+def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """Return the positions of the `count` largest positive distances, largest first, ties by row index.
+
+    Without `rows` the positions are the rows.
+    """
+    places = _largest(read_only(distances), count)
+    order = np.lexsort((places if rows is None else rows[places], -distances[places]))[:count]
+    out: NDArray[np.int64] = places[order]
+    return out
+
+
+_STRETCH = 256
+"""Values that are compared at once; few stretches have one that matters."""
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _largest(values: Floats, count: int) -> NDArray[np.int64]:
+    """Return the places of all values that are at least the `count`-th largest, and positive, in ascending order."""
+    heap = np.full(count, np.nextafter(0.0, 1.0))
+    for first in range(0, values.shape[0], _STRETCH):
+        stretch = values[first : first + _STRETCH]
+        if _n_above(stretch, heap[0]) == 0:
+            continue
+        for value in stretch:
+            if not value > heap[0]:
+                continue
+            # The root is the smallest of the heap: replace it, and sift the new value down.
+            place = 0
+            while True:
+                child = 2 * place + 1
+                if child + 1 < count and heap[child + 1] < heap[child]:
+                    child += 1
+                if child >= count or heap[child] >= value:
+                    break
+                heap[place] = heap[child]
+                place = child
+            heap[place] = value
+    before = np.nextafter(heap[0], 0.0)
+    places = np.empty(_n_above(values, before), dtype=np.int64)
+    filled = 0
+    for first in range(0, values.shape[0], _STRETCH):
+        if _n_above(values[first : first + _STRETCH], before) == 0:
+            continue
+        for i in range(first, min(first + _STRETCH, values.shape[0])):
+            if values[i] > before:
+                places[filled] = i
+                filled += 1
+    return places
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _n_above(values: Floats, limit: float) -> int:
+    above = 0
+    for value in values:
+        above += value > limit
+    return above
+
+
+def sparse_label_sums(
+    block: csr_array, labels: NDArray[np.int32], n_clusters: int, weights: Floats | None, start: int | Array = 0
+) -> ClusterSums:
+    """Return the cluster sums of labelled rows; rows with a negative label are left out.
+
+    Exact to rounding: with m the mean of a column in a cluster, its sum of squares is
+    ``sum w (x - m)^2 + (weight of the zeros) m^2``, in which nothing cancels.
+
+    Cost: two sweeps over the entries; five arrays of shape (n_clusters, n_columns).
+    """
+    require_ordinary(block, start)
+    k, p = n_clusters, block.shape[1]
+    w = np.ones(block.shape[0]) if weights is None else weights
+    data, indices, indptr = arrays_of(block)
+    inside = labels >= 0
+    weight: Floats = np.bincount(labels[inside], w[inside], k).astype(np.float64, copy=False)
+    # Rows of weight 0 are not counted: they have no zeros either.
+    rows = np.bincount(labels[inside & (w > 0)], minlength=k)
+    seen, sums, counts = np.zeros((k, p)), np.zeros((k, p)), np.zeros((k, p), dtype=np.int32)
+    _first(data, indices, indptr, labels, w, seen, sums, counts)
+    safe = np.where(weight > 0, weight, 1.0)[:, None]
+    mean = np.divide(sums, safe, out=sums)
+    # Where a cluster has no zeros in a column the difference would be rounding.
+    zeros = np.where(counts < rows[:, None], np.maximum(weight[:, None] - seen, 0.0), 0.0)
+    residual = -zeros * mean
+    within = np.einsum("ij,ij,ij->i", zeros, mean, mean)
+    _second(data, indices, indptr, labels, w, mean, residual, within)
+    correction = residual / safe
+    within = np.maximum(within - weight * np.einsum("ij,ij->i", correction, correction), 0.0)
+    if not (within < LARGEST**2).all():
+        refuse_huge(block, start)
+    mean, correction = two_sum(mean, correction)
+    return ClusterSums(weight, mean, correction, within)
+
+
+def sparse_mean_products(
+    columns: csc_array, labels: Array, n_clusters: int, weights: Floats, of: int = -1
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what the means of the clusters of several labellings have to do with each other and with the rows.
+
+    Column by column, so that no mean takes memory.
+
+    `labels` of shape (n_rows, m): At least 0.
+    `of`: The labelling of which products with the rows are returned; none of -1.
+
+    Returns
+    -------
+    totals, norms : arrays of shape (m, n_clusters)
+        Weight of each cluster, and squared norm of its mean; 0 for an empty one.
+    paired : array of shape (m, n_clusters // 2)
+        Product of the means of cluster c and cluster ``c + n_clusters // 2``.
+    products : array of shape (n_rows,)
+        Product of each row and the mean of its cluster.
+    """
+    m = labels.shape[1]
+    cells = (labels + np.arange(m) * n_clusters).astype(np.int64)
+    totals: Floats = np.bincount(cells.ravel(), np.repeat(weights, m), m * n_clusters).astype(np.float64, copy=False)
+    norms, paired, products = np.zeros(totals.size), np.zeros(totals.size), np.zeros(labels.shape[0])
+    data, indices, indptr = columns.data, columns.indices, columns.indptr
+    _mean_products(data, indices, indptr, cells, n_clusters, weights, totals, of, norms, paired, products)
+    shape = (m, n_clusters)
+    return totals.reshape(shape), norms.reshape(shape), paired.reshape(shape)[:, : n_clusters // 2], products
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _mean_products(data, indices, indptr, cells, k, weights, totals, of, norms, paired, products):  # type: ignore[no-untyped-def]
+    m, half = cells.shape[1], k // 2
+    means, seen = np.zeros(totals.shape[0]), np.full(totals.shape[0], -1, np.int64)
+    touched = np.empty(totals.shape[0], np.int64)
+    for j in range(indptr.shape[0] - 1):
+        count = 0
+        for e in range(indptr[j], indptr[j + 1]):
+            i = indices[e]
+            share = weights[i] * np.float64(data[e])
+            for a in range(m):
+                cell = cells[i, a]
+                if seen[cell] != j:
+                    seen[cell], means[cell], touched[count] = j, 0.0, cell
+                    count += 1
+                means[cell] += share
+        for t in range(count):
+            cell = touched[t]
+            means[cell] = means[cell] / totals[cell] if totals[cell] > 0.0 else 0.0
+            norms[cell] += means[cell] * means[cell]
+        for t in range(count):
+            cell = touched[t]
+            if cell % k < half and seen[cell + half] == j:
+                paired[cell] += means[cell] * means[cell + half]
+        if of >= 0:
+            for e in range(indptr[j], indptr[j + 1]):
+                i = indices[e]
+                products[i] += np.float64(data[e]) * means[cells[i, of]]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _first(data, indices, indptr, labels, weights, seen, sums, counts):  # type: ignore[no-untyped-def]
+    for i in range(indptr.shape[0] - 1):
+        c, w = labels[i], weights[i]
+        if c < 0 or w == 0.0:
+            continue
+        for m in range(indptr[i], indptr[i + 1]):
+            j = indices[m]
+            seen[c, j] += w
+            sums[c, j] += w * np.float64(data[m])
+            counts[c, j] += 1
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _second(data, indices, indptr, labels, weights, mean, residual, within):  # type: ignore[no-untyped-def]
+    for i in range(indptr.shape[0] - 1):
+        c, w = labels[i], weights[i]
+        if c < 0 or w == 0.0:
+            continue
+        for m in range(indptr[i], indptr[i + 1]):
+            j = indices[m]
+            d = np.float64(data[m]) - mean[c, j]
+            residual[c, j] += w * d
+            within[c] += w * d * d

@@ -1,1 +1,0 @@
-"""Centred second moments of a block, and their pairwise merge."""

@@ -1,1 +1,0 @@
-"""Frequent Directions: the shrink step for dense and sparse rows; singular values and vectors of small factors."""

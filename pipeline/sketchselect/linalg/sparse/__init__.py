@@ -1,1 +1,0 @@
-"""Compressed sparse rows: canonical form, products, column statistics."""

@@ -1,0 +1,317 @@
+"""Matrices and vectors in memory: arrays and SciPy sparse matrices.
+
+Data frames as matrices: pandas, and those that narwhals knows (polars, pyarrow, modin).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from sketchselect.errors import BadBlock, SourceError
+from sketchselect.linalg.arrays import Array, canonical
+from sketchselect.linalg.csr import as_csr, densify, row_of, structure_fault, take_columns, take_rows
+from sketchselect.linalg.hashing import digest
+from sketchselect.readers.base import (
+    ALLOWED,
+    Matrix,
+    Nonfinite,
+    Vector,
+    as_names,
+    check_range,
+    finish,
+    require_matrix,
+    warn_beyond_double,
+)
+
+_PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
+
+
+class ArrayMatrix(Matrix):
+    """A NumPy array. Blocks are views of it where it is canonical.
+
+    `values` of shape (n_rows, n_features): Real numbers.
+    `feature_names`: Names of the columns.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    `address`: Its name in messages.
+    """
+
+    in_memory = True
+
+    def __init__(
+        self,
+        values: Array,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "array",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        self._values = values
+        self.shape = (values.shape[0], values.shape[1])
+        self.dtype = values.dtype
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`."""
+        return finish(self._rows(start, stop), self.address)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return finish(self._rows(0, self.shape[0])[:, start:stop], self.address)
+
+    def transposed(self) -> Matrix:
+        """Return a view of the same memory whose rows are the columns."""
+        out = ArrayMatrix(self._rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = self.axes[::-1]
+        return out
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the values of these rows."""
+        rows = canonical(self._rows(start, stop), self.dtype.newbyteorder("="))
+        return digest(f"array {rows.dtype.str} {rows.shape}", rows)
+
+    def _rows(self, start: int, stop: int) -> Array:
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return self._values[start:stop]
+
+
+class SparseMatrix(Matrix):
+    """A SciPy sparse matrix in memory, handed out as CSR blocks.
+
+    `values` of shape (n_rows, n_features): In any format; stored as canonical CSR, sharing memory where it is that
+        already.
+    `feature_names`, `nonfinite`, `address`: As for `ArrayMatrix`.
+    Raises `SourceError` if its index arrays do not describe a matrix; the message names the row.
+    """
+
+    in_memory = True
+    is_sparse = True
+
+    def __init__(
+        self,
+        values: Any,
+        feature_names: tuple[str, ...] | None = None,
+        nonfinite: Nonfinite = "error",
+        address: str = "sparse matrix",
+    ) -> None:
+        require_matrix(values.shape, values.dtype, address)
+        try:
+            rows = as_csr(values, address)
+        except BadBlock as error:
+            raise SourceError(f"{error}; write it again") from error
+        warn_beyond_double(rows.data, address)
+        self._rows = rows
+        self.entry_offsets = rows.indptr.astype(np.int64)
+        self.shape = (int(rows.shape[0]), int(rows.shape[1]))
+        self.dtype = np.dtype(values.dtype)
+        self.feature_names = feature_names
+        self.nonfinite = nonfinite
+        self.address = address
+
+    def read_rows(self, start: int, stop: int) -> csr_array:
+        """Return rows `start` to `stop`."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        return take_rows(self._rows, start, stop)
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`, dense."""
+        check_range(start, stop, self.shape[1], self.address, self.axes[1])
+        return densify(take_columns(self.read_rows(0, self.shape[0]), range(start, stop)))
+
+    def transposed(self) -> Matrix:
+        """Return a copy, in CSR again, whose rows are the columns."""
+        out = SparseMatrix(self.read_rows(0, self.shape[0]).T, None, self.nonfinite, self.address)
+        out.axes = self.axes[::-1]
+        return out
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of the stored entries of these rows."""
+        rows = self.read_rows(start, stop)
+        places = rows.indptr.astype(np.int64), rows.indices.astype(np.int64)
+        return digest(f"csr {rows.dtype.str} {rows.shape}", *places, rows.data)
+
+    def stored_nbytes(self, start: int, stop: int) -> int:
+        """Return the bytes of these rows: values and column indices."""
+        ends = self._rows.indptr
+        n_entries = int(ends[stop]) - int(ends[start])
+        return n_entries * int(self._rows.data.itemsize + self._rows.indices.itemsize)
+
+
+class ArrayVector(Vector):
+    """Entries in memory."""
+
+    in_memory = True
+
+    def __init__(self, values: Array, address: str = "array") -> None:
+        self._values = values
+        self.shape = values.shape
+        self.dtype = values.dtype
+        self.address = address
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        return self._values[start:stop]
+
+    def identity(self) -> str | None:
+        """Return a digest of the values."""
+        return digest(f"array {self.dtype.str} {self._values.shape}", self._values)
+
+
+def require_valid_csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...], address: str) -> None:
+    """Raise `SourceError` unless these arrays are a CSR matrix: reading a damaged one would reach beyond them."""
+    wrong = structure_fault(data, indices, indptr, shape)
+    if wrong is None and len(indices):
+        outside = (indices[: int(indptr[-1])] < 0) | (indices[: int(indptr[-1])] >= shape[1])
+        if outside.any():
+            place = int(outside.argmax())
+            wrong = (
+                f"row {row_of(indptr, place)} has an entry in column {int(indices[place])}, and there are {shape[1]} "
+                "columns"
+            )
+    if wrong is not None:
+        raise SourceError(f"{address}: not a valid CSR matrix: {wrong}; write it again")
+
+
+def as_array(source: Any, name: str = "array") -> Array:
+    """Return an object with an array protocol, or a sequence of numbers, as a NumPy array.
+
+    Raises `SourceError` for every other object, before NumPy sees it: of some, NumPy would ask for one entry after the
+    other for ever.
+    """
+    kind = type(source)
+    if isinstance(source, np.ma.MaskedArray):
+        raise SourceError(f"{name}: masked arrays are not read; fill the masked entries first, e.g. with NaN")
+    if not (any(hasattr(kind, protocol) for protocol in _PROTOCOLS) or isinstance(source, Sequence)):
+        full_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        raise SourceError(
+            f"{name}: an object of type {full_name} is not a source; give a path, a URL, an array, a data frame, a "
+            "SciPy sparse matrix, or an AnnData, xarray or Dask array"
+        )
+    try:
+        return np.asarray(source)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{name}: this {kind.__name__} is not an array; give rows of equal length") from error
+
+
+_ADDRESS = "data frame"
+
+
+def is_pandas(source: Any) -> bool:
+    """Return whether this is a data frame of pandas, or of a library with its methods."""
+    return all(hasattr(type(source), name) for name in ("iloc", "dtypes", "columns"))
+
+
+def frame_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix | None:
+    """Return the matrix of a data frame with its names: all columns numeric, missing values as NaN.
+
+    Returns None for an object that is no data frame.
+    Raises `SourceError` if a column is not numeric, or the frame is lazy.
+    """
+    if is_pandas(source):
+        return _pandas_matrix(source, nonfinite)
+    if isinstance(source, (np.ndarray, list, tuple)):
+        return None
+    frame = _narwhals_frame(source)
+    return None if frame is None else _narwhals_matrix(frame, nonfinite)
+
+
+def without_columns(source: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Return a data frame without the columns of these names, and those columns; another object as it is."""
+    if not names:
+        return source, {}
+    if is_pandas(source):
+        there = [name for name in names if list(source.columns).count(name) == 1]
+        return (source.drop(columns=there) if there else source), {name: source[name] for name in there}
+    frame = None if isinstance(source, (np.ndarray, list, tuple)) else _narwhals_frame(source)
+    if frame is None or not (there := [name for name in names if name in frame.columns]):
+        return source, {}
+    return frame.drop(there).to_native(), {name: frame[name].to_native() for name in there}
+
+
+def _narwhals_frame(source: Any) -> Any | None:
+    """Return a data frame as narwhals has it; None for every other object.
+
+    Raises `SourceError` if the frame is lazy, or two columns have one name.
+    """
+    import narwhals
+    import narwhals.exceptions
+
+    try:
+        frame = narwhals.from_native(source, pass_through=True)
+    except narwhals.exceptions.DuplicateError:
+        _require_distinct(source.column_names)
+        raise
+    if isinstance(frame, narwhals.LazyFrame):
+        raise SourceError(f"lazy {_ADDRESS} of type {type(source).__name__}: compute it first, e.g. with .collect()")
+    return frame if isinstance(frame, narwhals.DataFrame) else None
+
+
+def _pandas_matrix(source: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    dtypes = []
+    extension = False
+    for name, dtype in zip(source.columns, source.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise not_numeric(name, dtype)
+        extension |= not isinstance(dtype, np.dtype)
+        dtypes.append(dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64))
+    target = np.dtype(np.float64) if extension or not dtypes else np.result_type(*dtypes)
+    values = source.to_numpy(dtype=target, na_value=np.nan) if extension else source.to_numpy(dtype=target)
+    return ArrayMatrix(values, as_names(source.columns, source.shape[1]), nonfinite, _ADDRESS)
+
+
+def _narwhals_matrix(frame: Any, nonfinite: Nonfinite) -> ArrayMatrix:
+    import narwhals
+
+    columns = []
+    # pyarrow has the index of a data frame of pandas among the columns; in a Parquet file it is no feature either.
+    metadata = getattr(getattr(frame.to_native(), "schema", None), "pandas_metadata", None) or {}
+    names = [name for name in frame.columns if name not in metadata.get("index_columns", ())]
+    for name in names:
+        column = frame[name]
+        if column.null_count() and (column.dtype.is_integer() or column.dtype == narwhals.Boolean):
+            column = column.cast(narwhals.Float64)
+        values = column.to_numpy()
+        if values.dtype.kind not in "fiub":
+            raise not_numeric(name, column.dtype)
+        columns.append(values)
+    out = np.empty((frame.shape[0], len(names)), np.result_type(*columns) if columns else np.float64)
+    for j, values in enumerate(columns):
+        out[:, j] = values
+    return ArrayMatrix(out, as_names(names, len(names)), nonfinite, _ADDRESS)
+
+
+def require_numbers(frame: Any) -> None:
+    """Raise the error of the first column of a data frame of pandas that has another's name, or holds no numbers."""
+    _require_distinct(frame.columns)
+    for place, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        kind = getattr(dtype, "kind", "O")
+        if kind in "mM":
+            raise not_numeric(name, dtype)
+        if kind == "O":
+            try:
+                frame.iloc[:, place].to_numpy(dtype=float, na_value=np.nan)
+            except (TypeError, ValueError):
+                raise not_numeric(name, dtype) from None
+
+
+def _require_distinct(names: Iterable[Any]) -> None:
+    """Raise `SourceError` if two columns have one name: what is selected would be ambiguous."""
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise SourceError(f"{_ADDRESS}: {count} columns are named {name!r:.80}; give each a name of its own")
+
+
+def not_numeric(name: Any, dtype: Any) -> SourceError:
+    """Return the error of a column that holds no numbers."""
+    return SourceError(
+        f"data frame: column {name!r:.80} is of type {dtype}; allowed are {ALLOWED}: "
+        "leave it out or encode it as numbers"
+    )

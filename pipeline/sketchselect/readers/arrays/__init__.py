@@ -1,1 +1,0 @@
-"""Matrices in memory, and lazy arrays."""

@@ -1,1 +1,0 @@
-"""Conversion of other formats to Zarr stores."""

@@ -1,0 +1,210 @@
+"""Dask arrays as matrices and vectors: a task computes the blocks it needs, with Dask's synchronous scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from sketchselect.errors import ChunkReadError, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.csr import as_csr, densify
+from sketchselect.linalg.hashing import digest
+from sketchselect.readers.arrays import not_numeric
+from sketchselect.readers.base import (
+    Matrix,
+    MissingPolicy,
+    Nonfinite,
+    Vector,
+    as_entries,
+    check_range,
+    finish,
+    require_matrix,
+)
+
+
+def is_dask(source: Any) -> bool:
+    """Return whether this is a Dask array, of dask.array or of a package that follows its protocol."""
+    # Asked of the class: a Delayed has every attribute.
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "map_blocks", "chunks"))
+
+
+def is_dask_frame(source: Any) -> bool:
+    """Return whether this is a data frame, or a column of one, of Dask."""
+    return all(hasattr(type(source), name) for name in ("__dask_graph__", "to_dask_array"))
+
+
+def frame_rows(frame: Any) -> Any:
+    """Return the Dask array of a data frame or column of Dask; counts the rows of every partition, by one pass.
+
+    Raises `SourceError` if a column is not numeric.
+    """
+    types = dict(frame.dtypes) if frame.ndim == 2 else {frame.name: frame.dtype}
+    for name, dtype in types.items():
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise not_numeric(name, dtype)
+    # Types of pandas with missing values become NaN as those of a data frame in memory do.
+    plain = frame if all(isinstance(dtype, np.dtype) for dtype in types.values()) else frame.astype(np.float64)
+    return plain.to_dask_array(lengths=True)
+
+
+def require_known_chunks(array: Any, name: str) -> None:
+    """Raise `SourceError` if the sizes of some chunks are not known."""
+    if any(math.isnan(size) for size in itertools.chain(*array.chunks)):
+        raise SourceError(f"{name}: the sizes of its chunks are unknown; call x.compute_chunk_sizes() first")
+
+
+class DaskMatrix(Matrix):
+    """A two-dimensional Dask array with known chunks. Made by `open_matrix`.
+
+    Blocks of SciPy sparse matrices stay sparse. How many entries their rows have is not known before they are computed,
+    so `entry_offsets` is None.
+
+    `array` of shape (n_rows, n_features): Any number of column chunks.
+    `source_id`: The user's name for the content; without it the rows have no identity and nothing is checkpointed.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    """
+
+    def __init__(self, array: Any, source_id: str | None = None, nonfinite: Nonfinite = "error") -> None:
+        require_known_chunks(array, "Dask array")
+        require_matrix(array.shape, np.dtype(array.dtype), "Dask array")
+        heights = [int(rows) for rows in array.chunks[0] if rows]
+        self.array = array
+        self.source_id = source_id
+        self.shape = (int(array.shape[0]), int(array.shape[1]))
+        self.dtype = np.dtype(array.dtype)
+        self.address = "Dask array" if source_id is None else f"Dask array {source_id!r:.80}"
+        self.nonfinite = nonfinite
+        self.is_sparse = issparse(array._meta)
+        self.chunk_rows = max(heights)
+        if len(set(heights[:-1])) > 1 or heights[-1] > heights[0]:
+            self.chunk_edges = (0, *itertools.accumulate(heights))
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this matrix from others; Dask would compare the whole graph."""
+        return type(self).__name__, self.array.name, self.source_id, self.nonfinite, self.axes
+
+    def read_rows(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop`; an error of the user's graph comes back naming the rows."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        block = _compute(self.array[start:stop], f"{self.address}: {self.axes[0]}s {start} to {stop - 1}")
+        return as_csr(block, self.address, start) if self.is_sparse else finish(block, self.address)
+
+    def dask_rows(self) -> Any | None:
+        """Return the array; None for a part of it."""
+        return self.array if self.array.shape == self.shape else None
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        columns = self.transposed().read_rows(start, stop).T
+        return densify(columns.tocsr()) if self.is_sparse else finish(columns, self.address)
+
+    def transposed(self) -> Matrix:
+        """Return the matrix of the transposed graph."""
+        out = DaskMatrix(self.array.T, self.source_id, self.nonfinite)
+        out.axes = self.axes[::-1]
+        return out
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a digest of `source_id` and the range, or None without one."""
+        if self.source_id is None:
+            return None
+        by = "" if self.axes[0] == "row" else " by column"
+        return digest(f"dask{by} {self.source_id} {self.shape[1]} {self.dtype.str} {start} {stop}")
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | {"format": "dask", "source_id": self.source_id}
+
+
+class DaskVector(Vector):
+    """Entries of a Dask array with known chunks, computed in the task that needs them."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.shape = tuple(array.shape)
+        self.dtype = np.dtype(array.dtype)
+        self.address = "Dask array"
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this vector from others."""
+        return type(self).__name__, self.array.name
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        rows = _compute(self.array[start:stop], f"{self.address}: entries {start} to {stop - 1}")
+        return as_entries(rows, self.address)
+
+    def identity(self) -> str | None:
+        """Return None: a graph does not say what it computes."""
+        return None
+
+    def dask_rows(self) -> Any | None:
+        """Return the array; None for a part of it."""
+        return self.array if self.array.shape == self.shape else None
+
+
+def zarr_as_dask(array: Any, missing_chunks: MissingPolicy) -> Any:
+    """Return an open `zarr.Array` as a Dask array of its chunks, or its shards."""
+    import dask.array as da
+
+    if missing_chunks == "error":
+        with contextlib.suppress(TypeError, ValueError):  # zarr before 3.2 has no such setting
+            array = array.with_config({"read_missing_chunks": False})
+    return da.from_array(array, chunks=array.shards or array.chunks)
+
+
+def cut_arrays(arrays: Sequence[Any], edges: Iterable[int]) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the graph of Dask arrays cut along their rows, optimised together, and for each the keys of its pieces."""
+    import dask
+
+    cuts = tuple(edges)
+    sizes = tuple(int(n) for n in np.diff(cuts))
+    pieces = [
+        array[cuts[0] : cuts[-1]].rechunk({0: sizes, **dict.fromkeys(range(1, len(array.shape)), -1)})
+        for array in arrays
+    ]
+    graph: dict[Any, Any] = {}
+    keys = []
+    # Fused, each array would have a copy of the tasks that they share.
+    with dask.config.set({"optimization.fuse.active": False} if len(pieces) > 1 else {}):
+        pieces = dask.optimize(*pieces)
+    for piece in pieces:
+        graph.update(piece.__dask_graph__())
+        keys.append([row[0] if isinstance(row, list) else row for row in piece.__dask_keys__()])
+    return graph, keys
+
+
+def futures_client(array: Any) -> Any | None:
+    """Return the client of the futures in the graph of a Dask array; None where there is none."""
+    if array is None or "distributed" not in sys.modules:
+        return None
+    from distributed import futures_of
+
+    return next((future.client for future in futures_of(array)), None)
+
+
+def _compute(rows: Any, place: str) -> Any:
+    """Return a part of an array, computed where it is persisted, else in this thread."""
+    try:
+        return rows.compute(scheduler=futures_client(rows) or "synchronous")
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ChunkReadError(
+            f"{place} could not be computed ({type(error).__name__}); see the error of your graph above"
+        ) from error
+
+
+def as_dask(values: Any, rows: Any) -> Any:
+    """Return values that belong to the rows of a Dask array as a Dask array that is cut as those are."""
+    import dask.array as da
+
+    return da.from_array(values, chunks=(rows.chunks[0],))

@@ -1,1 +1,0 @@
-"""Matrices in single files and folders of files."""

@@ -1,1 +1,0 @@
-"""Matrices and vectors in HDF5 files, those of AnnData among them."""

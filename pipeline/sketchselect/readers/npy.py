@@ -1,0 +1,387 @@
+"""Matrices and vectors in NumPy files (``.npy``): read in runs of rows, never as a whole, never unpickled.
+
+Matrices (dense or SciPy CSR) and vectors in NumPy archives (``.npz``): loaded once per process that reads them.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from dataclasses import dataclass, field, replace
+from typing import IO, Any
+
+import numpy as np
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect.errors import ChunkReadError, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.arrays import ArrayMatrix, SparseMatrix, require_valid_csr
+from sketchselect.readers.base import (
+    Matrix,
+    Nonfinite,
+    Vector,
+    as_entries,
+    as_names,
+    check_range,
+    finish,
+    require_matrix,
+)
+from sketchselect.readers.stored import PARTS, LoadedMatrix
+
+_PAGE_NBYTES = 4096
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """The header of an ``.npy`` file: the array's shape, type and order, and the place of the first value."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes], address: str) -> NpyHeader:
+    """Return the header at the beginning of `file`, or raise `SourceError`."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"format version {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran_order, dtype = read(file)
+        offset = file.tell()
+    except (ValueError, EOFError, OSError) as error:
+        raise SourceError(
+            f"{address}: not a NumPy file, or its header is damaged; write it again with numpy.save"
+        ) from error
+    return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran_order), offset)
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """An ``.npy`` file as an address. Small and picklable."""
+
+    path: str
+    header: NpyHeader
+    version: str
+
+    @classmethod
+    def open(cls, location: Location) -> NpyArray:
+        """Read the header, and check that the file is as long as it says."""
+        address, version = location.address, location.existing_version()
+        try:
+            with open(location.url, "rb") as file:
+                header = read_header(file, address)
+        except OSError as error:
+            raise location.failure(error) from error
+        size = int(version.partition(":")[0])
+        if header.dtype.kind not in "OV" and size < header.offset + header.nbytes:
+            raise SourceError(
+                f"{address}: the file is cut off: it has {size} bytes of {header.offset + header.nbytes}; copy it again"
+            )
+        return cls(location.url, header, version)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop` of the first dimension; raise `ChunkReadError` where the file ends early."""
+        header = self.header
+        Location(self.path).require_version(self.version)
+        if header.fortran_order and len(header.shape) > 1:
+            mapped = np.memmap(self.path, header.dtype, "r", header.offset, header.shape, "F")
+            return np.array(mapped[start:stop], order="C")
+        width = math.prod(header.shape[1:])
+        n_values = (stop - start) * width
+        # Read, not mapped: mapped pages count as memory of the worker, and a file cut off under a map kills it.
+        offset = header.offset + start * width * header.dtype.itemsize
+        values: Array = np.fromfile(self.path, header.dtype, n_values, offset=offset)
+        if values.size < n_values:
+            raise ChunkReadError(f"{self.path}: the file ends within rows {start} to {stop - 1}; copy it again")
+        return values.reshape(stop - start, *header.shape[1:])
+
+    def identity(self) -> str:
+        """Return a fingerprint of the file: address, size, modification time, and header."""
+        header = self.header
+        layout = f"{header.shape} {header.dtype.str} {header.fortran_order}"
+        return digest(f"npy {self.path} {Location(self.path).version()} {layout}")
+
+
+@dataclass(eq=False, repr=False)
+class NpyMatrix(Matrix):
+    """A matrix in an ``.npy`` file. Made by `open_matrix`; pickles as an address."""
+
+    source: NpyArray
+    nonfinite: Nonfinite
+    axes: tuple[str, str] = ("row", "column")
+
+    def __post_init__(self) -> None:
+        header = self.source.header
+        require_matrix(header.shape, header.dtype, self.source.path)
+        self.shape = (header.shape[0], header.shape[1])
+        self.dtype = header.dtype
+        self.address = self.source.path
+        if self.axes[0] == "column" and header.fortran_order:
+            # The values of a column lie apart in the file, and the system reads whole pages.
+            self.chunk_rows = min(self.shape[0], max(1, _PAGE_NBYTES // header.dtype.itemsize))
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`."""
+        check_range(start, stop, self.shape[0], self.address, self.axes[0])
+        try:
+            return finish(self.source.read(start, stop), self.address)
+        except OSError as error:
+            raise ChunkReadError(
+                f"{self.address}: {self.axes[0]}s {start} to {stop - 1} cannot be read ({error.strerror}); check "
+                "the disk"
+            ) from error
+
+    def read_columns(self, start: int, stop: int) -> Array:
+        """Return columns `start` to `stop`."""
+        return finish(self.transposed().read_rows(start, stop).T, self.address)
+
+    def transposed(self) -> Matrix:
+        """Return the same file read in the other order: what was C order is Fortran order of the transpose."""
+        header = self.source.header
+        transposed = replace(header, shape=header.shape[::-1], fortran_order=not header.fortran_order)
+        return NpyMatrix(replace(self.source, header=transposed), self.nonfinite, self.axes[::-1])
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file; a file that is rewritten longer is another one."""
+        return f"{self.source.identity()}:{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | {"format": "npy"}
+
+
+@dataclass(eq=False)
+class NpyVector(Vector):
+    """Entries in an ``.npy`` file."""
+
+    source: NpyArray
+
+    def __post_init__(self) -> None:
+        self.shape, self.dtype, self.address = self.source.header.shape, self.source.header.dtype, self.source.path
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        return as_entries(self.source.read(start, stop), self.address)
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the file."""
+        return self.source.identity()
+
+
+def open_npy_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpyMatrix:
+    """Open the local file at `location`; there is no `key`, it holds one array."""
+    return NpyMatrix(NpyArray.open(location), nonfinite)
+
+
+def open_npy_vector(location: Location, n_rows: int | None, name: str) -> NpyVector:
+    """Open the local file at `location`."""
+    return NpyVector(NpyArray.open(location))
+
+
+MAX_BYTES = 4 << 30
+"""Largest array that is loaded out of an archive."""
+
+_CSR = frozenset({"data", "indices", "indptr", "shape"})
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An ``.npz`` file as an address, with the headers of its arrays. Small and picklable."""
+
+    path: str
+    headers: dict[str, NpyHeader] = field(hash=False)
+    version: str
+
+    @classmethod
+    def open(cls, location: Location) -> Archive:
+        """Read the headers of all arrays in the archive."""
+        address, version = location.address, location.existing_version()
+        headers = {}
+        try:
+            with zipfile.ZipFile(location.url) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".npy"):
+                        with archive.open(name) as file:
+                            headers[name[:-4]] = read_header(file, f"{address}: array {name[:-4]!r:.80}")
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+            raise SourceError(
+                f"{address}: not a NumPy archive, or it is damaged; write it again with numpy.savez"
+            ) from error
+        except OSError as error:
+            raise location.failure(error) from error
+        return cls(location.url, headers, version)
+
+    def load(self, *names: str) -> list[Array]:
+        """Return the named arrays.
+
+        Raises `SourceError` if one is larger than `MAX_BYTES` or holds objects, or the archive is damaged;
+        `SourceChanged` if the file was rewritten since it was opened.
+        """
+        for name in names:
+            header = self.headers[name]
+            if header.nbytes > MAX_BYTES:
+                raise SourceError(
+                    f"{self.path}: array {name!r} takes {format_bytes(header.nbytes)}, archives are read up to "
+                    f"{format_bytes(MAX_BYTES)}: write it with numpy.save and convert that file to Zarr"
+                )
+            if header.dtype.hasobject:
+                raise SourceError(f"{self.path}: array {name!r} holds Python objects, which are never unpickled")
+        Location(self.path).require_version(self.version)
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                return [archive[name] for name in names]
+        except (zipfile.BadZipFile, ValueError, EOFError, OSError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+            raise SourceError(
+                f"{self.path}: the archive is damaged ({type(error).__name__}); write it again"
+            ) from error
+
+    def identity(self, name: str) -> str:
+        """Return a fingerprint of one array: address, size and modification time of the file, and the name."""
+        return digest(f"npz {self.path} {Location(self.path).version()} {name}")
+
+    def listed(self) -> str:
+        """Return the arrays and their shapes, for messages."""
+        return ", ".join(
+            f"{name} ({' x '.join(map(str, h.shape)) or 'one number'} {h.dtype})" for name, h in self.headers.items()
+        )
+
+
+@dataclass(eq=False, repr=False)
+class NpzMatrix(LoadedMatrix):
+    """A matrix in an ``.npz`` archive. Made by `open_matrix`; pickles as an address."""
+
+    archive: Archive
+    key: str | None
+    nonfinite: Nonfinite
+    axes: tuple[str, str] = ("row", "column")
+
+    def transposed(self) -> Matrix:
+        """Return the same archive, transposed when it is loaded."""
+        return NpzMatrix(self.archive, self.key, self.nonfinite, self.axes[::-1])
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file; a file that is rewritten longer is another one."""
+        by = "" if self.axes[0] == "row" else "columns:"
+        return f"{self.archive.identity(self.key or 'csr')}:{by}{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | {"format": "npz" if self.key is not None else "npz, CSR", "key": self.key}
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.archive.path, self.archive.version, self.key, self.nonfinite, self.axes
+
+    def _read(self) -> Matrix:
+        matrix = _read(self.archive, self.key, self.nonfinite)
+        return matrix if self.axes[0] == "row" else matrix.transposed()
+
+
+@dataclass(eq=False)
+class NpzVector(Vector):
+    """Entries in an ``.npz`` archive, loaded once per process."""
+
+    archive: Archive
+    key: str
+
+    def __post_init__(self) -> None:
+        header = self.archive.headers[self.key]
+        self.shape, self.dtype, self.address = header.shape, header.dtype, f"{self.archive.path}: array {self.key!r}"
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        content = ("archive", self.archive.path, self.archive.version, self.key)
+        return PARTS.get(content, lambda: as_entries(self.archive.load(self.key)[0], self.address))[start:stop]
+
+    def identity(self) -> str | None:
+        """Return the fingerprint of the file and the name of the array."""
+        return self.archive.identity(self.key)
+
+
+def open_npz_vector(location: Location, n_rows: int | None, name: str) -> NpzVector:
+    """Open the archive at `location`: its array `name`, else ``y``, else the only one of `n_rows` entries."""
+    archive = Archive.open(location)
+    for key in (name, "y"):
+        if key in archive.headers:
+            return NpzVector(archive, key)
+    shapes = {key: header.shape for key, header in archive.headers.items()}
+    fitting = [key for key, shape in shapes.items() if len(shape) == 1 and n_rows in (None, shape[0])]
+    if len(fitting) != 1:
+        entries = "one-dimensional" if n_rows is None else f"of {n_rows} entries"
+        raise SourceError(
+            f"{name}: {archive.path} has no array {name!r} or 'y', and not exactly one {entries}; "
+            f"there are: {archive.listed()}"
+        )
+    return NpzVector(archive, fitting[0])
+
+
+def open_npz_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> NpzMatrix:
+    """Open the archive at `location`: `key`, else ``X``, else a SciPy matrix, else the only two-dimensional array."""
+    archive = Archive.open(location)
+    headers = archive.headers
+    if key is None:
+        two_d = [name for name, header in headers.items() if len(header.shape) == 2]
+        if "X" in headers:
+            key = "X"
+        elif headers.keys() >= _CSR or "format" in headers:
+            return NpzMatrix(archive, None, nonfinite)
+        elif len(two_d) == 1:
+            key = two_d[0]
+        else:
+            raise SourceError(
+                f"{location.address}: {'several arrays' if two_d else 'no array'} in this archive could be the matrix; "
+                f"choose one with key= (or --key): {archive.listed()}"
+            )
+    elif key not in headers:
+        raise SourceError(f"{location.address}: no array {key!r:.80} in this archive; there are: {archive.listed()}")
+    return NpzMatrix(archive, key, nonfinite)
+
+
+def _read(archive: Archive, key: str | None, nonfinite: Nonfinite) -> Matrix:
+    names = None
+    if key is None:
+        matrix = _read_sparse(archive)
+        n_columns = int(matrix.shape[1])
+    else:
+        (matrix,) = archive.load(key)
+        n_columns = matrix.shape[-1] if matrix.ndim else 0
+    if "feature_names" in archive.headers and not archive.headers["feature_names"].dtype.hasobject:
+        (values,) = archive.load("feature_names")
+        names = as_names(values.tolist(), n_columns)
+    if key is None:
+        return SparseMatrix(matrix, names, nonfinite, archive.path)
+    return ArrayMatrix(matrix, names, nonfinite, f"{archive.path}: array {key!r}")
+
+
+def _read_sparse(archive: Archive) -> Any:
+    import scipy.sparse as sp
+
+    form = "csr"
+    if "format" in archive.headers:
+        (text,) = archive.load("format")
+        form = text.item().decode() if isinstance(text.item(), bytes) else str(text.item())
+    if form == "csr":
+        if not archive.headers.keys() >= _CSR:
+            raise SourceError(
+                f"{archive.path}: a CSR archive needs data, indices, indptr and shape; there are: {archive.listed()}"
+            )
+        data, indices, indptr, shape = archive.load("data", "indices", "indptr", "shape")
+        size = (int(shape[0]), int(shape[1]))
+        require_valid_csr(data, indices, indptr, size, archive.path)
+        return sp.csr_matrix((data, indices, indptr), shape=size)
+    try:
+        return sp.load_npz(archive.path)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise SourceError(
+            f"{archive.path}: not a SciPy sparse matrix ({type(error).__name__}); write it again"
+        ) from error

@@ -1,0 +1,525 @@
+"""Matrices and vectors in Parquet files: numeric columns, or one column, a row group at a time.
+
+Parquet files and folders of them: footers, and row groups as Arrow tables.
+
+Columns of Parquet files as numbers: scalars, and lists of one length (embeddings).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, ChunkReadError, EmptyInput, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.base import ALLOWED, Matrix, Nonfinite, Vector, as_entries, check_range, finish
+from sketchselect.readers.stored import LRUCache
+
+ENDINGS = (".parquet", ".pq")
+
+FOOTERS = LRUCache(16)
+"""Parsed footers: of a file with many columns and row groups reading it takes longer than a row group."""
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file, as its footer described it when it was opened."""
+
+    location: Location
+    version: str  # Size and time of the file
+    groups: tuple[int, ...]  # Rows of each row group
+    keys: tuple[tuple[str, int | str], ...] = ()  # Names and values of the folders ``name=value`` around it
+
+    def tables(self, groups: Iterable[int], columns: tuple[str, ...]) -> Iterator[Any]:
+        """Yield some columns of row groups as Arrow tables; keys of its folders are columns of one value.
+
+        Raises `SourceChanged` if the file was rewritten since it was opened; `ChunkReadError` if a row group cannot be
+        decoded; file and row group are named.
+        """
+        import pyarrow as pa
+
+        self.location.require_version(self.version)
+        constants = dict(self.keys)
+        stored = [name for name in columns if name not in constants]
+        with contextlib.ExitStack() as stack:
+            file = in_order = None
+            for group in groups:
+                try:
+                    if file is None:
+                        footer = FOOTERS.get((self.location.url, self.version), self._footer)
+                        file = stack.enter_context(_opened(self.location, footer))
+                        in_order = tuple(file.schema_arrow.names) == columns
+                    # Looking up two thousand columns by name takes as long as reading them.
+                    table = file.read_row_group(group, columns=None if in_order else stored, use_threads=False)
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    raise ChunkReadError(
+                        f"{self.location.address}: row group {group} cannot be read ({type(error).__name__}: it is cut "
+                        "off or damaged); restore it or write it again"
+                    ) from error
+                for name in constants.keys() & columns:
+                    table = table.append_column(name, pa.array([constants[name]] * table.num_rows))
+                result = [table if in_order else table.select(list(columns))]
+                # The memory of one table is used for the next.
+                del table
+                yield result.pop()
+
+    def _footer(self) -> Any:
+        with _opened(self.location) as file:
+            return file.metadata
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The row groups of one file, or of the files of a folder in the order of their names."""
+
+    location: Location  # The file or folder
+    files: tuple[ParquetFile, ...]  # In the order of their rows
+
+    @property
+    def heights(self) -> list[int]:
+        """Rows of each row group."""
+        return [rows for file in self.files for rows in file.groups]
+
+    def below(self, start: int, stop: int) -> Iterator[tuple[ParquetFile, int, int, int]]:
+        """Yield (file, row group, its first row, its rows) for every row group under rows `start` to `stop`."""
+        first = 0
+        for file in self.files:
+            for group, rows in enumerate(file.groups):
+                if first < stop and first + rows > start:
+                    yield file, group, first, rows
+                first += rows
+
+    def tables(self, start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (address, first row, table of some columns) of rows `start` to `stop`, in runs of one row group."""
+        for file, run in itertools.groupby(self.below(start, stop), key=lambda item: item[0]):
+            items = list(run)
+            tables = file.tables((group for _, group, _, _ in items), columns)
+            for _, group, first, rows in items:
+                low, high = max(start, first), min(stop, first + rows)
+                address = f"{file.location.address}: row group {group}"
+                yield address, low, _rows(next(tables), low - first, high - first)
+
+
+@dataclass(frozen=True)
+class Footers:
+    """The footers of one file or of the files of a folder."""
+
+    groups: RowGroups  # Their row groups
+    schema: Any  # The columns, the same in every file, and after them the keys of the folders
+    nullable: frozenset[str]  # Columns that may have nulls
+
+    @property
+    def index(self) -> list[str]:
+        """Columns that pandas stored the row index in."""
+        metadata = self.schema.pandas_metadata or {}
+        # A range is a mapping there, and no column.
+        return [name for name in metadata.get("index_columns", ()) if name in self.schema.names]
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the folders ``name=value``."""
+        return [name for name, _ in self.groups.files[0].keys]
+
+
+def _rows(table: Any, start: int, stop: int) -> Any:
+    return table if stop - start == table.num_rows else table.slice(start, stop - start)
+
+
+def holds_parquet(location: Location) -> bool:
+    """Return whether there are Parquet files in a local folder, or in folders ``name=value`` of it."""
+    entries = list(Path(location.url).iterdir())
+    return any(_is_parquet(entry.name) for entry in entries) or any(
+        "=" in entry.name and entry.is_dir() and holds_parquet(Location(str(entry))) for entry in entries
+    )
+
+
+def read_footers(location: Location) -> Footers:
+    """Return the footers of the file or folder at `location`.
+
+    Raises `SourceError` if there is no file, one is not Parquet, or two differ in their columns.
+    """
+    names = _inside(location)
+    locations = [location] if names is None else [location.join(name) for name in names]
+    keys = folder_keys(names or [""], location)
+    files: list[ParquetFile] = []
+    schema: Any = None
+    nullable = set()
+    for place, values in zip(locations, keys, strict=True):
+        version = place.existing_version()
+        try:
+            with _opened(place) as file:
+                footer, columns = file.metadata, file.schema_arrow
+        except SourceError:
+            raise
+        except Exception as error:
+            if "range requests" in str(error):
+                raise SourceError(
+                    f"{place.address}: the web server sends no parts of files (no Range requests), so row groups "
+                    "cannot be read one by one; download the file"
+                ) from error
+            raise SourceError(
+                f"{place.address}: not a Parquet file, or it is damaged ({type(error).__name__}); write it again"
+            ) from error
+        schema = schema or columns
+        for i, (mine, first) in enumerate(itertools.zip_longest(columns, schema)):
+            if mine is None or first is None or (mine.name, mine.type) != (first.name, first.type):
+                raise SourceError(
+                    f"{place.address}: its columns are not those of {locations[0].name}, the first to differ is column "
+                    f"{i}; files of one folder must have the same columns"
+                )
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        for column in (group.column(j) for group in groups for j in range(footer.num_columns)):
+            statistics = column.statistics if column.is_stats_set else None
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                nullable.add(column.path_in_schema.partition(".")[0])
+                nullable.add(column.path_in_schema)
+        # A column of the file goes before the name of a folder.
+        values = tuple((name, value) for name, value in values if name not in columns.names)
+        files.append(ParquetFile(place, version, tuple(group.num_rows for group in groups), values))
+    import pyarrow as pa
+
+    for name, value in files[0].keys:
+        schema = schema.append(pa.field(name, pa.string() if isinstance(value, str) else pa.int64()))
+    return Footers(RowGroups(location, tuple(files)), schema, frozenset(nullable))
+
+
+def folder_keys(names: list[str], location: Location) -> list[tuple[tuple[str, int | str], ...]]:
+    """Return the keys of the folders ``name=value`` of every file: whole numbers where all values of a key are.
+
+    Raises `SourceError` if two files have other keys.
+    """
+    folders = [[part.partition("=") for part in name.split("/")[:-1] if "=" in part] for name in names]
+    first = [key for key, _, _ in folders[0]]
+    for name, parts in zip(names, folders, strict=True):
+        if [key for key, _, _ in parts] != first:
+            raise SourceError(
+                f"{location.address}: {name} is in folders of other keys than {names[0]}; files of one folder must "
+                "have the same keys"
+            )
+    texts = [[unquote(value) for _, _, value in parts] for parts in folders]
+    whole = [all(re.fullmatch(r"-?\d{1,18}", row[j]) for row in texts) for j in range(len(first))]
+    return [tuple((first[j], int(row[j]) if whole[j] else row[j]) for j in range(len(first))) for row in texts]
+
+
+def _inside(location: Location) -> list[str] | None:
+    """Return the names of the Parquet files below a folder, sorted; None for a file."""
+    if location.is_local:
+        if not Path(location.url).is_dir():
+            return None
+    elif not location.has_listing:
+        return None
+    else:
+        system, path = location.filesystem()
+        if not system.isdir(path):
+            return None
+    names = sorted(name for name, _, _ in location.files() if all(map(_is_visible, name.split("/"))))
+    names = [name for name in names if _is_parquet(name)]
+    if not names:
+        raise SourceError(f"{location.address}: there are no files {' or '.join(ENDINGS)} in this folder")
+    return names
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(ENDINGS)
+
+
+def _is_visible(part: str) -> bool:
+    # So writers name what is not, or not yet, data.
+    return not part.startswith((".", "_"))
+
+
+@contextlib.contextmanager
+def _opened(location: Location, footer: Any = None) -> Iterator[Any]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise SourceError(
+            f'{location.address}: reading Parquet needs pyarrow; install it with: pip install "sketchselect[parquet]"'
+        ) from error
+    if location.is_local:
+        with pq.ParquetFile(location.url, metadata=footer, memory_map=False) as file:
+            yield file
+        return
+    system, path = location.filesystem()
+    with system.open(path, "rb") as raw, pq.ParquetFile(raw, metadata=footer) as file:
+        yield file
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers."""
+
+    name: str
+    width: int | None = None  # Entries of each list; None for a column of scalars
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Its name, or one for each entry of its lists."""
+        if self.width is None:
+            return (self.name,)
+        return tuple(f"{self.name}[{i}]" for i in range(self.width))
+
+    def numbers(self, values: Any, dtype: np.dtype[Any], first_row: int, address: str) -> Array:
+        """Return the entries of an Arrow column, shape (n_rows,) or (n_rows, width); nulls are NaN.
+
+        `values`: A `pyarrow.ChunkedArray`; all must fit `dtype`.
+        `first_row`, `address`: Row of the first entry, file and row group, for messages.
+        Raises `ChunkReadError` if there are nulls where the footer has none, or a list has another length.
+        """
+        if self.width is not None:
+            values = self._entries(values, first_row, address)
+        if values.null_count and dtype.kind != "f":
+            raise ChunkReadError(
+                f"{address}: column {self.name!r:.80} has nulls, but none by the footer; write the file again"
+            )
+        numbers: Array = values.to_numpy()
+        if numbers.dtype.kind == "O":  # so come out booleans with nulls
+            numbers = numbers.astype(dtype)
+        return numbers if self.width is None else numbers.reshape(-1, self.width)
+
+    def _entries(self, lists: Any, first_row: int, address: str) -> Any:
+        """Return the entries of all lists, one behind the other."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        lengths = pc.fill_null(pc.list_value_length(lists), -1).to_numpy()
+        wrong = np.flatnonzero(lengths != self.width)
+        if wrong.size:
+            length = int(lengths[wrong[0]])
+            raise ChunkReadError(
+                f"{address}: column {self.name!r:.80} has {'no list' if length < 0 else f'a list of {length} entries'} "
+                f"in row {first_row + int(wrong[0])}, the first row has {self.width}; write lists of one length"
+            )
+        return pa.chunked_array([chunk.flatten() for chunk in lists.chunks], lists.type.value_type)
+
+
+def column_of(footers: Footers, name: str) -> tuple[Column, np.dtype[Any]]:
+    """Return the column `name` and the type of its entries; of lists the first is read for its length.
+
+    Raises `SourceError` if its entries are no numbers; `EmptyInput` if its lists have no entries.
+    """
+    import pyarrow.types as types
+
+    address, kind = footers.groups.location.address, footers.schema.field(name).type
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    entry = numpy_type(kind.value_type if is_list else kind)
+    if entry is None or entry.kind not in "fiub":
+        raise SourceError(
+            f"{address}: column {name!r:.80} is of type {kind}; allowed are {ALLOWED}, and lists of them: "
+            f'leave it out with key="-{name:.80}", or choose columns with key="NAME,NAME"'
+        )
+    if not is_list:
+        return Column(name), entry
+    width = kind.list_size if types.is_fixed_size_list(kind) else _first_length(footers, name)
+    if not width:
+        raise EmptyInput(f"{address}: the lists of column {name!r:.80} have no entries")
+    return Column(name, width), entry
+
+
+def numpy_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the NumPy type of a column of numbers or text; None for all else."""
+    import pyarrow.types as types
+
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        numeric: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return numeric
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.dtype("U")
+    return None
+
+
+def _first_length(footers: Footers, name: str) -> int:
+    """Return the length of the first list of a column; 0 where there is none."""
+    for file in footers.groups.files:
+        for group, rows in enumerate(file.groups):
+            if rows:
+                first = next(file.tables([group], (name,))).column(0)[0].as_py()
+                return len(first or ())
+    return 0
+
+
+_SHOWN = 5
+
+
+@dataclass(eq=False, repr=False)
+class ParquetMatrix(Matrix):
+    """Numeric columns of Parquet files. Made by `open_matrix`; pickles as addresses."""
+
+    groups: RowGroups  # Where the rows are
+    dtype: np.dtype[Any]  # The type that holds all of the columns; float64 where some entry may be null
+    columns: tuple[Column, ...]  # One of lists gives a feature for each entry
+    nonfinite: Nonfinite  # Policy for NaN (nulls are) and infinity
+    uniform: bool = False  # Whether all columns are scalars of this type, floats
+
+    def __post_init__(self) -> None:
+        heights = self.groups.heights
+        self.feature_names = tuple(itertools.chain.from_iterable(column.feature_names for column in self.columns))
+        self.shape = (sum(heights), len(self.feature_names))
+        self.address = self.groups.location.address
+        self.is_remote = not self.groups.location.is_local
+        self.chunk_rows = max(heights, default=0)
+        self.chunk_edges = (0, *itertools.accumulate(rows for rows in heights if rows))
+
+    def read_rows(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop`; nulls are NaN."""
+        check_range(start, stop, self.shape[0], self.address)
+        out = np.empty((stop - start, self.shape[1]), self.dtype)
+        names = tuple(column.name for column in self.columns)
+        for address, low, table in self.groups.tables(start, stop, names):
+            rows = out[low - start : low - start + table.num_rows]
+            if self.uniform:
+                # Without an object for each of perhaps thousands of columns.
+                tensors = (batch.to_tensor(null_to_nan=True).to_numpy() for batch in table.to_batches())
+                np.concatenate(list(tensors), out=rows)
+            else:
+                parts = [
+                    column.numbers(values, self.dtype, low, address)
+                    for column, values in zip(self.columns, table.columns, strict=True)
+                ]
+                np.concatenate([part.reshape(len(rows), -1) for part in parts], axis=1, out=rows)
+                del parts
+            # Its memory is used for the next row group.
+            del table
+        return finish(out, self.address)
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of these rows: the versions of the files under them, the row groups and the columns."""
+        groups = (
+            f"\n{file.location.address} {file.location.version()} {group} {start - first} {stop - first} {rows}"
+            for file, group, first, rows in self.groups.below(start, stop)
+        )
+        return digest(f"parquet {self.feature_names} {self.dtype.str}", *groups)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        sizes = {"files": len(self.groups.files), "row_groups": len(self.groups.heights)}
+        return super().describe() | {"format": "parquet"} | sizes
+
+
+@dataclass(eq=False)
+class ParquetVector(Vector):
+    """One column of Parquet files: targets, labels, weights or names of rows."""
+
+    groups: RowGroups  # Where the rows are
+    column: str
+    dtype: np.dtype[Any]  # Type of the entries
+
+    def __post_init__(self) -> None:
+        self.shape = (sum(self.groups.heights),)
+        self.address = f"{self.groups.location.address}: column {self.column!r}"
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        parts = [np.empty(0, self.dtype)] if start == stop else []
+        for _, _, table in self.groups.tables(start, stop, (self.column,)):
+            entries = table.column(0)
+            numbers = self.dtype.kind in "fiub" and not entries.null_count
+            parts.append(as_entries(entries.to_numpy() if numbers else entries.to_pylist(), self.address))
+        return np.concatenate(parts)
+
+    def identity(self) -> str | None:
+        """Return a fingerprint of the files and the name of the column."""
+        versions = [f"{file.location.address} {file.location.version()}" for file in self.groups.files]
+        return digest(f"parquet {self.column} {versions}")
+
+
+def open_parquet_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> ParquetMatrix:
+    """Open the file or folder at `location`.
+
+    A row index that pandas stored, and the keys of folders ``name=value``, are no features unless `key` names them; an
+    index of one column of text or whole numbers gives the rows their names. A column of lists of one length (an
+    embedding) gives the features ``name[0]``, ``name[1]``, ...
+
+    `location`: A ``.parquet`` file, or a folder of such files with the same columns.
+    `key`: The columns, separated by commas; with "-" before the first (or before each) those to leave out. None: all,
+        which must be numeric.
+    `nonfinite`, "error", "drop_rows", "missing": Policy for NaN and infinity.
+    Raises `SourceError` if a file is not Parquet, a column is not there or not numeric, or the files differ in their
+    columns.
+    """
+    footers = read_footers(location)
+    names = _chosen(footers, key, location)
+    columns, kinds = zip(*(column_of(footers, name) for name in names), strict=True)
+    dtype = np.result_type(
+        *(
+            np.float64 if name in footers.nullable and kind.kind != "f" else kind
+            for name, kind in zip(names, kinds, strict=True)
+        )
+    )
+    uniform = set(kinds) == {dtype} and dtype in (np.float32, np.float64) and {c.width for c in columns} == {None}
+    matrix = ParquetMatrix(footers.groups, dtype, columns, nonfinite, uniform)
+    if not matrix.shape[0]:
+        raise EmptyInput(f"{location.address}: there are no rows")
+    if len(footers.index) == 1:
+        entry = _entry_type(footers, footers.index[0])
+        if entry is not None and entry.kind in "iuU":
+            matrix.row_names = ParquetVector(footers.groups, footers.index[0], entry)
+    return matrix
+
+
+def open_parquet_vector(location: Location, n_rows: int | None, name: str) -> ParquetVector:
+    """Open the column `name`, or the only column, of the file or folder at `location`."""
+    footers = read_footers(location)
+    columns = footers.schema.names
+    if name not in columns and len(columns) != 1:
+        raise SourceError(f"{name}: {location.address} has no column {name!r:.80}; there are {_listed(columns)}")
+    return _vector(footers, name if name in columns else columns[0])
+
+
+def parquet_column(location: Location, column: str) -> ParquetVector | None:
+    """Return a column of the file or folder at `location`, or None if there is none of this name."""
+    footers = read_footers(location)
+    return _vector(footers, column) if column in footers.schema.names else None
+
+
+def _vector(footers: Footers, column: str) -> ParquetVector:
+    kind = _entry_type(footers, column)
+    if kind is None:
+        raise SourceError(
+            f"{footers.groups.location.address}: column {column!r:.80} is of type {footers.schema.field(column).type}, "
+            "neither numbers nor text; convert it first"
+        )
+    return ParquetVector(footers.groups, column, kind)
+
+
+def _entry_type(footers: Footers, column: str) -> np.dtype[Any] | None:
+    """Return the type of the entries of a column, of a dictionary those it stands for; None if not numbers or text."""
+    import pyarrow.types as types
+
+    kind = footers.schema.field(column).type
+    return numpy_type(kind.value_type if types.is_dictionary(kind) else kind)
+
+
+def _chosen(footers: Footers, key: str | None, location: Location) -> list[str]:
+    columns = footers.schema.names
+    if len(set(columns)) != len(columns):
+        raise SourceError(f"{location.address}: two columns have the same name; rename one")
+    words = [word.strip() for word in (key or "").removeprefix("-").split(",") if word.strip()]
+    without = key is None or key.startswith("-")
+    if without:
+        # The sign may stand before each name too.
+        words = [word if word in columns else word.removeprefix("-") for word in words]
+    unknown = [word for word in words if word not in columns]
+    if unknown:
+        raise SourceError(f"{location.address}: no column {unknown[0]!r:.80}; there are {_listed(columns)}")
+    names = [name for name in columns if name not in (*words, *footers.index, *footers.keys)] if without else words
+    if not names or len(set(names)) != len(names):
+        raise BadParameter(f"{location.address}: key must name at least one column, and none twice")
+    return names
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:_SHOWN])) + (f", ... ({len(names)})" if len(names) > _SHOWN else "")

@@ -1,0 +1,421 @@
+"""Text files of tables (``.csv``, ``.tsv``), read in runs of lines.
+
+Files of svmlight and libsvm: sparse rows with a target each, loaded once per process that reads them.
+
+Matrix Market files (``.mtx``, ``.mtx.gz``): loaded once per process that reads them, sparse ones as CSR.
+
+One column of a text file (``.csv``, ``.tsv``, ``.txt``) as a vector: numbers, or text such as class labels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import inspect
+import itertools
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from sketchselect.errors import BadParameter, EmptyInput, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import Location
+from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, check_range
+from sketchselect.readers.stored import MATRICES, LoadedMatrix
+
+_DELIMITERS = ",;\t"
+_COUNTED = 1 << 22
+_OTHER_NOTATION = re.compile(r"[-+]?\d[\d.,' ]*\s?[^\d\s:/-]{0,8}")
+_MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"))
+
+
+class CsvRows:
+    """The rows of a text file, and perhaps a first line of column names.
+
+    A column is text if its first entry that is not missing is no number, or if it comes first and has no name (an index
+    that pandas wrote); other columns are numbers. Missing are empty fields, NA, N/A, NaN, null and None.
+
+    `location`: A local file; ``.gz`` is decompressed on the way. Fields are separated by comma, semicolon or tab,
+        whichever is most frequent in the first line.
+    `left_out`: Names of columns that are kept apart as text columns are; beside the first one, numbers stay numbers.
+
+    Attributes
+    ----------
+    n_rows : int
+        Upper bound: the number of lines. Blank lines are skipped when read.
+    n_columns : int
+        Columns of numbers.
+    names : tuple of str or None
+        Their names: the first line, if it is not all numbers or missing.
+    texts : dict of str to int
+        Name -> place of each column of text, or left out.
+    measured : list of int
+        Places of those among them that are numbers.
+    like_numbers : list of str
+        Columns of text whose first entry looks like a number in another notation: a decimal comma, a unit.
+    has_row_names : bool
+        Whether the first column is text, or left out: names of the rows.
+    n_missing : int
+        Missing fields of number columns that were read so far.
+    """
+
+    dtype = np.dtype(np.float64)
+    chunk_rows = 1
+
+    def __init__(self, location: Location, left_out: Collection[str] = ()) -> None:
+        if not location.is_local:
+            raise SourceError(f"{location.address}: text files are converted from local disks only; copy it first")
+        location.existing_version()
+        self.address = location.address
+        self._path = Path(location.url)
+        with self._open() as file:
+            first = self._line(file)
+        if not first.strip():
+            raise EmptyInput(f"{self.address}: the first line is empty; begin the file with column names or numbers")
+        self._delimiter = max(_DELIMITERS, key=first.count)
+        fields = [field.strip() for field in next(csv.reader([first], delimiter=self._delimiter))]
+        self._width = len(fields)
+        self._header = None if all(_is_number(field) or _is_missing(field) for field in fields) else fields
+        self.n_rows = self._count_lines() - (self._header is not None)
+        if self.n_rows < 1:
+            raise EmptyInput(f"{self.address}: no rows under the line of column names")
+        self._look_like_numbers: set[int] = set()
+        text = self._text_columns()
+        if unknown := sorted(set(left_out) - set(self._header or ())):
+            raise BadParameter(f"{self.address}: no column is named {unknown[0]!r:.80}; the first line has the names")
+        apart = {j for j, name in enumerate(self._header or ()) if name in left_out}
+        self.measured = sorted(apart - {0, *text})
+        text = sorted(apart.union(text))
+        self._numbers = [j for j in range(self._width) if j not in text]
+        if not self._numbers:
+            raise SourceError(f"{self.address}: no column holds numbers; encode the columns as numbers first")
+        self.n_columns, self.has_row_names, self.n_missing = len(self._numbers), 0 in text, 0
+        self.names = None if self._header is None else tuple(self._header[j] for j in self._numbers)
+        self.texts: dict[str, int] = {}
+        for j in text:
+            name = "" if self._header is None else self._header[j].replace("/", "_")
+            usable = name.strip(".") and not name.startswith("__") and name not in self.texts
+            self.texts[name if usable else f"column {j + 1}"] = j
+        self.like_numbers = [name for name, j in self.texts.items() if j and j in self._look_like_numbers]
+
+    def partitions(self, n_lines: int) -> Iterator[tuple[Array, ...]]:
+        """Yield blocks of at most `n_lines` rows, in order: the numbers, and then each column of text.
+
+        Raises `SourceError` naming line and column of the first field that is not a number, or the first line of
+        another length.
+        """
+        with self._open() as file:
+            line = 1
+            if self._header is not None:
+                self._line(file)
+                line = 2
+            while lines := self._lines(file, n_lines):
+                if any(map(str.strip, lines)):
+                    yield self._parse(lines, line)
+                line += len(lines)
+
+    def _open(self) -> IO[str]:
+        if self._path.name.lower().endswith(".gz"):
+            return gzip.open(self._path, "rt", encoding="utf-8-sig", newline=None)
+        return open(self._path, encoding="utf-8-sig")
+
+    def _line(self, file: IO[str]) -> str:
+        return "".join(self._lines(file, 1))
+
+    def _lines(self, file: IO[str], n_lines: int) -> list[str]:
+        try:
+            return list(itertools.islice(file, n_lines))
+        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+            raise SourceError(f"{self.address}: not a text file in UTF-8, or it is cut off; save it again") from error
+
+    def _count_lines(self) -> int:
+        opener = gzip.open if self._path.name.lower().endswith(".gz") else open
+        count = 0
+        last = b"\n"
+        with opener(self._path, "rb") as file:
+            while piece := file.read(_COUNTED):
+                count += piece.count(b"\n")
+                last = piece[-1:]
+        return count + (last != b"\n")
+
+    def _text_columns(self) -> list[int]:
+        undecided = set(range(self._width))
+        text = {0} if self._header is not None and not self._header[0] else set()
+        with self._open() as file:
+            for fields in csv.reader(itertools.islice(file, self._header is not None, None), delimiter=self._delimiter):
+                seen = {j for j in undecided if j < len(fields) and not _is_missing(fields[j])}
+                text |= {j for j in seen if not _is_number(fields[j])}
+                self._look_like_numbers |= {j for j in seen & text if _OTHER_NOTATION.fullmatch(fields[j].strip())}
+                undecided -= seen
+                if not undecided:
+                    break
+        return sorted(text)
+
+    def _parse(self, lines: list[str], first_line: int) -> tuple[Array, ...]:
+        if not self.texts:
+            with contextlib.suppress(ValueError):
+                block: Array = np.loadtxt(
+                    lines, self.dtype, comments=None, delimiter=self._delimiter, quotechar='"', ndmin=2
+                )
+                if block.shape[1] == self.n_columns:
+                    return (block,)
+        rows = list(csv.reader(filter(str.strip, lines), delimiter=self._delimiter))
+        if any(len(fields) != self._width for fields in rows):
+            raise self._fault(lines, first_line)
+        values = np.empty((len(rows), self.n_columns))
+        for place, j in enumerate(self._numbers):
+            values[:, place] = self._entries(rows, j, lines, first_line)
+            self.n_missing += int(np.isnan(values[:, place]).sum())
+        return values, *(
+            self._entries(rows, j, lines, first_line)
+            if j in self.measured
+            else np.array([fields[j].strip() for fields in rows], object)
+            for j in self.texts.values()
+        )
+
+    def _entries(self, rows: list[list[str]], j: int, lines: list[str], first_line: int) -> Array:
+        """Return a column of numbers, NaN where a field is missing."""
+        missing = [_is_missing(fields[j]) for fields in rows]
+        if not all(absent or _is_number(fields[j]) for absent, fields in zip(missing, rows, strict=True)):
+            raise self._fault(lines, first_line)
+        return np.array([np.nan if absent else float(fields[j]) for absent, fields in zip(missing, rows, strict=True)])
+
+    def _fault(self, lines: list[str], first_line: int) -> SourceError:
+        """Return the error for the first line that is wrong, without its content."""
+        for number, line in enumerate(lines, start=first_line):
+            if not line.strip():
+                continue
+            fields = next(csv.reader([line], delimiter=self._delimiter))
+            if len(fields) != self._width:
+                return SourceError(
+                    f"{self.address}: line {number} has {len(fields)} fields, the first line has {self._width}; "
+                    "correct the line"
+                )
+            for column in self._numbers:
+                if not (_is_number(fields[column]) or _is_missing(fields[column])):
+                    name = f" ({self._header[column]!r:.80})" if self._header is not None else ""
+                    return SourceError(
+                        f"{self.address}: line {number}, column {column + 1}{name} is not a number, as it is above; "
+                        "correct it, or leave the field empty where the value is missing"
+                    )
+        last_line = first_line + len(lines) - 1
+        return SourceError(f"{self.address}: lines {first_line} to {last_line} are not all numbers; correct them")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in _MISSING
+
+
+TARGET = "target"
+"""Name of the first entries of all rows."""
+
+
+@dataclass(eq=False, repr=False)
+class SvmlightMatrix(LoadedMatrix):
+    """Rows of an svmlight file, without their targets. Made by `open_matrix`; pickles as an address."""
+
+    path: str
+    version: str
+    n_columns: int | None  # None: as many as the largest index says
+    nonfinite: Nonfinite
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file and the number of columns."""
+        return f"{digest(f'svmlight {self.path} {Location(self.path).version()} {self.shape[1]}')}:{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | {"format": "svmlight"}
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.path, self.version, self.n_columns, self.nonfinite
+
+    def _read(self) -> Matrix:
+        rows, _ = _content(self.path, self.version, self.n_columns)
+        return SparseMatrix(rows, None, self.nonfinite, self.path)
+
+
+@dataclass(eq=False)
+class SvmlightVector(Vector):
+    """The targets in an svmlight file."""
+
+    path: str
+    version: str
+
+    def __post_init__(self) -> None:
+        values = self._values()
+        self.shape, self.dtype, self.address = values.shape, values.dtype, f"{self.path}: {TARGET}"
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return entries `start` to `stop`."""
+        check_range(start, stop, self.n_rows, self.address)
+        return self._values()[start:stop]
+
+    def identity(self) -> str | None:
+        """Return a fingerprint of the file."""
+        return digest(f"svmlight targets {self.path} {Location(self.path).version()}")
+
+    def _values(self) -> Array:
+        return as_entries(_content(self.path, self.version, None)[1], self.path)
+
+
+def open_svmlight_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> SvmlightMatrix:
+    """Open the local file at `location`; the `key` is the number of its columns, for when the last are all zero."""
+    if key is not None and not (key.isdecimal() and int(key) > 0):
+        raise BadParameter(f"{location.address}: the key of an svmlight file is its number of columns, got {key!r:.80}")
+    return SvmlightMatrix(location.url, location.existing_version(), None if key is None else int(key), nonfinite)
+
+
+def open_svmlight_vector(location: Location, n_rows: int | None, name: str) -> SvmlightVector:
+    """Open the targets of the local file at `location`."""
+    return SvmlightVector(location.url, location.existing_version())
+
+
+def svmlight_vector(location: Location, key: str) -> SvmlightVector | None:
+    """Return the targets of the file of a matrix if they are named, else None."""
+    return open_svmlight_vector(location, None, key) if key == TARGET else None
+
+
+def _content(path: str, version: str, n_columns: int | None) -> tuple[Any, Array]:
+    """Return the rows as CSR, and the targets. Columns count from 0 where an index is 0, else from 1."""
+
+    def load() -> tuple[Any, Array]:
+        from sklearn.datasets import load_svmlight_file
+
+        Location(path).require_version(version)
+        try:
+            rows, targets = load_svmlight_file(path, n_features=n_columns, dtype=np.float64)
+        except (ValueError, OverflowError, EOFError, OSError) as error:
+            reason = " ".join(str(error).split())[:160] or type(error).__name__
+            raise SourceError(f"{path}: not an svmlight file, or damaged ({reason}); write it again") from error
+        return rows, targets
+
+    return MATRICES.get(("svmlight", path, version, n_columns), load)
+
+
+@dataclass(eq=False, repr=False)
+class MarketMatrix(LoadedMatrix):
+    """A matrix in a Matrix Market file. Made by `open_matrix`; pickles as an address."""
+
+    path: str
+    version: str
+    nonfinite: Nonfinite
+
+    def identity(self, start: int, stop: int) -> str | None:
+        """Return a fingerprint of the file; a file that is rewritten longer is another one."""
+        return f"{digest(f'mtx {self.path} {Location(self.path).version()}')}:{start}:{stop}"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of this source in the manifest."""
+        return super().describe() | {"format": "Matrix Market"}
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.path, self.version, self.nonfinite
+
+    def _read(self) -> Matrix:
+        import scipy.io
+
+        Location(self.path).require_version(self.version)
+        try:
+            # Releases that have the parameter warn about its default; either kind of result will do.
+            has_parameter = "spmatrix" in inspect.signature(scipy.io.mmread).parameters
+            values = scipy.io.mmread(self.path, **({"spmatrix": False} if has_parameter else {}))
+        except (ValueError, OverflowError, EOFError, OSError, IndexError) as error:
+            reason = " ".join(str(error).split())[:120] or type(error).__name__
+            raise SourceError(
+                f"{self.path}: not a Matrix Market file, or damaged ({reason}); write it again"
+            ) from error
+        if isinstance(values, np.ndarray):
+            return ArrayMatrix(values, None, self.nonfinite, self.path)
+        return SparseMatrix(values, None, self.nonfinite, self.path)
+
+
+def open_market_matrix(location: Location, key: str | None, nonfinite: Nonfinite) -> MarketMatrix:
+    """Open the local file at `location`; there is no `key`, it holds one matrix."""
+    return MarketMatrix(location.url, location.existing_version(), nonfinite)
+
+
+def open_text_vector(location: Location, n_rows: int | None, name: str) -> Vector:
+    """Read a vector from a text file: one entry a line, or the column `name` of a table.
+
+    `location`: A local file; ``.gz`` is decompressed on the way.
+    `n_rows`: Entries expected: one more line holds the column's name.
+    `name`: Column of a table with several; its singular ("label") and "cluster" are tried too.
+    Raises `SourceError` if the file is no text, a line is cut off, or no column of a table has the name.
+    """
+    lines = _lines(location)
+    if not lines:
+        raise EmptyInput(f"{name} {location.address}: the file is empty")
+    table = list(csv.reader(lines, delimiter=max(_DELIMITERS, key=lines[0].count)))
+    width = len(table[0])
+    for number, row in enumerate(table, start=1):
+        if len(row) != width:
+            raise SourceError(
+                f"{name} {location.address}: entry {number} has {len(row)} fields, the first has {width}; correct it"
+            )
+    header = [field.strip() for field in table[0]]
+    column = 0 if width == 1 else _column(header, name, location)
+    entries = [row[column].strip() for row in table]
+    has_header = width > 1 or (len(entries) == n_rows + 1 if n_rows is not None else False)
+    if has_header or (
+        len(entries) > 1 and not _text_vector_is_number(entries[0]) and all(map(_text_vector_is_number, entries[1:]))
+    ):
+        entries = entries[1:]
+    if not entries:
+        raise EmptyInput(f"{name} {location.address}: no entries under the line of column names")
+    return ArrayVector(_values(entries), location.address)
+
+
+def _lines(location: Location) -> list[str]:
+    path = Path(location.url)
+    try:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.name.lower().endswith(".gz")
+            else open(path, encoding="utf-8-sig") as file
+        ):
+            return [line for line in file.read().splitlines() if line.strip()]
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise SourceError(f"{location.address}: not a text file in UTF-8, or it is cut off; save it again") from error
+
+
+def _column(header: list[str], name: str, location: Location) -> int:
+    for candidate in (name, name.removesuffix("s"), "cluster"):
+        if candidate in header:
+            return header.index(candidate)
+    listed = ", ".join(repr(one) for one in header[:8])
+    raise SourceError(
+        f"{name} {location.address}: has {len(header)} columns ({listed:.200}), none of them called {name!r}; keep one "
+        "column, or name it so"
+    )
+
+
+def _values(entries: list[str]) -> Array:
+    """Return entries as whole numbers or numbers where all are, otherwise as text."""
+    if not all(map(_text_vector_is_number, entries)):
+        return np.array(entries)
+    values = np.array(entries, dtype=np.float64)
+    return values.astype(np.int64) if np.isfinite(values).all() and (values == np.trunc(values)).all() else values
+
+
+def _text_vector_is_number(entry: str) -> bool:
+    try:
+        float(entry)
+    except ValueError:
+        return False
+    return "_" not in entry

@@ -1,0 +1,543 @@
+"""Method and number of columns chosen by the data: fast methods compete on a sample of the rows.
+
+The fewest columns within a ratio, and the selections of a method by their number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from sketchselect._text import counted, did_you_mean
+from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.linalg.arrays import Labels
+from sketchselect.linalg.validation import require_number, require_positive, require_seed
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
+from sketchselect.selectors.selection import Selection
+from sketchselect.summaries import Bundle, RowSample, Summary, pick
+
+FEWEST = 4
+"""Smallest number of columns that is tried where the number is open."""
+
+AHEAD, MOST_AHEAD = 32, 512
+"""Multiple of a number of columns to which a nested method selects at once, and the largest number that it does."""
+
+FINENESS = 8
+"""The number of columns is found to an eighth of itself."""
+
+FAR = 4
+"""Multiple of what is tolerated from which the number of columns is not doubled, but taken as often."""
+
+MOST_FLOPS = 1e10
+"""A method that needs more to select does not compete: about a second."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the ratio of a point may be at most: by the upper end of its interval, and by the estimate itself."""
+
+    high: float = np.inf
+    ratio: float = np.inf
+
+    def excess(self, point: CurvePoint) -> float:
+        """Return how far a point is beyond; at most 0 within."""
+        return max(point.high - self.high, point.ratio - self.ratio)
+
+    def used(self, point: CurvePoint) -> float:
+        """Return the multiple of what is tolerated above k-means on all columns that a point is; above 1 beyond."""
+        parts = ((point.high, self.high), (point.ratio, self.ratio))
+        return max(((value - 1.0) / (most - 1.0) for value, most in parts if 1.0 < most < np.inf), default=np.inf)
+
+
+def limit_of(curve: Curve, tolerance: float) -> Limit:
+    """Return the limit of a tolerance of the objective, surely, and of what clusters explain, by the estimate.
+
+    Where clusters explain little of the scatter, a few columns are within a share of the objective and lose most of
+    what there is to gain. That share is of the estimate alone: runs of k-means with other seeds may differ by more.
+    Clusters that explain nothing of rows that they have not seen have nothing to lose.
+    """
+    whole, scatter = curve.everything, curve.coreset.scatter
+    gain = scatter - whole.objective
+    if not (whole.objective > 0 and gain > 0 and whole.unseen < scatter):
+        return Limit(high=1.0 + tolerance)
+    return Limit(1.0 + tolerance, 1.0 + tolerance * gain / whole.objective)
+
+
+def smallest_within(curve: Curve, limit: Limit, sizes: tuple[int, int]) -> CurvePoint:
+    """Return the point of fewest columns (in the range `sizes`) within a limit; where there is none, of the most.
+
+    The first method alone finds a number of columns. All others are tried there, and those within go on to fewer.
+    """
+    (least, most), names = sizes, tuple(curve.methods)
+
+    def within(methods: Sequence[str], size: int) -> list[str]:
+        return [point.method for point in curve.add(methods, size) if limit.excess(point) <= 0]
+
+    def used(methods: Sequence[str], size: int) -> float:
+        return min(map(limit.used, curve.add(methods, size)), default=np.inf)
+
+    def narrowed(methods: Sequence[str], below: int, size: int) -> int:
+        above = used(methods, below) if below >= least else np.inf
+        while size - below > max(1, below // FINENESS):
+            middle = _crossing((below, above), (size, used(methods, size)))
+            if closer := within(methods, middle):
+                size, methods = middle, closer
+            else:
+                below, above = middle, used(methods, middle)
+        return size
+
+    size, below = max(min(FEWEST, most), least), least - 1
+    while not within(names[:1], size) and size < most:
+        # About as the number of columns grows, what is used of the tolerance falls.
+        far = np.inf > used(names[:1], size) > FAR
+        below, size = size, min((FAR if far else 2) * size, most)
+    if within(names[:1], size):
+        size = narrowed(names[:1], below, size)
+    step, fewer = max(1, size // (FINENESS + 1)), 0
+    rivals = [name for name in within(names, size) if name != names[0]]
+    while rivals and (fewer := size - step) >= least and (closer := within(rivals, fewer)):
+        rivals, size, step = closer, fewer, 2 * step
+    if 0 < fewer < size - 1:
+        size = narrowed(rivals, max(fewer, least - 1), size)
+
+    def fewest() -> CurvePoint | None:
+        # Points share an estimate of the spread between starts: later points move the intervals of earlier ones.
+        return best([p for p in curve.result().points if p.n_features >= least and limit.excess(p) <= 0])
+
+    chosen = fewest()
+    while chosen is not None and curve.settle(chosen.n_features):
+        chosen = fewest()
+    if chosen is None and size < most:
+        return smallest_within(curve, limit, (size + 1, most))
+    return best_of(curve, size) if chosen is None else chosen
+
+
+def _crossing(below: tuple[int, float], above: tuple[int, float]) -> int:
+    """Return the size between two at which all that is tolerated is used, by a power law.
+
+    At least a step of the search away from both, and halfway where one of them uses nothing that can be compared.
+    """
+    (least, high), (most, low) = below, above
+    middle = (least + most) / 2.0
+    if least > 0 and np.isfinite(high) and high > 1.0 >= low > 0:
+        middle = least * (most / least) ** (np.log(high) / np.log(high / low))
+    first = least + max(1, least // FINENESS)
+    return min(max(int(np.ceil(middle)), first), max(first, most - max(1, most // (FINENESS + 1))))
+
+
+def best_of(curve: Curve, size: int) -> CurvePoint:
+    """Return the best of all methods at this size; raise `BadParameter` where none has one."""
+    names = tuple(curve.methods)
+    chosen = best(curve.add(names, size))
+    while chosen is not None and curve.settle(size):
+        chosen = best(curve.add(names, size))
+    if chosen is None:
+        raise BadParameter(f"methods: none of them can select {size} columns")
+    return chosen
+
+
+def selections_by_size(
+    method: BaseSelector, summary: Any, lenient: bool, ahead: int = AHEAD
+) -> Callable[[int], Selection | None]:
+    """Return the selections of a method by size; the first columns of a larger one where those are the smaller one."""
+    known: dict[int, Selection] = {}
+
+    def selection(size: int) -> Selection | None:
+        nested = method.is_nested and all(one.weights is None for one in known.values())
+        if nested and max(known, default=0) >= size:
+            largest = known[max(known)]
+            support = np.sort(largest.ranking()[:size])
+            return replace(largest, support=support, parameters={**largest.parameters, "n_features_to_select": size})
+        further = min(ahead * size, MOST_AHEAD) if nested else size
+        most = min(max(size, further), summary.n_features)
+        flops = getattr(method, "selection_flops", None)
+        if lenient and flops is not None and flops(summary.n_features, most) > MOST_FLOPS:
+            return None
+        try:
+            known[most] = method.set_params(n_features_to_select=most).fit_summary(summary).selection_
+        except BadParameter:
+            if not lenient:
+                raise
+            return None
+        return known[most] if most == size else selection(size)
+
+    return selection
+
+
+SAMPLED_ROWS = 2000
+SAMPLED_ROWS_PER_CLUSTER = 20
+MOST_SAMPLED_BYTES = 1 << 29
+"""The sample has 20 k rows, at least 2,000, and fewer where dense rows would take more bytes than these."""
+
+MOST = 2048
+"""Largest number of columns that is tried where the number is open."""
+
+
+class AutoSelector(BaseSelector):
+    """Select by the method that clusters best, and as many columns as that takes.
+
+    All methods with `competes` (or `methods`) select from one summary of the rows. On a sample of the rows k-means is
+    run on the columns of each, and its objective in *all* columns is compared with that of k-means on all columns. The
+    method of the lowest objective wins; of equal ones (within 0.2 %) that of fewer columns, then the first in their
+    order. At the last number of columns `greedy` is tried with k directions too, and up to three methods that differ by
+    less than starts of k-means do are compared again, from ten starts each. No labels are used, and the result does not
+    depend on chunks, workers or order.
+
+    What is predicted is k-means whose starts are drawn in the selected columns. A job that leaves its starts open
+    begins with the sample's clusters on all columns, and predicts that: one start a method and size, and fewer columns.
+
+    With `n_features_to_select="auto"` the first method's sizes are doubled or quadrupled from 4 until one is within the
+    tolerance: the objective surely, by the upper end of a 95 % interval, and by the estimate the share that is lost of
+    what clusters explain of the scatter. The smallest such size is searched to an eighth of itself; there all compete,
+    and fewer columns are tried of those that are within. If no size is, all columns up to 2,048 are selected and a
+    warning says so. A method that would need more than 1e10 operations to select does not compete by default.
+
+    Parameters
+    ----------
+    n_features_to_select : int or "auto"
+    n_clusters : int, optional
+        k of the objective; min(8, n_features) by default. A job takes the number of its clusters.
+    tolerance : float
+        "auto": largest excess of the objective over that of k-means on all columns, and largest share of what its
+        clusters explain (of the scatter) that is lost.
+    methods : sequence of str or selectors, optional
+        The competitors, in the order that decides ties. Several of one method are named in the curve with
+        the parameters in which they differ, as in ``greedy(n_components=10)``.
+    sample_rows : int, optional
+        Rows that are clustered; ``max(2000, 20 k)`` by default, fewer where they would take more than 512 MiB.
+    random_state : int
+        Seed of the sample and of the starts.
+
+    Attributes
+    ----------
+    curve_ : SelectionCurve
+        All that was compared.
+
+    Notes
+    -----
+    Guarantee: deterministic. That the objective in all columns is within the tolerance is an estimate with an
+    interval of 95 %, not a proof; a certificate of the run proves what is reached.
+
+    Cost after the pass: for each method and size some 60 Lloyd iterations on the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((600, 30))
+    >>> X[:, [3, 17]] += 20.0 * rng.integers(0, 2, (600, 2))
+    >>> chosen = AutoSelector(n_clusters=4, normalize=None).fit(X)
+    >>> {3, 17} <= set(chosen.support_.tolist()), len(chosen.support_)
+    (True, 2)
+    """
+
+    method: ClassVar[str] = "auto"
+    requires: ClassVar[tuple[str, ...]] = (RowSample.kind,)
+
+    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
+    """All methods by name; the registry, which knows this class, sets it."""
+
+    largest_objective: float | None = None
+    """Limit of the estimated objective in all columns instead of the tolerance, for a job that proves it afterwards."""
+    drawn_starts: bool = True
+    """Whether the runs that are predicted draw their starts; those of a job start from the sample's clusters."""
+    least_columns: int = 1
+    largest_columns: int | None = None
+    """Numbers of columns from which those for the limit are searched, and the only one that is tried."""
+
+    def __init__(
+        self,
+        n_features_to_select: int | Literal["auto"] | None = "auto",
+        n_clusters: int | None = None,
+        tolerance: float = 0.05,
+        methods: Sequence[Any] | None = None,
+        sample_rows: int | None = None,
+        normalize: str | None = "l2",
+        random_state: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.tolerance = tolerance
+        self.methods = methods
+        self.sample_rows = sample_rows
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range, or a method that cannot compete."""
+        size = self.n_features_to_select
+        if isinstance(size, str) and size != "auto":
+            raise BadParameter(f'n_features_to_select must be "auto" or a number, got {size!r:.40}')
+        require_number("tolerance", self.tolerance, above=0)
+        for name in ("n_clusters", "sample_rows"):
+            if (value := getattr(self, name)) is not None:
+                require_positive(name, value)
+        require_seed(self.random_state, "random_state")
+        self._competitors()
+
+    def _competitors(self) -> dict[str, BaseSelector]:
+        """Return the methods by name in the curve, unfitted."""
+        chosen: list[BaseSelector]
+        if isinstance(self.methods, str):
+            raise BadParameter(f"methods: expected a list of methods, got the text {self.methods!r:.40}")
+        if self.methods is not None and not isinstance(self.methods, Iterable):
+            raise BadParameter(f"methods: expected a list of methods, got {self.methods!r:.40}")
+        if self.methods is None:
+            places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
+            chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]
+        else:
+            chosen = [self._named(one) for one in self.methods]
+        for one in chosen:
+            open_size = "n_features_to_select" in one.get_params() and not isinstance(one, AutoSelector)
+            if one.uses_target or one.needs_counts or one.makes_passes or not open_size:
+                raise BadParameter(f"{one.method} cannot compete: it needs a target, counts or other passes")
+            if "n_clusters" in one.get_params() and one.get_params()["n_clusters"] is None:
+                one.set_params(n_clusters=self.n_clusters)
+        if not chosen:
+            raise BadParameter("methods: none was named; leave it out for all that are fast")
+        names = _names(chosen)
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise BadParameter(f"methods: {name} is named twice; leave one of them out")
+        return dict(zip(names, chosen, strict=True))
+
+    def _named(self, method: Any) -> BaseSelector:
+        if isinstance(method, BaseSelector):
+            selector: BaseSelector = clone(method)
+            return selector
+        if not isinstance(method, str):
+            raise BadParameter(f"methods: expected names of methods or selectors, got {method!r:.60}")
+        if method not in self.registered:
+            hint = did_you_mean(method, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+            raise BadParameter(f"unknown selection method {method!r}{hint}")
+        return self.registered[method]()
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return a sample of rows, and what the methods need."""
+        self.check_parameters()
+        k = self._clusters(n_features)
+        size = self.sample_rows
+        if size is None:
+            size = max(SAMPLED_ROWS, SAMPLED_ROWS_PER_CLUSTER * k)
+            size = max(min(size, MOST_SAMPLED_BYTES // (8 * n_features)), 2 * k)
+        members: dict[str, Summary[Any]] = {RowSample.kind: RowSample(int(size), seed=int(self.random_state))}
+        for one in self._competitors().values():
+            try:
+                needed = one.summary_description(n_features)
+            except BadParameter:
+                if self.methods is not None:
+                    raise
+                continue
+            for part in needed.values() if isinstance(needed, Bundle) else (needed,):
+                if getattr(part, "size", 0) >= getattr(members.get(part.kind), "size", 0):
+                    members[part.kind] = part
+        return Bundle(members)
+
+    def fit_summary(self, summary: Any) -> Self:
+        """Select from a mapping or `Bundle` with a sample of rows and what the methods need; no data are needed.
+
+        Raises
+        ------
+        Incompatible
+            If the sample, or the summary of a method, is not there.
+        """
+        pick(summary, RowSample.kind)
+        members = {one.kind: one for one in (summary.values() if isinstance(summary, Mapping) else [summary])}
+        self.summary_ = Bundle.of(members)
+        self.n_features_in_ = self.summary_.n_features
+        self._forget_names()
+        return self._finish(self.summary_.feature_names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_measured"}
+
+    def _clusters(self, n_features: int) -> int:
+        return min(8, n_features) if self.n_clusters is None else int(self.n_clusters)
+
+    def _n_select(self, n_features: int) -> int:
+        return n_features if self.n_features_to_select == "auto" else super()._n_select(n_features)
+
+    @property
+    def most_columns(self) -> int:
+        """Largest number of columns that is tried."""
+        return max(min(MOST, int(self.n_features_in_)), self.least_columns)
+
+    def _curve(self, summary: Any) -> Curve:
+        sample = pick(summary, RowSample.kind)
+        assert isinstance(sample, RowSample)
+        if sample.n_kept == 0:
+            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+        k = self._clusters(summary.n_features)
+        if sample.n_kept < 2 * k and (sample.probabilities < 1.0).any():
+            raise BadParameter(
+                f"sample_rows: {sample.n_kept} of {sample.n_rows} rows say nothing of {k} clusters; sample at least "
+                f"{2 * k}"
+            )
+        competitors = self._competitors()
+        is_open = self.n_features_to_select == "auto"
+        # A size that nobody asked for is left out where a method cannot select as few.
+        lenient, ahead = self.methods is None or is_open, AHEAD if is_open else 1
+        selections = {name: selections_by_size(one, summary, lenient, ahead) for name, one in competitors.items()}
+        others = {name: one.for_clusters(k) for name, one in competitors.items() if hasattr(one, "for_clusters")}
+        # Methods that were given have the parameters that they were given.
+        alternatives = {} if self.methods is not None else others
+        tried = {name: selections_by_size(one, summary, True, 1) for name, one in alternatives.items()}
+        return Curve(sample, k, selections, int(self.random_state), tried, self.drawn_starts)
+
+    def sampled_labels(self, sample: RowSample, n_clusters: int, seed: int) -> Labels | None:
+        """Return the clusters of sampled rows on all columns; None where others were made, or none yet."""
+        curve: Curve | None = getattr(self, "_measured", (None, None))[1]
+        if curve is None or curve.sample is not sample or (curve.n_clusters, curve.seed) != (n_clusters, seed):
+            return None
+        return curve.everything.labels
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        self.check_parameters()
+        if getattr(self, "_measured", (None,))[0] is not summary:
+            self._measured = summary, self._curve(summary)
+        # The table must not show how often a job has asked before.
+        self._measured[1].clear()
+        curve, is_open = self._measured[1], self.n_features_to_select == "auto"
+        limit, surely = limit_of(curve, float(self.tolerance)), self.largest_objective is None
+        if self.largest_objective is not None:
+            # Where the rows are as many as the clusters but for copies, columns that tell them apart lose nothing.
+            whole = curve.everything.objective
+            limit = Limit(ratio=self.largest_objective / whole if whole > 0 else 1.0)
+        if is_open and self.largest_columns is None:
+            chosen = smallest_within(curve, limit, (self.least_columns, self.most_columns))
+        else:
+            size = self.largest_columns or n_select
+            chosen = best_of(curve, size)
+            for fewer in sorted({max(size // 4, 1), max(size // 2, 1)}):
+                curve.add((chosen.method,), fewer)
+        self.curve_ = curve.result()
+        point = next(p for p in self.curve_.points if (p.method, p.n_features) == (chosen.method, chosen.n_features))
+        if is_open and surely and limit.excess(point) > 0:
+            warnings.warn(
+                f"no number of columns up to {point.n_features} is within {self.tolerance:.3g} of the objective of all "
+                "columns and of what its clusters explain; a larger tolerance or sample_rows may help",
+                stacklevel=4,
+            )
+        starts = "drawn in the selected columns" if self.drawn_starts else "clusters of the sample in all columns"
+        selection = with_curve(point, self.curve_, predicted_starts=starts)
+        if surely:
+            return selection
+        names = ("largest_objective", "least_columns", "largest_columns")
+        limits = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(selection, diagnostics=selection.diagnostics | limits)
+
+
+def _names(methods: Sequence[BaseSelector]) -> list[str]:
+    """Return the names of methods, with the parameters in which several of one name differ."""
+    names = []
+    for one in methods:
+        alike = [other.get_params() for other in methods if other.method == one.method]
+        differ = [key for key in one.get_params() if len({repr(other[key]) for other in alike}) > 1]
+        values = ", ".join(f"{key}={one.get_params()[key]!r}" for key in differ)
+        names.append(f"{one.method}({values})" if values else one.method)
+    return names
+
+
+def with_curve(point: CurvePoint, curve: SelectionCurve, **more: Any) -> Selection:
+    """Return the selection of a point of a curve, with the curve, and more, among its diagnostics."""
+    added = {"curve": curve.to_dict(), "choice": sentence(point, curve), "sampled_rows": curve.n_sampled} | more
+    selection = point.selection
+    if point.method != selection.method:
+        added["competitor"] = point.method
+    return replace(selection, weights=None, diagnostics=selection.diagnostics | added)
+
+
+def sentence(point: CurvePoint, curve: SelectionCurve) -> str:
+    """Return in words what was chosen, and what it is estimated to cost."""
+    low, ratio, high = (f"{100.0 * (value - 1.0):+.1f} %" for value in (point.low, point.ratio, point.high))
+    among = f", the best of {len(curve.methods)} methods" if len(curve.methods) > 1 else ""
+    these = "it" if point.n_features == 1 else "them"
+    left = curve.gain_left(point)
+    gain = ""
+    if left is not None:
+        gain = f" Of the scatter that {curve.n_clusters} clusters explain, {100.0 * left:.1f} % is still explained."
+    return (
+        f"{counted(point.n_features, 'column')} by {point.method}{among}: k-means on {these} is estimated to cost "
+        f"{ratio} in all columns, compared with k-means on all of them ({low} to {high}; from {curve.n_sampled} of "
+        f"{curve.n_rows} rows).{gain}"
+    )
+
+
+def selection_curve(
+    source: Any,
+    n_clusters: int,
+    *,
+    methods: Sequence[Any] | None = None,
+    sizes: Sequence[int] | None = None,
+    sample_rows: int | None = None,
+    normalize: str | None = "l2",
+    random_state: int = 0,
+    client: Any = None,
+) -> SelectionCurve:
+    """Return how the objective in all columns falls with the number of selected columns, for several methods.
+
+    For each method and size k-means is run on the selected columns of a sample of the rows, and its objective in all
+    columns is compared with that of k-means on all columns. `ratio` estimates what runs on all rows find, and `low` and
+    `high` are the ends of a 95 % interval: for the draw of rows, and for the starts of k-means; of these it is
+    approximate, from few starts on the sample and an allowance of .25 % for each run on all rows.
+
+    Parameters
+    ----------
+    source : whatever `open_matrix` takes, or a mapping or Bundle of summaries
+        Rows, of which one pass is made; or a RowSample, and what the methods need.
+    n_clusters : int
+        k.
+    methods, sample_rows, normalize, random_state
+        As in `AutoSelector`.
+    sizes : sequence of int, optional
+        Numbers of columns; 4, 8, 16, ... below the number of columns (at most 2,048) by default.
+    client : optional
+        Runs the pass, as in `summarize`.
+
+    Returns
+    -------
+    SelectionCurve
+
+    Raises
+    ------
+    BadParameter
+        For a parameter out of range.
+    Incompatible
+        If summaries lack a sample of rows, or what a method needs.
+
+    Notes
+    -----
+    Cost: one pass; then for each method and size some 60 Lloyd iterations on the sample.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> curve = selection_curve(load_digits().data, 10, methods=["greedy"], sizes=[5, 20])
+    >>> [(point.n_features, point.ratio < 1.10) for point in curve.points]
+    [(5, False), (20, True)]
+    """
+    selector = AutoSelector(
+        methods=methods, n_clusters=n_clusters, sample_rows=sample_rows, normalize=normalize, random_state=random_state
+    )
+    selector.check_parameters()
+    is_summary = isinstance(source, (Summary, Mapping))
+    summary: Any = source if is_summary else selector.collect(source, client=client)
+    p = pick(summary, RowSample.kind).n_features
+    numbers = [FEWEST * 2**i for i in range(10) if FEWEST * 2**i < p] or [p]
+    if sizes is not None and not isinstance(sizes, Iterable):
+        raise BadParameter(f"sizes: expected a list of numbers of columns, got {sizes!r:.40}")
+    if sizes is not None and not len(sizes):
+        raise BadParameter("sizes: none was named; leave it out for 4, 8, 16, ...")
+    members = summary.values() if isinstance(summary, Mapping) else [summary]
+    curve = selector._curve(Bundle.of({one.kind: one for one in members}))
+    for size in numbers if sizes is None else sorted({require_positive("a size", size) for size in sizes}):
+        if size > p:
+            raise BadParameter(f"sizes: {size} columns, but there are {p}")
+        curve.add(tuple(curve.methods), size)
+    return curve.result()

@@ -1,0 +1,548 @@
+"""The objective in all columns against the number of selected columns, estimated from a sample of rows.
+
+Clusterings of a sample of rows on some of the columns, and their costs in all columns.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from sketchselect.linalg.arrays import Floats, Labels
+from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.hashing import derive_seed, gaussians
+from sketchselect.linalg.kmeans import lloyd
+from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.lloyd import REFINEMENTS, refine
+from sketchselect.linalg.kmeans.sums import sparse_mean_products
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.selectors.selection import Selection
+from sketchselect.summaries import CentroidSums, RowSample
+
+Columns = NDArray[np.int64]
+
+STARTS = 3
+"""Starts of k-means, for its best clustering and for how much clusterings differ."""
+
+SETTLING = 10
+"""Starts where methods differ by less than starts do, and where they are cheap: as many as a run has."""
+
+CHEAP_FLOPS, OVERHEAD = 2.5e8, 64
+"""Operations up to which as many starts are made, and the columns that the cost of a call is added as."""
+
+SHARED = 10
+"""Multiple of these operations up to which as many are made on all columns, whose clusters all ratios share."""
+
+SEEN = 1e-10
+"""Share of the largest squared norm of a direction below which its products are rounding."""
+
+ROUNDING = 1e-12
+"""Share of the sum of squares below which an objective is rounding: there is a cluster for each distinct row."""
+
+RACING = 3e-4
+"""Starts are compared once an iteration lowers the cost by less than this share; the best of them goes on."""
+
+SETTLED, ENDED = 50, 3e-5
+"""Iterations of a single start at most, and the share of the cost by which the last lowers it: it stands for a run."""
+
+PROJECTED = 64
+"""Dimensions of the projections in which starts are chosen and compared, where there are more columns."""
+
+
+DENSE = 512
+"""Columns of sparse rows up to which they are taken as dense ones."""
+
+
+@dataclass(frozen=True)
+class SampledClusters:
+    """The clusters of sampled rows on some columns."""
+
+    labels: Labels
+    costs: Floats  # shape (n_sampled,): Squared distance of each row to the mean of its cluster, in all columns
+    spread: float  # Variance of the logarithm of the objective in all columns, of the best of other starts
+    objective: float  # Sum of the costs by weight
+    # The same, to means of the half of the sample that the row is not in, clustered without it
+    unseen: float
+
+
+class Coreset:
+    """Sampled rows that stand for all: k-means on any of their columns, and its costs in all columns.
+
+    `sample`: Uniform or by distance from a centre; sums by its weights are unbiased.
+    """
+
+    def __init__(self, sample: RowSample, n_clusters: int, seed: int) -> None:
+        self.sampled: Any = sample.rows
+        self.weights = sample.weights
+        if is_csr(self.sampled):
+            # Columns without an entry add nothing to any cost; the first one stays, so that there is one.
+            self.rows: Any = take_columns(self.sampled, np.unique(np.append(self.sampled.indices, 0)))
+            self.columns = self.rows.tocsc()
+        else:
+            # Far from the origin products would cancel.
+            self.rows = self.sampled = self.sampled - self.weights @ self.sampled / self.weights.sum()
+        # Within 2^+-20 float32 needs no scaling; beyond, products overflow or vanish but for a power of two, undone in
+        # what is returned.
+        values = self.rows.data if is_csr(self.rows) else self.rows
+        # The power of two of subnormal numbers would overflow.
+        exponent = max(int(np.frexp(max(values.max(initial=0.0), -values.min(initial=0.0)))[1]), -1000)
+        self.unit = 1.0
+        if abs(exponent) > 20:
+            self.unit, scale = float(np.ldexp(1.0, 2 * exponent)), float(np.ldexp(1.0, -exponent))
+            self.rows, self.sampled = self.rows * scale, self.sampled * scale
+            if is_csr(self.rows):
+                self.columns = self.columns * scale
+        self.n_clusters, n_columns = min(n_clusters, self.rows.shape[0]), self.rows.shape[1]
+        self.squares = _products(self.rows, self.rows)
+        total = self.rows.T @ self.weights
+        self.scatter = self.unit * float(self.weights @ self.squares - total @ total / self.weights.sum())
+        self.drawn = 1.0 - sample.probabilities
+        self.is_complete = not self.drawn.any()
+        self.seed = seed
+        self.racing = self.rows
+        if n_columns > PROJECTED:
+            n_rows, number = self.rows.shape[0], derive_seed(seed, "curve", "projection")
+            draws = gaussians(number, (min(n_rows, n_columns), PROJECTED))
+            if n_rows < n_columns:
+                draws = self.rows.T @ draws
+            self.racing = self._along(self.rows, self.rows @ draws)
+        self.starts = self._drawn_starts(self.racing, range(self._n_starts(self.racing, SHARED * CHEAP_FLOPS)))
+
+    def _along(self, rows: Any, near: Any) -> Any:
+        """Return the rows along the directions that products with `near` (a column a direction) make: float32.
+
+        With products of the rows as `near` these are about the top directions, by one step of subspace iteration:
+        clusters are there, and such rows are short. Rows that are all equal have no directions, and stay as they are.
+        """
+        image = np.asarray(rows.T @ (self.weights[:, None] * near))
+        squares, turns = np.linalg.eigh(image.T @ image)
+        seen = squares > SEEN * squares[-1]
+        if not seen.any():
+            return rows
+        return np.asarray(rows @ (image @ (turns[:, seen] / np.sqrt(squares[seen]))), dtype=np.float32)
+
+    def _n_starts(self, points: Any, most: float = CHEAP_FLOPS) -> int:
+        """Return how many starts are made on points of the sample: few of many rows, where local optima are close."""
+        flops = 2.0 * points.shape[0] * (points.shape[1] + OVERHEAD) * self.n_clusters * REFINEMENTS
+        return int(np.clip(most // flops, STARTS, SETTLING))
+
+    def _drawn_starts(self, points: Any, starts: range) -> list[Labels]:
+        """Return labels by the nearest of some rows, which k-means++ draws; the starts have numbers."""
+        dense = densify(points) if is_csr(points) else points
+        seeds = (derive_seed(self.seed, "curve", start) for start in starts)
+        chosen = (spread_out(dense, self.weights, self.n_clusters, seed) for seed in seeds)
+        return [lloyd.assign(dense, dense[places].astype(np.float64))[0] for places in chosen]
+
+    def clustered(
+        self, columns: Columns | None = None, warm: Labels | None = None, n_starts: int | None = None
+    ) -> SampledClusters:
+        """Return the best clustering on these columns (None: on all), from several starts and from other labels.
+
+        Most starts are drawn in the columns, as those of a run: from starts that know all columns k-means finds better.
+        With `n_starts` those are drawn that are made beyond the usual ones, whose best labels are given.
+        """
+        # Starts race where rows are short.
+        if columns is None:
+            whole, points, starts = _points(self.rows), self.racing, self.starts
+        else:
+            whole = points = _points(self.sampled, columns)
+            if columns.size > PROJECTED >= self.racing.shape[1]:
+                points = self._along(whole, self.racing)
+            usual, before = self._n_starts(points), [] if warm is None else [warm]
+            if n_starts is None:
+                starts = [self.starts[0], *self._drawn_starts(points, range(usual - 1)), *before]
+            else:
+                starts = [*before, *self._drawn_starts(points, range(usual - 1, max(n_starts, 2 * usual) - 1))]
+        refined = [refine(points, self.weights, means, still=RACING) for means in self._means(points, starts)[0]]
+        best = min(range(len(refined)), key=lambda start: refined[start][0])
+        tried = [lloyd.assign(points, centers)[0] for _, centers in refined]
+        centers = refined[best][1]
+        if points is not whole:
+            centers = self._means(whole, [tried[best]])[0][0]
+        tried[best] = lloyd.assign(whole, refine(whole, self.weights, centers)[1])[0]
+        return self._described(points, tried, best)
+
+    def clustered_from(self, labels: Labels, columns: Columns) -> SampledClusters:
+        """Return the clustering on these columns at which k-means ends from the means of other clusters."""
+        points = _points(self.sampled, columns)
+        centers = refine(points, self.weights, self._means(points, [labels])[0][0], SETTLED, ENDED)[1]
+        return self._described(points, [lloyd.assign(points, centers)[0]], 0)
+
+    def _described(self, points: Any, tried: Sequence[Labels], best: int) -> SampledClusters:
+        """Return the best of the labellings that were tried, and its costs; halves are clustered on the points."""
+        labels, k = tried[best], self.n_clusters
+        parts = [] if self.is_complete else self._halves(points, labels)
+        totals, norms, paired, products = self._products([*tried, *parts], 2 * k, best)
+        # The objective is the sum of squares less that of the means.
+        square = float(self.weights @ self.squares)
+        objectives = (square - (totals * norms).sum(axis=1))[: len(tried)]
+        apart = objectives.size < 2 or objectives.min() <= square * ROUNDING
+        # With tails such as exponential ones, the least of m draws has a deviation of about its distance to the next.
+        spread = 0.0 if apart else float(np.diff(np.log(np.sort(objectives)[:2]))[0] ** 2)
+        costs: Floats = np.maximum(self.squares - 2.0 * products + norms[best][labels], 0.0)
+        if self.weights @ costs <= square * ROUNDING:
+            costs = np.zeros_like(costs)
+        objective = float(self.weights @ costs)
+        unseen = square if parts else objective
+        if parts:
+            halves = slice(0, k), slice(k, None)
+            for part, seen, other in ((-2, *halves), (-1, *halves[::-1])):
+                unseen += float(totals[part, other] @ (norms[part, seen] - 2.0 * paired[part]))
+            unseen = max(unseen, 0.0)
+        return SampledClusters(labels, self.unit * costs, spread, self.unit * objective, self.unit * unseen)
+
+    def _halves(self, points: Any, labels: Labels) -> list[Labels]:
+        """Return the clusters of all rows by the even rows, which are clustered alone, and by the odd ones.
+
+        A cluster is one of the even rows, or k later one of the odd ones.
+        """
+        even = np.arange(labels.size) % 2 == 0
+        halves = [np.where(even, labels, -1), np.where(even, -1, labels)]
+        near = []
+        for start, half in zip(self._means(points, halves)[0], (slice(0, None, 2), slice(1, None, 2)), strict=True):
+            centers = refine(points[half], self.weights[half], start, still=RACING)[1]
+            near.append(lloyd.assign(points, centers)[0])
+        return [one + self.n_clusters * ~even for one in near]
+
+    def _products(
+        self, labelings: Sequence[Labels], n_clusters: int, of: int = -1
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what `sparse_mean_products` does, of dense rows too."""
+        if is_csr(self.rows):
+            return sparse_mean_products(self.columns, np.stack(labelings, axis=1), n_clusters, self.weights, of)
+        means, totals = self._means(self.rows, labelings, n_clusters)
+        half, within = n_clusters // 2, np.zeros(len(self.weights))
+        norms = np.stack([_products(one, one) for one in means])
+        paired = np.stack([_products(one[:half], one[half : 2 * half]) for one in means])
+        if of >= 0:
+            labels = labelings[of]
+            within = (self.rows @ means[of][: labels.max() + 1].T)[np.arange(len(within)), labels]
+        return totals, norms, paired, within
+
+    def _means(
+        self, rows: Any, labelings: Sequence[Labels], n_clusters: int | None = None
+    ) -> tuple[list[Floats], Floats]:
+        """Return the means of the clusters of each labelling, and their weights; zeros for an empty one.
+
+        Rows with a negative label are left out.
+        """
+        labels, k = np.stack(labelings, axis=1), self.n_clusters if n_clusters is None else n_clusters
+        inside, m = labels >= 0, len(labelings)
+        cells, counts = (labels + k * np.arange(m))[inside], inside.sum(axis=1)
+        shares, ends = np.repeat(self.weights, counts), np.concatenate([[0], np.cumsum(counts)])
+        # One sweep over the rows adds each to its cluster of every labelling.
+        members = csr_array((shares, cells, ends), shape=(len(labels), m * k)).T
+        sums = members.tocsr() @ rows if is_csr(rows) else members @ rows
+        totals: Floats = np.bincount(cells, shares, m * k).astype(np.float64, copy=False)[:, None]
+        means: Floats = densify(sums) if is_csr(sums) else np.asarray(sums, dtype=np.float64)
+        np.divide(means, totals, out=means, where=totals > 0)
+        return list(means.reshape(m, k, -1)), totals.reshape(m, k)
+
+
+def cluster_means(sample: RowSample, n_clusters: int, seed: int, labels: Labels | None = None) -> Floats | None:
+    """Return the means, in all columns, of clusters of sampled rows; None where there are fewer clusters.
+
+    `labels`: Those of the clusters, where these are known.
+    """
+    if sample.n_kept < n_clusters:
+        return None
+    if labels is None:
+        with one_blas_thread():
+            labels = Coreset(sample, n_clusters, seed).clustered().labels
+    sums = CentroidSums(n_clusters).from_block(sample.rows, labels, sample_weight=sample.weights)
+    return sums.cluster_means if (sums.cluster_weights > 0).all() else None
+
+
+def _points(rows: Any, columns: Columns | None = None) -> Any:
+    """Return the columns of the rows that k-means takes: float32, and dense where they are few."""
+    if not is_csr(rows):
+        return np.ascontiguousarray(rows if columns is None else rows[:, columns], dtype=np.float32)
+    if columns is None:
+        return rows
+    taken = take_columns(rows, columns)
+    return densify(taken).astype(np.float32) if columns.size <= DENSE else taken
+
+
+def _products(left: Any, right: Any) -> Floats:
+    """Return the inner product of each row of one matrix and that of the other."""
+    products: Floats
+    if is_csr(left):
+        products = np.asarray(left.multiply(right).sum(axis=1), dtype=np.float64).ravel()
+    else:
+        products = np.einsum("ij,ij->i", left, right)
+    return products
+
+
+Z = 1.96
+"""Standard errors on either side of an estimate: of normal errors, 95 % lie within."""
+
+RUN_DEVIATION = 0.0025
+"""Standard deviation of the logarithm of the objective between whole runs of k-means with other seeds.
+
+An allowance, which the data at hand do not change: it was 0 to .0033 on five real sets, and .012 on some columns of
+digits. Starts in the sample do not show it where several end in the same clusters.
+"""
+
+COLUMNS = ("method", "n_features", "ratio", "low", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class CurvePoint:
+    """The estimate for one method and one number of columns.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method, with parameters where several of that name compete.
+    n_features : int
+        Selected columns.
+    ratio : float
+        Objective in all columns of k-means on the selected ones, relative to that of k-means on all columns.
+    low, high : float
+        Ends of the 95 % interval of the ratio that a run on all rows finds.
+    selection : Selection
+        The columns.
+    """
+
+    method: str
+    n_features: int
+    ratio: float
+    low: float
+    high: float
+    selection: Selection
+
+    def is_within(self, limit: float, *, surely: bool = True) -> bool:
+        """Return whether the upper end (or with `surely` false the estimate) is at most this ratio."""
+        return (self.high if surely else self.ratio) <= limit
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionCurve:
+    """Estimates for several methods and numbers of columns.
+
+    Parameters
+    ----------
+    points : tuple of CurvePoint
+        By method, then by number of columns.
+    n_clusters, n_rows, n_sampled : int
+        Clusters, rows of all data, and rows that were clustered.
+    objective, scatter : float
+        Estimated objective of k-means on all columns, and of a single cluster.
+    """
+
+    points: tuple[CurvePoint, ...]
+    n_clusters: int
+    n_rows: int
+    n_sampled: int
+    objective: float
+    scatter: float
+
+    def __repr__(self) -> str:
+        sizes = sorted({point.n_features for point in self.points})
+        text = f"{', '.join(self.methods)}; columns: {', '.join(map(str, sizes))}"
+        text += f"; {self.n_sampled} of {self.n_rows} rows sampled"
+        least = min((point.ratio for point in self.points), default=0.0)
+        if (lowest := best([point for point in self.points if point.ratio <= least + TIE])) is not None:
+            text += f"; lowest: {lowest.ratio:.3f} by {lowest.method} with {lowest.n_features}"
+        return f"<SelectionCurve: {text}>"
+
+    def __str__(self) -> str:
+        ratios = {(point.n_features, point.method): f"{point.ratio:.3f}" for point in self.points}
+        rows = [["columns", *self.methods]]
+        for size in sorted({size for size, _ in ratios}):
+            rows.append([str(size), *(ratios.get((size, name), "") for name in self.methods)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        title = "objective in all columns, relative to k-means on all of them"
+        lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
+        return "\n".join([title, *lines])
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order in which ties are decided."""
+        return tuple(dict.fromkeys(point.method for point in self.points))
+
+    def smallest(self, limit: float, *, surely: bool = True) -> CurvePoint | None:
+        """Return the point of fewest columns within a ratio, of equal ones the lowest; None where there is none."""
+        return best([p for p in self.points if p.is_within(limit, surely=surely)])
+
+    def gain_left(self, point: CurvePoint) -> float | None:
+        """Return (scatter - ratio objective) / (scatter - objective), at least 0; None where clusters gain nothing.
+
+        That is the share of what clusters on all columns explain of the scatter that those on the selected ones do.
+        """
+        gain = self.scatter - self.objective
+        if not gain > 0:
+            return None
+        return max(0.0, (self.scatter - point.ratio * self.objective) / gain)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns of the table: name -> values."""
+        return {name: [getattr(point, name) for point in self.points] for name in COLUMNS}
+
+    def to_csv(self) -> str:
+        """Return the table as text, one line for each method and number of columns."""
+        columns, text = self.to_dict(), StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+        return text.getvalue()
+
+
+TIE = 0.002
+"""Ratios that differ by less are equal: runs of k-means from different seeds differ by more."""
+
+
+RIVALS = 3
+"""Methods of which more starts are compared, at most: the lowest ones."""
+
+
+def best(points: Sequence[CurvePoint]) -> CurvePoint | None:
+    """Return the point of fewest columns and lowest ratio; of ratios within `TIE` the first one."""
+    few = min((point.n_features for point in points), default=0)
+    least = min((point.ratio for point in points if point.n_features == few), default=0.0)
+    return next((p for p in points if p.n_features == few and p.ratio <= least + TIE), None)
+
+
+class Curve:
+    """A curve under construction: methods are asked for columns, and these are clustered on the sample.
+
+    `methods`: Name of a method -> its selections of some sizes, ascending; None where it has none of that size.
+    `alternatives`: The same of methods with other parameters; the better one is that of a size that is settled.
+    `drawn`: Whether the runs that are predicted draw their starts; else they start from the clusters on all columns.
+    """
+
+    def __init__(
+        self,
+        sample: RowSample,
+        n_clusters: int,
+        methods: dict[str, Callable[[int], Selection | None]],
+        seed: int = 0,
+        alternatives: dict[str, Callable[[int], Selection | None]] | None = None,
+        drawn: bool = True,
+    ) -> None:
+        self.seed, self.drawn = seed, drawn
+        self.sample, self.n_clusters, self.methods = sample, n_clusters, methods
+        self.alternatives = {} if alternatives is None else alternatives
+        self._points: dict[tuple[str, int], tuple[Selection, SampledClusters]] = {}
+        self._settled: set[tuple[str, int]] = set()
+        self._tried: set[tuple[str, int]] = set()
+        with one_blas_thread():
+            self.coreset = Coreset(sample, n_clusters, seed)
+            self.everything = self.coreset.clustered()
+
+    def clear(self) -> None:
+        """Drop the points, and keep what does not depend on them."""
+        self._points, self._settled, self._tried = {}, set(), set()
+
+    def add(self, methods: Sequence[str], size: int) -> list[CurvePoint]:
+        """Cluster on this number of columns of each of these methods; return the points that there are."""
+        for name in methods:
+            if (name, size) not in self._points and (selection := self.methods[name](size)) is not None:
+                fewer = [r for method, r in self._points if method == name and r < size]
+                warm = self._points[name, max(fewer)][1].labels if fewer else None
+                self._points[name, size] = selection, self._clusters(selection, warm)
+        return [point for point in self.result().points if point.n_features == size and point.method in methods]
+
+    def _clusters(self, selection: Selection, warm: Labels | None = None) -> SampledClusters:
+        if selection.support.size >= self.sample.n_features:
+            return self.everything
+        with one_blas_thread():
+            if self.drawn:
+                return self.coreset.clustered(selection.support, warm)
+            return self.coreset.clustered_from(self.everything.labels, selection.support)
+
+    def settle(self, size: int) -> bool:
+        """Cluster from more starts where methods differ by less than starts do; return whether any was to be settled.
+
+        Of the points of this size all are meant whose distance to the lowest is within two standard errors of starts,
+        where that is more than a tie; at most three. Before, methods with an alternative take the better one. Runs that
+        draw no starts do not differ by them.
+        """
+        changed = self._try_alternatives(size)
+        if not self.drawn:
+            return changed
+        points = [
+            p for p in self.result().points if p.n_features == size < self.sample.n_features and np.isfinite(p.ratio)
+        ]
+        if len(points) < 2:
+            return changed
+        pooled = self._pooled()
+        variances = {p.method: (self._points[p.method, size][1].spread + pooled) / 2.0 for p in points}
+        points.sort(key=lambda p: p.ratio)
+        lowest, near = points[0], []
+        for point in points[:RIVALS]:
+            error = 2.0 * lowest.ratio * np.sqrt(variances[point.method] + variances[lowest.method])
+            if point.ratio - lowest.ratio <= error and error > TIE:
+                near.append(point)
+        fresh = [p for p in near if (p.method, size) not in self._settled]
+        if len(near) < 2 or not fresh:
+            return changed
+        for point in fresh:
+            selection, clusters = self._points[point.method, size]
+            with one_blas_thread():
+                again = self.coreset.clustered(selection.support, clusters.labels, n_starts=SETTLING)
+            # The spread stays that of as many starts as all other points have.
+            self._points[point.method, size] = selection, replace(again, spread=clusters.spread)
+            self._settled.add((point.method, size))
+        return True
+
+    def _try_alternatives(self, size: int) -> bool:
+        """Take the alternatives of this size that are better by more than a tie; return whether there were any."""
+        changed = False
+        for name, alternative in self.alternatives.items():
+            if (name, size) not in self._points or (name, size) in self._tried or size >= self.sample.n_features:
+                continue
+            self._tried.add((name, size))
+            if (selection := alternative(size)) is None:
+                continue
+            clusters = self._clusters(selection)
+            if clusters.objective < self._points[name, size][1].objective * (1.0 - TIE):
+                self._points[name, size], changed = (selection, clusters), True
+        return changed
+
+    def _pooled(self) -> float:
+        if not self.drawn:
+            return 0.0
+        return float(np.median([self.everything.spread, *(clusters.spread for _, clusters in self._points.values())]))
+
+    def result(self) -> SelectionCurve:
+        """Return the points so far."""
+        pooled = self._pooled()
+        points = [
+            CurvePoint(name, size, *self._estimate(clusters, pooled), selection)
+            for (name, size), (selection, clusters) in self._points.items()
+        ]
+        order = {name: place for place, name in enumerate(self.methods)}
+        points.sort(key=lambda point: (order[point.method], point.n_features))
+        sizes = self.sample.n_rows, self.sample.n_kept
+        return SelectionCurve(tuple(points), self.n_clusters, *sizes, self.everything.objective, self.coreset.scatter)
+
+    def _estimate(self, clusters: SampledClusters, pooled: float) -> tuple[float, float, float]:
+        """Return ratio, low and high.
+
+        A clustering of the sample flatters itself, and one of the other half of it errs as much the other way: the
+        estimate is their geometric mean, and half their distance is added to the error. The rows of the sample are a
+        draw (delta method, for the labels at hand), and so are the starts of k-means; the variance between these is the
+        mean of that at hand, from few starts, and the median of all points: where columns are too few starts scatter,
+        and that says nothing of enough columns (runs from the sample's clusters have one start each). The two runs on
+        all rows that are predicted have their own (`RUN_DEVIATION`).
+        """
+        weights, whole = self.coreset.weights, self.everything
+        if clusters is whole:
+            return 1.0, 1.0, 1.0
+        if not whole.objective > 0:
+            ratio = 1.0 if clusters.objective <= 0 else float("inf")
+            return ratio, ratio, ratio
+        seen = clusters.objective / whole.objective
+        unseen = clusters.unseen / whole.unseen
+        influence = weights * (clusters.costs / seen - whole.costs) / whole.objective
+        variance = float(self.coreset.drawn @ influence**2) + (clusters.spread + whole.spread) / 2.0 + pooled
+        variance += 2.0 * RUN_DEVIATION**2
+        half = Z * np.sqrt(variance) + abs(np.log(unseen / seen)) / 2.0
+        ratio = float(np.sqrt(seen * unseen))
+        return ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half))

@@ -1,0 +1,303 @@
+"""Batch methods on a sample of the rows: multi-cluster feature selection (MCFS) and the Laplacian score.
+
+Scores of columns on a graph of nearest neighbours: the Laplacian score, and multi-cluster feature selection.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy import sparse
+
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive, require_seed
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.lasso import resolved_nonzero, with_marginal_order
+from sketchselect.selectors.selection import Selection, rank
+from sketchselect.solvers.factored import Design, lasso_coefficients
+from sketchselect.summaries import RowSample, Summary
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def laplacian_scores(rows: Any, graph: Any) -> Floats:
+    """Return the Laplacian score of every column, ``L_j = f'Lf / f'Df`` with f the column less its D-weighted mean.
+
+    Between 0 (constant on connected rows) and 2; NaN for constant columns.
+
+    `rows` of shape (n_rows, n_features).
+    `graph` of shape (n_rows, n_rows): Symmetric; D are its degrees and ``L = D - W``.
+    Cost: one product of the graph with the rows. Source: He, Cai and Niyogi 2005, equation (6).
+    """
+    degree = degrees(graph)
+    total = float(degree.sum())
+    if total <= 0:
+        return np.full(rows.shape[1], np.nan)
+    mean = np.asarray(rows.T @ degree).ravel() / total
+    if not sparse.issparse(rows):
+        # Far from zero the products below would cancel.
+        rows, mean = rows - mean, np.zeros(mean.size)
+    squares = np.asarray((rows.multiply(rows) if sparse.issparse(rows) else rows * rows).T @ degree).ravel()
+    moved = graph @ rows
+    joint = np.asarray((rows.multiply(moved) if sparse.issparse(rows) else rows * moved).sum(axis=0)).ravel()
+    spread, smooth = squares - total * mean**2, joint - total * mean**2
+    varies = _varying(rows, spread, squares)
+    out = np.full(mean.size, np.nan)
+    out[varies] = np.clip(1.0 - smooth[varies] / spread[varies], 0.0, 2.0)
+    return out
+
+
+def _varying(rows: Any, spread: Floats, squares: Floats) -> Any:
+    """Return which columns are not constant: by their range, and to rounding."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if sparse.issparse(low):
+        low, high = low.toarray(), high.toarray()
+    return (np.ravel(high) > np.ravel(low)) & (spread > 8.0 * _EPS * squares) & (spread > 0)
+
+
+def mcfs_coefficients(rows: Any, embedding: Floats, n_nonzero: int, *, scale_columns: bool = False) -> Floats:
+    """Return the sparse regressions of the embedding on the columns, shape (n_features, n_components).
+
+    `rows` of shape (n_rows, n_features).
+    `embedding` of shape (n_rows, n_components): Targets of the regressions; centred first, so that there is an
+        intercept.
+    `n_nonzero`: Columns in each regression.
+    `scale_columns`: Whether columns are divided by their standard deviation first (constant ones stay as they are).
+    Source: Cai, Zhang and He 2010, equation (6) and Table 1, by the lasso path.
+    """
+    if scale_columns:
+        design = Design(_scaled(rows), center=True)
+    else:
+        design = Design(rows, center=True)
+    targets = embedding - embedding.mean(axis=0)
+    return (
+        np.array([lasso_coefficients(design, target, n_nonzero) for target in targets.T]).reshape(-1, rows.shape[1]).T
+    )
+
+
+def _scaled(rows: Any) -> Any:
+    n = rows.shape[0]
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    raw = np.asarray((rows.multiply(rows) if sparse.issparse(rows) else rows * rows).sum(axis=0)).ravel()
+    squares = np.maximum(raw / n - mean**2, 0.0)
+    varies = squares > 8.0 * _EPS * raw / n
+    factor = np.divide(1.0, np.sqrt(squares), out=np.ones(mean.size), where=varies)
+    return sparse.csr_array(rows @ sparse.diags_array(factor)) if sparse.issparse(rows) else rows * factor
+
+
+Weight = Literal["heat", "cosine", "binary"]
+
+
+class SampledGraphSelector(BaseSelector):
+    """Base of the selectors on a graph of nearest neighbours among a uniform sample of the rows.
+
+    The sample does not depend on chunks, order or batches. Sparse rows stay sparse.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows in the sample.
+    n_neighbors : int
+        Neighbours of each row in the graph.
+    weight : "heat", "cosine" or "binary"
+        Weight of the edges; heat with the mean squared distance of neighbours as its scale.
+    random_state : int
+        Seed of the sample.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("row-sample",)
+
+    n_features_to_select: float | None
+    n_rows: int
+    n_neighbors: int
+    weight: Weight
+    random_state: int
+
+    @abstractmethod
+    def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
+        """Return the scores of the columns, and the resolved parameters that only this method has."""
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range."""
+        for name in ("n_rows", "n_neighbors"):
+            require_positive(name, getattr(self, name))
+        if self.weight not in ("heat", "cosine", "binary"):
+            raise BadParameter(f'weight must be "heat", "cosine" or "binary", got {self.weight!r:.40}')
+        require_seed(self.random_state, "random_state")
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the sample of rows."""
+        self.check_parameters()
+        return RowSample(int(self.n_rows), seed=int(self.random_state))
+
+    def _select(self, summary: RowSample, n_select: int) -> Selection:
+        self.check_parameters()
+        if summary.center is not None:
+            raise Incompatible(
+                "the graph needs a uniform sample of the rows, but this RowSample has a center; make one without"
+            )
+        rows = summary.rows
+        if rows.shape[0] == 0:
+            raise EmptyInput("no rows with a positive weight: all sample weights are zero, or the input is empty")
+        scores, graph = np.zeros(summary.n_features), None
+        parameters: dict[str, Any] = {}
+        if rows.shape[0] > 1:
+            with one_blas_thread():
+                graph = neighbour_graph(rows, int(self.n_neighbors), self.weight)
+                scores, parameters = self._scores(rows, graph, n_select)
+        return Selection(
+            method=self.method,
+            support=np.sort(rank(scores)[:n_select]),
+            scores=scores,
+            feature_names=summary.feature_names,
+            parameters={
+                "n_features_to_select": n_select,
+                "n_rows": summary.size,
+                "n_neighbors": int(self.n_neighbors),
+                "weight": self.weight,
+                "random_state": summary.seed,
+                "normalize": self._normalized(summary),
+                **parameters,
+            },
+            diagnostics={
+                "n_sampled_rows": int(rows.shape[0]),
+                "n_edges": 0 if graph is None else int(graph.nnz) // 2,
+                "n_scored": int(np.count_nonzero(scores)),
+            },
+        )
+
+
+class LaplacianScoreSelector(SampledGraphSelector):
+    """Select the columns that change least between neighbouring rows of a sample (Laplacian score).
+
+    `scores_` are ``1 - L_j / 2``, where ``L_j`` in [0, 2] is the published score (the smaller the better): larger is
+    better, and constant columns have 0. Scores ignore redundancy.
+
+    Notes
+    -----
+    Guarantee: none; a baseline, on a sample of the rows.
+    Cost after the pass: all distances of the sampled rows. Sample weights count when rows are drawn; the rows drawn
+    count alike. Source: He, Cai and Niyogi 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 6))
+    >>> X[:, [1, 4]] += 8.0 * (np.arange(300) % 3)[:, None]
+    >>> LaplacianScoreSelector(n_features_to_select=2, normalize=None).fit(X).support_.tolist()
+    [1, 4]
+    """
+
+    method: ClassVar[str] = "laplacian-score"
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        n_rows: int = 4000,
+        n_neighbors: int = 5,
+        weight: Weight = "heat",
+        normalize: str | None = "l2",
+        random_state: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_rows = n_rows
+        self.n_neighbors = n_neighbors
+        self.weight = weight
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
+        published = laplacian_scores(rows, graph)
+        return np.where(np.isnan(published), 0.0, 1.0 - published / 2.0), {}
+
+
+class MCFSSelector(SampledGraphSelector):
+    """Select the columns that explain the clusters of a graph of sampled rows by sparse regressions (MCFS).
+
+    The graph's first eigenvectors represent the clusters. Each is regressed on the columns by the lasso with
+    `n_nonzero` columns, and a column scores its largest coefficient. Columns that no regression uses rank last, in the
+    order of their correlation with the eigenvectors.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        Number of eigenvectors; min(8, n_features) by default. A job that clusters takes the number of its clusters.
+    n_nonzero : int, optional
+        Columns in each regression; min(n_features_to_select, 200) by default (published: n_features_to_select).
+    signed : bool, default False
+        Score by the largest coefficient and not the largest magnitude, as a public implementation does.
+    scale_columns : bool, default False
+        Divide columns by their standard deviation before the regressions.
+
+    Notes
+    -----
+    Guarantee: none; a baseline, on a sample of the rows.
+    Cost after the pass: all distances of the sampled rows, and for each of n_clusters n_nonzero coefficients one
+    product with them. Sample weights count when rows are drawn; the rows drawn count alike.
+    Source: Cai, Zhang and He 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 6))
+    >>> X[:, 1] += 8.0 * (np.arange(300) % 3)
+    >>> X[:, 4] += 8.0 * (np.arange(300) % 2)
+    >>> MCFSSelector(n_features_to_select=2, n_clusters=5, n_nonzero=2, normalize=None).fit(X).support_.tolist()
+    [1, 4]
+    """
+
+    method: ClassVar[str] = "mcfs"
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        n_clusters: int | None = None,
+        n_nonzero: int | None = None,
+        n_rows: int = 4000,
+        n_neighbors: int = 5,
+        weight: Weight = "heat",
+        signed: bool = False,
+        scale_columns: bool = False,
+        normalize: str | None = "l2",
+        random_state: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.n_nonzero = n_nonzero
+        self.n_rows = n_rows
+        self.n_neighbors = n_neighbors
+        self.weight = weight
+        self.signed = signed
+        self.scale_columns = scale_columns
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range."""
+        super().check_parameters()
+        for name in ("n_clusters", "n_nonzero"):
+            value = getattr(self, name)
+            if value is not None:
+                require_positive(name, value)
+
+    def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
+        k = min(8, rows.shape[1]) if self.n_clusters is None else int(self.n_clusters)
+        n_nonzero = resolved_nonzero(self.n_nonzero, n_select)
+        embedding = spectral_embedding(graph, k)
+        coefs = mcfs_coefficients(rows, embedding, n_nonzero, scale_columns=bool(self.scale_columns))
+        scores = np.maximum((coefs if self.signed else np.abs(coefs)).max(axis=1, initial=0.0), 0.0)
+        marginal = np.abs(Design(rows, center=True).products(embedding - embedding.mean(axis=0)))
+        parameters = {
+            "n_clusters": k,
+            "n_nonzero": n_nonzero,
+            "signed": bool(self.signed),
+            "scale_columns": bool(self.scale_columns),
+        }
+        return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), parameters

@@ -1,1 +1,0 @@
-"""Selectors on nearest-neighbour graphs of sampled rows."""

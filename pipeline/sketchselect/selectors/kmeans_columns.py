@@ -1,0 +1,465 @@
+"""Base class of selectors of weighted columns with a certificate for k-means (Boutsidis 2012).
+
+Top directions of the centred rows of a summary, with rigorous bounds of the remainders of the columns.
+
+Certificate of a column selection: bounds of the k-means objective in all columns.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, Incompatible
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.spectrum import Directions, row_directions, subspace_angle
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_number, require_positive
+from sketchselect.selectors.base import BaseSelector, as_count
+from sketchselect.selectors.selection import Selection
+from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, Summary, pick
+
+Method = Literal["exact", "fast"]
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class ColumnSubspace:
+    """Orthonormal directions Z of the centred rows A, and rigorous bounds of the remainder E = A - A Z Z'."""
+
+    vectors: Floats  # shape (n_columns, q): Z; fewer directions than `n_directions` if the rows have a lower rank
+    residual: float  # At least ``||E||_F^2``
+    column_residuals: Floats  # shape (n_columns,): At least ``||E e_i||^2``
+    scatter: Floats  # shape (n_columns,): ``||A e_i||^2``
+    squares: Floats  # Squared singular values of the sketch, descending
+    shrinkage: float  # Delta of the sketch; 0 if it is exact
+    rounding: float  # Bound of the rounding of sums of squares of the whole matrix
+    # Bound of the rounding of a squared singular value by products in float32; see `single_rounding` of the summary
+    single_rounding: float = 0.0
+    # Bound of the sine of the angle between Z and the top directions of the rows; None if no bound follows
+    angle: float | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the directions are those of the rows themselves, to rounding, as the theorems require."""
+        return self.shrinkage == 0 and self.single_rounding == 0
+
+    @property
+    def leverage(self) -> Floats:
+        """``||z_i||^2`` of every column."""
+        squares: Floats = np.einsum("ij,ij->i", self.vectors, self.vectors)
+        return squares
+
+    @property
+    def total(self) -> float:
+        """``||A||_F^2``."""
+        return float(self.scatter.sum())
+
+    def lower_bound(self, n_clusters: int) -> float:
+        """Return a lower bound of the objective of every partition of the rows into `n_clusters` clusters.
+
+        ``||A||_F^2 - sum_{i<k} s_i^2 - min((k - 1) Delta, T)``, minus the bound of the rounding.
+        """
+        lost = max(self.total - float(self.squares.sum()), 0.0)
+        unseen = min((n_clusters - 1) * self.shrinkage, lost) if self.shrinkage > 0 else 0.0
+        unseen += (n_clusters - 1) * self.single_rounding
+        return max(self.total - float(self.squares[: n_clusters - 1].sum()) - unseen - self.rounding, 0.0)
+
+
+def column_subspace(
+    summary: FrequentDirections | Moments, n_directions: int, svd: Method = "exact", epsilon: float = 0.5, seed: int = 0
+) -> ColumnSubspace:
+    """Return the top directions of the rows of a summary about their mean.
+
+    With B the sketch, Z the directions and r_i = ||A e_i||^2 - ||B e_i||^2, ``||E||_F^2 <= ||A||_F^2 - ||B Z||_F^2``
+    and ``||E e_i||^2 <= ||B (I - Z Z') e_i||^2 + min(Delta (1 - ||z_i||^2), (sqrt(r_i) + sqrt(Delta) ||z_i||)^2)``;
+    what products in float32 may add to B (`single_rounding`) is added to Delta, to r_i and to both bounds.
+
+    `n_directions`: k; fewer are returned where the rank is lower.
+    `svd`, "exact" or "fast": Singular vectors of the sketch, or those of a random projection of it.
+    `epsilon`: For "fast": the expected residual is at most 1 + epsilon times the best.
+    `seed`: Of the projection.
+    Cost: the spectrum of the sketch (which the bounds need also for "fast").
+    """
+    if getattr(summary, "missing", None) is not None:
+        raise Incompatible("column selection with a guarantee needs complete rows, not moments with missing values")
+    scatter = summary.centered_column_squared_norms
+    constant = scatter <= float(np.max(summary.weight)) * (4.0 * _EPS * summary.mean) ** 2
+    directions = _of_varying(summary.centered_directions, constant, float(scatter[~constant].sum()))
+    top = float(directions.squares.max(initial=0.0))
+    rank = int(np.count_nonzero(directions.squares > scatter.size * _EPS * top))
+    width = min(n_directions, rank)
+    with one_blas_thread():
+        if svd == "fast" and 0 < width < rank:
+            vectors = _projected(directions, width, epsilon, seed)
+            left = directions.vectors - (directions.vectors @ vectors) @ vectors.T
+            left_squares = np.einsum("j,ji,ji->i", directions.squares, left, left)
+            captured = float(np.einsum("j,jq->", directions.squares, (directions.vectors @ vectors) ** 2))
+        else:
+            vectors = np.ascontiguousarray(directions.vectors[:width].T)
+            others = directions.vectors[width:]
+            left_squares = np.einsum("j,ji,ji->i", directions.squares[width:], others, others)
+            captured = float(directions.squares[:width].sum())
+    # A column that never varies is orthogonal to every direction, whatever the rounding.
+    vectors[constant] = 0.0
+    slack = _column_rounding(summary, scatter)
+    total = float(scatter.sum())
+    rounding = float(slack.sum()) + 8.0 * _EPS * (scatter.size + 8) * total
+    delta = summary.shrinkage if isinstance(summary, FrequentDirections) else 0.0
+    single = summary.single_rounding
+    leverage = np.minimum(np.einsum("ij,ij->i", vectors, vectors), 1.0)
+    unseen = np.zeros(scatter.size)
+    if delta > 0:
+        seen = np.einsum("j,ji,ji->i", directions.squares, directions.vectors, directions.vectors)
+        missed = np.sqrt(np.maximum(scatter - seen, 0.0) + single + slack)
+        unseen = np.minimum(delta * (1.0 - leverage), (missed + np.sqrt((delta + single) * leverage)) ** 2)
+    # The spectrum is that of a matrix within some units of the largest eigenvalue.
+    angle = None
+    if width and not (svd == "fast" and width < rank):
+        angle = subspace_angle(directions.squares, width, delta + single, scatter.size)
+    spectral = 4.0 * scatter.size * _EPS * top + single * (1.0 - leverage)
+    residuals = left_squares + unseen + spectral + slack
+    return ColumnSubspace(
+        vectors,
+        max(total - captured, 0.0) + width * single + rounding,
+        np.where(scatter > 0, residuals, 0.0),
+        scatter,
+        directions.squares,
+        delta,
+        rounding,
+        single,
+        angle,
+    )
+
+
+def _of_varying(directions: Directions, constant: NDArray[np.bool_], total: float) -> Directions:
+    """Return the directions with the columns that only rounding lets vary set to zero, if that changes them."""
+    if total == 0:
+        return Directions(np.zeros(0), np.zeros((0, constant.size)))
+    noise = float(np.einsum("j,ji->", directions.squares, directions.vectors[:, constant] ** 2))
+    if noise <= constant.size * _EPS * total:
+        return directions
+    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
+    rows[:, constant] = 0.0
+    with one_blas_thread():
+        return row_directions(rows)
+
+
+def _projected(directions: Directions, width: int, epsilon: float, seed: int) -> Floats:
+    from sketchselect.linalg.hashing import approximate_directions, combinations, gaussians
+
+    rows = np.sqrt(directions.squares)[:, None] * directions.vectors
+    draws = gaussians(seed, (rows.shape[0], combinations(width, epsilon)))
+    return approximate_directions(rows.T @ draws, lambda m: rows.T @ (rows @ m), width)
+
+
+def _column_rounding(summary: FrequentDirections | Moments, scatter: Floats) -> Floats:
+    """Return a bound of the rounding of each column's scatter.
+
+    Sums carry up to some units a row. A mean is rounded at each merge, which far from the origin is more than that: an
+    error e of it changes a scatter by at most 2 sqrt(W scatter) e + W e^2.
+    """
+    n_rows, weight = summary.n_rows, float(np.max(summary.weight))
+    off = 2.0 * _EPS * n_rows * np.abs(summary.mean)
+    slack: Floats = 8.0 * _EPS * (n_rows + 8) * scatter + 2.0 * np.sqrt(weight * scatter) * off + weight * off * off
+    return slack
+
+
+@dataclass(frozen=True)
+class SelectionCertificate:
+    """Bounds of the k-means objective in all columns from that in the weighted selected columns C = A Omega S.
+
+    For every partition X of the rows, with E = A - A Z Z' for the top directions Z::
+
+        F(A, X) <= ||E||_F^2 + (sqrt(F(C, X)) + ||E Omega S||_F)^2 / sigma_k(Z' Omega S)^2
+        F(A, X) <= max sum_j F_j + (scatter of the other columns),  sum_j s_j^2 F_j <= F(C, X),  0 <= F_j <= scatter_j
+
+    Parameters
+    ----------
+    n_clusters, n_directions : int
+        k, and the directions of Z (fewer where the rank is lower).
+    sigma_min : float
+        sigma_k(Z' Omega S), the conditioning of the selection; 0 proves nothing in the first bound.
+    residual, weighted_residual : float
+        At least ||E||_F^2 and ||E Omega S||_F^2.
+    largest_weight : float
+        ||Omega S||_2.
+    dropped_scatter : float
+        Sum of squares, about the mean, of the columns not selected.
+    lower_bound : float
+        No partition into k clusters has a smaller objective in all columns.
+    squares, scatter : array of shape (n_selected,)
+        s_j^2 and scatter of the selected columns.
+    rounding : float
+        Bound of the rounding of a sum of squares of the whole matrix.
+    """
+
+    n_clusters: int
+    n_directions: int
+    sigma_min: float
+    residual: float
+    weighted_residual: float
+    largest_weight: float
+    dropped_scatter: float
+    lower_bound: float
+    squares: Floats
+    scatter: Floats
+    rounding: float
+
+    def bound(self, weighted_objective: float) -> float:
+        """Return an upper bound of a partition's objective in all columns.
+
+        Parameters
+        ----------
+        weighted_objective : float
+            Its objective in the selected columns, each multiplied by its weight: F(C, X).
+
+        Raises
+        ------
+        BadParameter
+            If that is not a finite number that is not negative.
+
+        Notes
+        -----
+        The lesser of the two bounds above; the second is a fractional knapsack, solved by ascending weight.
+        Source: Boutsidis and Magdon-Ismail 2012, Lemma 10, without its factor 2 and for the partition at hand.
+        """
+        value = float(weighted_objective)
+        if not (math.isfinite(value) and value >= 0):
+            raise BadParameter("the objective in the selected columns must be a finite number that is not negative")
+        return min(self.structural_bound(value), self.dropped_bound(value))
+
+    def structural_bound(self, weighted_objective: float) -> float:
+        """Return the first bound; infinite if the selected columns do not span the directions."""
+        if self.n_directions == 0:
+            return self.residual
+        if self.sigma_min == 0:
+            return math.inf
+        root = (math.sqrt(weighted_objective) + math.sqrt(self.weighted_residual)) / self.sigma_min
+        return (self.residual + root * root) * (1 + 1e-12)
+
+    def dropped_bound(self, weighted_objective: float) -> float:
+        """Return the second bound."""
+        order = np.argsort(self.squares, kind="stable")
+        squares, scatter = self.squares[order], self.scatter[order]
+        spent = np.cumsum(squares * scatter)
+        full = int(np.searchsorted(spent, weighted_objective, side="right"))
+        most = float(scatter[:full].sum())
+        if full < order.size:
+            most += (weighted_objective - (float(spent[full - 1]) if full else 0.0)) / float(squares[full])
+        return (most + self.dropped_scatter) * (1 + 1e-12) + self.rounding
+
+    def factor(self, gamma: float = 1.0) -> float:
+        """Return a bound of F(A, X) / optimum for every gamma-approximate clustering X of the weighted columns.
+
+        ``e + (sqrt(gamma) ||Omega S||_2 + w)^2 / sigma_k^2`` with e = ||E||^2 / LB and w = ||E Omega S||_F / sqrt(LB);
+        known before any clustering; infinite if the lower bound LB is 0.
+        """
+        if self.lower_bound <= 0:
+            return math.inf
+        if self.n_directions == 0:
+            return self.residual / self.lower_bound
+        if self.sigma_min == 0:
+            return math.inf
+        w = math.sqrt(self.weighted_residual / self.lower_bound)
+        root = (math.sqrt(gamma) * self.largest_weight + w) / self.sigma_min
+        return self.residual / self.lower_bound + root * root
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers for `Selection.diagnostics`, an infinite factor as None."""
+        factor = self.factor()
+        return {
+            "n_clusters": self.n_clusters,
+            "n_directions": self.n_directions,
+            "sigma_min": self.sigma_min,
+            "residual": self.residual,
+            "weighted_residual": self.weighted_residual,
+            "largest_weight": self.largest_weight,
+            "dropped_scatter": self.dropped_scatter,
+            "lower_bound": self.lower_bound,
+            "factor_before_clustering": factor if math.isfinite(factor) else None,
+        }
+
+
+def certify_weighted_columns(
+    subspace: ColumnSubspace, support: NDArray[np.int64], squares: Floats, n_clusters: int
+) -> SelectionCertificate:
+    """Return the certificate of columns `support` with weights s_i^2 = `squares`, from a summary's directions."""
+    weights = np.sqrt(squares)
+    chosen = subspace.vectors[support] * weights[:, None]
+    k = subspace.vectors.shape[1]
+    sigma = 0.0
+    if 0 < k <= support.size:
+        values = np.linalg.svd(chosen, compute_uv=False)
+        sigma = max(float(values[-1]) - 8.0 * _EPS * (k + support.size) * float(values[0]), 0.0)
+    dropped = np.ones(subspace.scatter.size, dtype=bool)
+    dropped[support] = False
+    return SelectionCertificate(
+        n_clusters=n_clusters,
+        n_directions=k,
+        sigma_min=sigma,
+        residual=subspace.residual,
+        weighted_residual=float(squares @ subspace.column_residuals[support]),
+        largest_weight=float(weights.max(initial=0.0)),
+        dropped_scatter=float(subspace.scatter[dropped].sum()),
+        lower_bound=subspace.lower_bound(n_clusters),
+        squares=squares,
+        scatter=subspace.scatter[support],
+        rounding=subspace.rounding,
+    )
+
+
+class ColumnSelector(BaseSelector):
+    """Base of `DeterministicSelector`, `RandomizedSelector` and `HybridSelector`.
+
+    A subclass implements `_sample`: weights of at most r columns from the top directions. Scores and the certificate
+    follow.
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        r > k; half of the columns by default. Exactly as many distinct columns are selected.
+    n_clusters : int, optional
+        k; min(8, r // 2) by default.
+    sketch_size : int, optional
+        Rows l of the sketch, more than k; min(n_features, max(8 k, 64)) by default.
+
+    Attributes
+    ----------
+    weights_ : array of shape (n_selected,)
+        sqrt(s_i^2): ``X[:, support_] * weights_`` is the C of the theory.
+    certificate_ : SelectionCertificate
+        ``certificate_.bound(F)``: an upper bound of the k-means objective in all columns from F, that in the weighted
+        selected ones.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("frequent-directions", "moments")
+    has_weights: ClassVar[bool] = True
+
+    n_features_to_select: float | None
+    n_clusters: int | None
+    sketch_size: int | None
+    certificate_: SelectionCertificate
+
+    @abstractmethod
+    def _sample(
+        self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Return s_i^2 of every column, at most `n_select` of them positive, and diagnostics."""
+
+    def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
+        return column_subspace(summary, n_clusters)
+
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
+        """Return the resolved parameters that not all of these selectors have."""
+        return {}
+
+    def _n_select(self, n_features: int) -> int:
+        if self.n_features_to_select is not None:
+            return super()._n_select(n_features)
+        return self._default_select(n_features, _partition_clusters(self.summary_))
+
+    def _default_select(self, n_features: int, n_parts: int | None) -> int:
+        k = n_parts if self.n_clusters is None else require_positive("n_clusters", self.n_clusters)
+        return min(max(n_features // 2, 2 if k is None else k + 1), n_features)
+
+    def _clusters(self, n_features: int, n_parts: int | None = None) -> int:
+        """Return k; `n_parts` is that of the partition, if there is one."""
+        n_select = self.n_features_to_select
+        if n_select is None:
+            n_select = self._default_select(n_features, n_parts)
+        n_select = min(as_count(n_select, n_features), n_features)
+        k = n_parts if self.n_clusters is None else self.n_clusters
+        if k is None:
+            # Half of the columns: with k near r, sqrt(k / r) near 1, the bounds are weak.
+            return max(min(8, n_select // 2), 1)
+        k = require_positive("n_clusters", k)
+        if k >= n_features:
+            raise BadParameter(f"n_clusters = {k} must be below the number of columns: n_features = {n_features}")
+        if n_select <= k:
+            raise BadParameter(
+                f"n_features_to_select = {n_select} must exceed n_clusters = {k}: fewer columns have no guarantee"
+            )
+        return k
+
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
+        self.check_parameters()
+        return self._sketch(n_features, self._clusters(n_features))
+
+    def _sketch(self, n_features: int, k: int) -> FrequentDirections:
+        if self.sketch_size is None:
+            return FrequentDirections(size=max(min(n_features, max(8 * k, 64)), k + 1, 2))
+        sketch = FrequentDirections(size=self.sketch_size)
+        if sketch.size <= k:
+            raise BadParameter(
+                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch has size - 1 directions"
+            )
+        return sketch
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        self.check_parameters()
+        sketch: Any = pick(summary, *self.requires) if isinstance(summary, Bundle) else summary
+        p = sketch.n_features
+        k = self._clusters(p, _partition_clusters(summary))
+        if isinstance(sketch, FrequentDirections) and sketch.size <= k and not sketch.is_exact:
+            raise BadParameter(
+                f"n_clusters = {k}, but a sketch of size {sketch.size} has only {sketch.size - 1} directions; "
+                "make the sketch larger"
+            )
+        subspace = self._subspace(sketch, k)
+        if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
+            raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
+        diagnostics: dict[str, Any] = {}
+        if n_select == p or subspace.vectors.shape[1] == 0:
+            squares = np.zeros(p)
+            squares[by_leverage(subspace)[:n_select]] = 1.0
+        else:
+            squares, diagnostics = self._sample(subspace, summary, n_select, k)
+        support: NDArray[np.int64] = np.flatnonzero(squares)
+        self.certificate_ = certify_weighted_columns(subspace, support, squares[support], k)
+        parameters = {
+            "n_features_to_select": n_select,
+            "n_clusters": k,
+            "sketch_size": sketch.size if isinstance(sketch, FrequentDirections) else None,
+            "normalize": self._normalized(summary),
+        }
+        return Selection(
+            method=self.method,
+            support=support,
+            # A column's part of the squared norm of Z' Omega S.
+            scores=squares * subspace.leverage,
+            weights=np.sqrt(squares[support]),
+            feature_names=summary.feature_names,
+            parameters=parameters | self._further_parameters(summary),
+            diagnostics={"shrinkage": subspace.shrinkage, "subspace_angle": subspace.angle}
+            | self.certificate_.to_dict()
+            | diagnostics,
+        )
+
+
+def _partition_clusters(summary: Any) -> int | None:
+    if not isinstance(summary, Bundle):
+        return None
+    sums = pick(summary, "centroid-sums")
+    assert isinstance(sums, CentroidSums)
+    return sums.n_clusters
+
+
+def by_leverage(subspace: ColumnSubspace) -> NDArray[np.int64]:
+    """Return the columns in the order of leverage, then scatter (both descending), then index."""
+    order: NDArray[np.int64] = np.lexsort((-subspace.scatter, -subspace.leverage))
+    return order
+
+
+def require_svd(svd: Any, epsilon: Any) -> None:
+    """Raise `BadParameter` for an unknown `svd` or an `epsilon` out of range."""
+    if svd not in ("exact", "fast"):
+        raise BadParameter(f'svd must be "exact" or "fast", got {svd!r}')
+    require_number("epsilon", epsilon, above=0, below=1)

@@ -1,1 +1,0 @@
-"""Column selection for k-means with a proved factor (Boutsidis and Magdon-Ismail 2012)."""

@@ -1,1 +1,0 @@
-"""Selectors by ridge leverage scores."""

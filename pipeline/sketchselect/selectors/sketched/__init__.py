@@ -1,1 +1,0 @@
-"""Selectors that score columns on a Frequent Directions sketch."""

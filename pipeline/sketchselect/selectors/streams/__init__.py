@@ -1,1 +1,0 @@
-"""Selection along a stream of rows: decay, windows, timelines."""

@@ -1,0 +1,327 @@
+"""Path of models to choose from: one per regularisation strength or per number of columns.
+
+Choice of a model from a path: by its number of columns, an information criterion, or cross-validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.validation import require_number, require_positive
+from sketchselect.solvers import Problem
+from sketchselect.solvers.path import aic, bic, ebic, validation_error
+
+CRITERIA = ("aic", "bic", "ebic")
+
+
+class Units(Protocol):
+    """Means and scales that turn standardised coefficients into those of the data."""
+
+    @property
+    def mean(self) -> Floats:
+        """Means of the columns, shape (p,)."""
+
+    @property
+    def scale(self) -> Floats:
+        """Standard deviations of the columns, shape (p,); 0 for a constant one."""
+
+    @property
+    def y_mean(self) -> Floats:
+        """Means of the targets, shape (n_targets,)."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One sparse linear model of standardised columns."""
+
+    value: float  # Its place on the path: alpha, or the number of columns
+    support: NDArray[np.int64]  # shape (k,): Its columns, ascending
+    coef: Floats  # shape (k, n_targets): Coefficients of the standardised columns, in units of the targets
+    rss: Floats  # shape (n_targets,): Mean squared residual of each target
+    gap: float = 0.0  # Of a penalised model (before a refit): its relative distance from the optimum
+    converged: bool = True  # Whether that is at most `tol`
+    degrees: float | None = None  # Effective degrees of freedom of each target; None: its non-zero coefficients
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        value: float,
+        coef: Floats,
+        support: NDArray[np.int64] | None = None,
+        gap: float = 0.0,
+        converged: bool = True,
+    ) -> Candidate:
+        """Return the model with these coefficients of all columns, shape (p,) or (p, n_targets).
+
+        The support is by default that of the rows that are not zero.
+        """
+        rows = coef[:, None] if coef.ndim == 1 else coef
+        s = np.flatnonzero((rows != 0).any(axis=1)).astype(np.int64) if support is None else support
+        b = rows[s]
+        explained = 2.0 * (problem.xy[s] * b).sum(axis=0) - ((problem.correlation[np.ix_(s, s)] @ b) * b).sum(axis=0)
+        rss = np.maximum(problem.yy.diagonal() - explained, 0.0)
+        return cls(float(value), s, b, rss, gap, converged)
+
+    @property
+    def n_nonzero(self) -> NDArray[np.int64]:
+        """Non-zero coefficients of each target."""
+        return np.asarray(np.count_nonzero(self.coef, axis=0), dtype=np.int64)
+
+    def original_units(self, units: Units) -> tuple[Floats, Floats]:
+        """Return the coefficients of the support, shape (k, n_targets), and intercepts, in the data's units."""
+        coef: Floats = self.coef / units.scale[self.support, None]
+        intercept: Floats = units.y_mean - units.mean[self.support] @ coef
+        return coef, intercept
+
+    def strengths(self, n_columns: int) -> Floats:
+        """Return the size of each column's coefficients, shape (n_columns,): their norm over the targets."""
+        out = np.zeros(n_columns)
+        out[self.support] = np.linalg.norm(self.coef, axis=1)
+        return out
+
+
+@dataclass(frozen=True)
+class ModelPath:
+    """All models that were compared, from the sparsest on, with their criteria and errors.
+
+    Parameters
+    ----------
+    parameter : "alpha" or "n_features"
+        The quantity in `values`.
+    candidates : sequence of Candidate
+        The models.
+    mean, scale, y_mean : array
+        Of columns and targets, for original units.
+    target_squares : array of shape (n_targets,)
+        Variance of each target.
+    n : float
+        Effective number of rows.
+    n_active : int
+        Columns that are not constant.
+    ebic_gamma : float
+        Weight of the extended part of EBIC.
+    chosen : int
+        Index of the chosen model.
+    cv_errors : array of shape (m, n_folds) or None
+        Mean squared error of each model (refitted without the fold) on each fold; in squared units of the target,
+        summed over targets.
+    """
+
+    parameter: str
+    candidates: Sequence[Candidate] = field(repr=False)
+    mean: Floats = field(repr=False)
+    scale: Floats = field(repr=False)
+    y_mean: Floats = field(repr=False)
+    target_squares: Floats = field(repr=False)
+    n: float
+    n_active: int
+    ebic_gamma: float = 0.5
+    chosen: int = 0
+    cv_errors: Floats | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def model(self) -> Candidate:
+        """The chosen model."""
+        return self.candidates[self.chosen]
+
+    @property
+    def values(self) -> Floats:
+        """The alpha, or the number of columns, of each model, shape (m,)."""
+        return np.array([c.value for c in self.candidates])
+
+    @property
+    def alphas(self) -> Floats | None:
+        """Regularisation strengths, descending, as scikit-learn scales them, for standardised columns; or None."""
+        return self.values if self.parameter == "alpha" else None
+
+    @property
+    def n_nonzero(self) -> NDArray[np.int64]:
+        """Columns of each model, shape (m,)."""
+        return np.array([c.support.size for c in self.candidates], dtype=np.int64)
+
+    @property
+    def coefs(self) -> Floats:
+        """Coefficients in original units: shape (p, m), or (n_targets, p, m) for several targets."""
+        out = np.zeros((self.y_mean.size, self.mean.size, len(self)))
+        for i, candidate in enumerate(self.candidates):
+            out[:, candidate.support, i] = candidate.original_units(self)[0].T
+        return out[0] if len(out) == 1 else out
+
+    @property
+    def intercepts(self) -> Floats:
+        """Intercepts in original units: shape (m,), or (n_targets, m)."""
+        out = np.array([c.original_units(self)[1] for c in self.candidates]).T
+        return out[0] if len(out) == 1 else out
+
+    @property
+    def residual_squares(self) -> Floats:
+        """Mean squared residual of each model, summed over targets, shape (m,)."""
+        return np.array([c.rss.sum() for c in self.candidates])
+
+    @property
+    def gaps(self) -> Floats:
+        """Distance of each model from its optimum, shape (m,): see `optimality` of `sketchselect.solvers.Path`.
+
+        Of the penalised model, before a refit; 0 for least squares, which has no iterations that could end early.
+        """
+        return np.array([c.gap for c in self.candidates])
+
+    @property
+    def converged(self) -> NDArray[np.bool_]:
+        """Whether the gap of each model is at most the `tol` of its solver, shape (m,)."""
+        return np.array([c.converged for c in self.candidates])
+
+    @property
+    def mean_cv_error(self) -> Floats | None:
+        """Mean of the folds' errors, shape (m,); None without cross-validation."""
+        return None if self.cv_errors is None else self.cv_errors.mean(axis=1)
+
+    @cached_property
+    def criteria(self) -> dict[str, Floats]:
+        """Values of aic, bic and ebic, each of shape (m,), summed over targets; smaller is better.
+
+        With n rows (effective number, for weighted or decayed ones), k effective degrees of freedom of the p columns
+        that are not constant, and mean squared residual r: ``n log r + 2k``, ``n log r + k log n`` and ``n log r + k
+        log n + 2 gamma log C(p, k)`` (Chen and Chen 2008), of real k by the gamma function. k is the
+        number of non-zero coefficients, for the lasso exactly (Zou, Hastie and Tibshirani 2007), for MCP, SCAD and
+        refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of the size of
+        rounding counts as rounding.
+        """
+        out = {name: np.zeros(len(self)) for name in CRITERIA}
+        floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
+        n, p = self.n, self.n_active
+        for i, candidate in enumerate(self.candidates):
+            degrees = candidate.n_nonzero if candidate.degrees is None else [candidate.degrees] * floor.size
+            for rss, k in zip(np.maximum(candidate.rss, floor).tolist(), map(float, degrees), strict=True):
+                out["aic"][i] += aic(n, rss, k)
+                out["bic"][i] += bic(n, rss, k)
+                out["ebic"][i] += ebic(n, rss, k, p, gamma=self.ebic_gamma)
+        return out
+
+    def plot_path(self, ax: Any = None) -> Any:
+        """Draw the standardised coefficients along the path, and the chosen model; return the Axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on; a new figure, without a window, by default.
+        """
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
+        used = np.unique(np.concatenate([c.support for c in self.candidates])) if self.candidates else np.array([], int)
+        place = {int(j): i for i, j in enumerate(used)}
+        lines = np.zeros((len(self), used.size))
+        for i, candidate in enumerate(self.candidates):
+            # For several targets a column's strength is the norm of its row.
+            height = candidate.coef[:, 0] if candidate.coef.shape[1] == 1 else np.linalg.norm(candidate.coef, axis=1)
+            lines[i, [place[int(j)] for j in candidate.support]] = height
+        values = self.values
+        if self.parameter == "alpha" and (values > 0).all() and len(self) > 1:
+            ax.set_xscale("log")
+            ax.invert_xaxis()
+        ax.plot(values, lines, linewidth=1.0)
+        ax.axvline(float(values[self.chosen]), color="0.3", linestyle="--", linewidth=1.0)
+        ax.set_xlabel("alpha" if self.parameter == "alpha" else "number of columns")
+        ax.set_ylabel("coefficient of the standardised column")
+        ax.set_title(f"{self.model.support.size} columns chosen")
+        return ax
+
+
+Criterion = Literal["aic", "bic", "ebic"]
+Rule = Literal["min", "1se"]
+
+Solve = Callable[[Problem], Sequence[Candidate]]
+
+
+def cross_validation_errors(solve: Solve, splits: Iterable[tuple[Problem, Any]], n_models: int) -> Floats:
+    """Return the mean squared error of each model on each fold, from moments alone; shape (n_models, n_folds).
+
+    Exact: with b and b0 fitted to the other folds, ``mean (y - x'b - b0)^2`` over a fold is
+    ``q'C q + (mean'q - b0)^2`` for q = [-b; 1] and the fold's mean and covariance C of [x, y].
+
+    `solve`: Training problem -> its models, one for each value of the path.
+    `splits`: For each fold, the problem of all other rows and the moments of the fold.
+    `n_models`: Models on the path.
+    """
+    errors = []
+    for problem, moments in splits:
+        covariance, xy, yy = moments.covariance(), moments.xy, moments.yy
+        column = np.zeros(n_models)
+        for i, candidate in enumerate(solve(problem)):
+            coef, intercept = candidate.original_units(problem)
+            s = candidate.support
+            column[i] = np.sum(
+                validation_error(coef, intercept, covariance[np.ix_(s, s)], xy[s], yy, moments.mean[s], moments.y_mean)
+            )
+        errors.append(column)
+    return np.column_stack(errors)
+
+
+def best_by_criterion(values: Floats) -> int:
+    """Return the index of the smallest value; of equal ones the first, which is the sparser model."""
+    return int(np.argmin(values))
+
+
+def best_by_validation(errors: Floats, rule: Rule) -> int:
+    """Return the model of the smallest mean error, or the first within one standard error of it.
+
+    `errors` of shape (n_models, n_folds): From `cross_validation_errors`; sparser models first.
+    `rule`, "min" or "1se": The standard error is that of the mean over the folds, ``sd / sqrt(n_folds)``.
+    """
+    mean = errors.mean(axis=1)
+    best = int(np.argmin(mean))
+    if rule == "min" or errors.shape[1] < 2:
+        return best
+    slack = float(errors[best].std(ddof=1)) / np.sqrt(errors.shape[1])
+    return int(np.flatnonzero(mean <= mean[best] + slack)[0])
+
+
+def best_by_size(candidates: Sequence[Candidate], n_select: int) -> int:
+    """Return the last of the models with the most columns that are at most `n_select`."""
+    sizes = np.array([c.support.size if c.support.size <= n_select else -1 for c in candidates])
+    if sizes.max() < 0:
+        raise BadParameter(f"at each of these alphas the model has more than {n_select} columns; add a larger alpha")
+    return int(np.flatnonzero(sizes == sizes.max())[-1])
+
+
+def usable_folds(rows: Sequence[float]) -> list[int]:
+    """Return the folds that have rows; raise unless there are two.
+
+    `rows`: Weight of each fold.
+    """
+    usable = [i for i, weight in enumerate(rows) if weight > 0]
+    if len(usable) < 2:
+        raise EmptyInput(
+            f"cross-validation needs at least two folds with rows, there are {len(usable)} of {len(rows)}; "
+            "use fewer folds, a criterion, or (in a stream) a larger first batch"
+        )
+    return usable
+
+
+def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: object) -> None:
+    """Raise `BadParameter` for a parameter of the choice of the model that is out of range."""
+    if criterion is not None and criterion not in CRITERIA:
+        raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    if cv is not None:
+        if hasattr(cv, "split"):
+            raise BadParameter(
+                f"cv is a number of folds, not a {type(cv).__name__}; fit(X, y, groups=...) keeps groups of rows whole"
+            )
+        require_positive("cv", cv, 2)
+    if cv_rule not in ("min", "1se"):
+        raise BadParameter(f'cv_rule must be "min" or "1se", got {cv_rule!r}')
+    require_number("ebic_gamma", ebic_gamma, least=0, most=1)

@@ -1,0 +1,566 @@
+"""Timeline of a selection: scores and supports along the rows, computed in one pass.
+
+Points of a scan: prefixes and windows of the partitions as further outputs on the nodes of the merge tree.
+
+All prefixes, or all windows, of a source in one graph: further outputs on the nodes of the merge tree.
+
+Every point's rows are made of a few full nodes of the tree; what is computed of a point is all that comes back.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from dask.task_spec import List, Task, TaskRef
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from sketchselect import prepare as steps
+from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
+from sketchselect.execution import Checkpoint, Progress, as_engine, make_progress
+from sketchselect.execution.checkpoints import as_checkpoint
+from sketchselect.execution.engine import PassOptions
+from sketchselect.execution.passes import Graph, Inputs, Pass, Ready, projection, require_fit
+from sketchselect.execution.run import (
+    PassStats,
+    node_index,
+    pass_stats,
+    require_unchanged,
+    run_pass,
+    source_identities,
+    source_partitions,
+)
+from sketchselect.execution.source import Source
+from sketchselect.execution.summarize import SummariseBlock, fitted_source, merge_summaries, source_for, summary_key
+from sketchselect.execution.tasks import Part, PassSpec, join_parts
+from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, MergeTree, Node
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive
+from sketchselect.readers import open_matrix, open_vector
+from sketchselect.readers.base import Partitions
+from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.selection import rank
+from sketchselect.summaries import Summary
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ScanTree(MergeTree):
+    """A merge tree whose root stands above the nodes that the points of a scan are made of.
+
+    A point is its partitions ``(first, stop)``.
+    """
+
+    points: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def root(self) -> Node:
+        """The node of all points."""
+        return Node(self.depth + 1, 0)
+
+    @cached_property
+    def needed(self) -> list[Node]:
+        """The nodes that points are made of, from the leaves up."""
+        return sorted({node for first, stop in self.points for node in cover(self, first, stop)})
+
+    def children(self, node: Node) -> list[Node]:
+        """Return a node's children; of the root, the nodes of all points."""
+        return self.needed if node == self.root else super().children(node)
+
+
+@dataclass(frozen=True)
+class ScanPass(Pass[Any]):
+    """A pass whose output are the values that `finish` gives of the summaries of the points' rows.
+
+    Points whose rows begin with the same nodes go on from the same state.
+    """
+
+    tree: ScanTree
+    finish: Callable[[Any], Any] = repr
+
+    def cuts(self, most_leaves: int) -> list[Node]:
+        """Return the nodes that points are made of, in parts where they are large, if there are many leaves."""
+        if self.tree.n_leaves <= most_leaves:
+            return [self.tree.root]
+        parts = set(self.tree.subtrees(most_leaves))
+        level = max(node.level for node in parts)
+        below = (node for needed in self.tree.needed for node in self.tree.post_order(needed, skip=self.ready))
+        cuts = (node for node in below if node in parts or (node.level <= level and node in self.tree.needed))
+        return [*dict.fromkeys(cuts), self.tree.root]
+
+    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
+        """Add the tasks of one node; above the needed ones, those of all points."""
+        if node != self.tree.root:
+            super().add_node(tasks, node, inputs, ready)
+            return
+        parts: dict[Node, Any] = {}
+        for needed in self.tree.needed:
+            key = self.key(needed)
+            if needed in ready and hasattr(ready[needed], "release"):  # a future, which has this key itself
+                parts[needed] = ready[needed]
+                continue
+            if needed in ready:
+                tasks[key] = Task(key, copy.copy, ready[needed])
+            parts[needed] = TaskRef(key)
+        values = self._values(tasks, parts)
+        # Together they cover every row of the points once.
+        topmost = self.tree.topmost(parts.get, Node(node.level - 1, 0))
+        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*topmost.values()), List(*values))
+
+    def _values(self, tasks: Graph, parts: Mapping[Node, Any]) -> list[TaskRef]:
+        """Add a task for the state, and one for the value, of every point."""
+        values = []
+        prefixes: dict[tuple[Node, ...], TaskRef] = {}
+        for place, (first, stop) in enumerate(self.tree.points):
+            state: TaskRef | None = None
+            prefix: tuple[Node, ...] = ()
+            for node in cover(self.tree, first, stop):
+                prefix = (*prefix, node)
+                if prefix not in prefixes:
+                    key = (f"prefix-{self.token}", place, len(prefix))
+                    tasks[key] = Task(key, _merged, self.spec.merge, parts[node], state)
+                    prefixes[prefix] = TaskRef(key)
+                state = prefixes[prefix]
+            key = (f"point-{self.token}", place, 0)
+            tasks[key] = Task(key, _point, self.finish, state)
+            values.append(TaskRef(key))
+        return values
+
+
+def _merged(merge: Callable[[T, T], T], part: Part[T], before: T | None) -> T:
+    with one_blas_thread():
+        return part.value if before is None else merge(before, part.value)
+
+
+def _point(finish: Callable[[Any], T], state: Any) -> T:
+    with one_blas_thread():
+        return finish(state)
+
+
+def cover(tree: MergeTree, start: int, stop: int) -> list[Node]:
+    """Return the fewest full nodes that partitions `start` to `stop` are made of, in order: O(log n) of them.
+
+    Examples
+    --------
+    >>> cover(MergeTree(100, fan_in=8), 6, 81)[:4]
+    [Node(level=0, place=6), Node(level=0, place=7), Node(level=1, place=1), Node(level=1, place=2)]
+    """
+    nodes = []
+    while start < stop:
+        level, width = 0, 1
+        while start % (width * tree.fan_in) == 0 and start + width * tree.fan_in <= stop:
+            level, width = level + 1, width * tree.fan_in
+        nodes.append(Node(level, start // width))
+        start += width
+    return nodes
+
+
+LEAST_POINTS = 16
+"""Points of a scan that is asked for none, where the rows can be cut into that many partitions."""
+
+_MOST_PARTITIONS = 1024
+
+
+@dataclass(frozen=True)
+class Scanned(Generic[T]):
+    """The values of a scan, one for each point, the rows that each is of, and the account of the pass."""
+
+    values: list[T]
+    spans: list[tuple[int, int]]
+    stats: PassStats
+
+
+def scan_source(
+    source: Source,
+    description: Summary[Any],
+    finish: Callable[[Summary[Any]], T],
+    options: PassOptions,
+    *,
+    points: int | None = None,
+    window: int | None = None,
+    stage: str = "scan",
+) -> Scanned[T]:
+    """Return ``finish(summary)`` of the rows up to the end of every partition, or of a window that ends there.
+
+    Every summary is the merge, from left to right, of O(log n) nodes of the tree over partitions: the same bits on
+    every engine. Exact summaries equal those of the rows read one after the other to rounding, sketches within their
+    guarantee.
+
+    The source has fitted prepare steps; `finish` is pure and picklable, its result small, and it may see the summary of
+    no rows. `points` are that many partition ends, evenly spaced, the last among them, or all of them; a `window` is
+    rounded up to whole partitions (at the beginning of the source there are fewer). With a checkpoint the states of all
+    nodes are saved, whatever their size, so that a later scan reads only partitions that are new. By default partitions
+    are small enough for the points and the window (`scan_partitions`).
+    Raises `BadParameter` for points or a window that are not positive; where the workers cannot write in the
+    checkpoint's folder; `WillNotFit` or `EmptyInput` or `SourceChanged` or `PartitionFailed` or `SketchSelectError` as
+    in `reduce_blocks`.
+    """
+    began = time.perf_counter()
+    scan = scan_pass(source, description, finish, options, points=points, window=window, stage=stage)
+    work: Pass[Any] = scan
+    source = work.spec.source
+    require_fit(work.projected, options.engine.memory_limit, source.matrix.address)
+    before = source_identities(source)
+    index = None
+    if options.checkpoint is not None:
+        # Whatever its size, a node that is not saved would have to be read again.
+        everything = replace(options.checkpoint, min_bytes=0, state_ratio=0.0, min_seconds=0.0)
+        index = node_index(work, options.but(checkpoint=everything), summary_key(description))
+    if index is not None:
+        if not options.engine.can_write(index.directory):
+            raise BadParameter(
+                f"{index.directory}: the workers cannot write there; give as checkpoint a folder or URL "
+                "that this process and every worker can write in"
+            )
+        work = index.saving(index.unread(scan.tree.needed), state_nbytes=0)
+    try:
+        ran = run_pass(work, options, index)
+    except DamagedFile as error:
+        # A file of an earlier scan, which was not read until now.
+        work.progress.note(f"{error}; everything is computed again")
+        work = replace(work, ready={})
+        ran = run_pass(work, options, index)
+    require_unchanged(before, source)
+    edges = work.partitions.edges
+    stats = pass_stats(work, ran, began)
+    if options.account is not None:
+        options.account(stats)
+    return Scanned(ran.output.value, [(edges[a], edges[b]) for a, b in scan.tree.points], stats)
+
+
+def scan_pass(
+    source: Source,
+    description: Summary[Any],
+    finish: Callable[[Summary[Any]], Any],
+    options: PassOptions,
+    *,
+    points: int | None = None,
+    window: int | None = None,
+    stage: str = "scan",
+) -> ScanPass:
+    """Return the pass of a scan, cut and projected; nothing is read. Parameters are those of `scan_source`."""
+    source = source_for(source, description)
+    state = description.projected_nbytes(source.n_columns, source.n_targets)
+    working = description.working_nbytes(source.n_columns, source.n_targets)
+    points, window = _positive("points", points), _positive("window", window)
+    partitions = scan_partitions(source, options.partition_bytes, points, window)
+    tree = ScanTree(
+        len(partitions),
+        fan_in=FAN_IN if state <= BIG_STATE_NBYTES else BIG_STATE_FAN_IN,
+        points=tuple(point_spans(partitions, points, window)),
+    )
+    # Nodes at both ends of a point's rows wait for other points.
+    waiting = 2 * tree.depth * (tree.fan_in - 1) * state
+    projected = projection(
+        source,
+        partitions,
+        tree,
+        state_nbytes=state,
+        working_nbytes=working,
+        caller_nbytes=waiting,
+        engine=options.engine,
+    )
+    return ScanPass(
+        PassSpec(source, SummariseBlock(description), merge_summaries, options.retries),
+        tree,
+        partitions,
+        options.progress,
+        projected,
+        stage=stage,
+        stall_timeout=options.stall_timeout,
+        finish=finish,
+    )
+
+
+def scan_partitions(
+    source: Source, partition_bytes: int | str | None, points: int | None, window: int | None
+) -> Partitions:
+    """Return how the rows are cut: where no size is asked for, fine enough for the points and the window.
+
+    The usual size is halved until it is, so that appended rows move an earlier edge only when they double the source;
+    not beyond where chunks would be decoded again and again, or a window would cost a thousand states.
+    """
+    partitions = source_partitions(source, partition_bytes)
+    size, least = DEFAULT_PARTITION_BYTES, points or LEAST_POINTS
+    while partition_bytes is None and size > 1 and len(partitions) < source.n_rows:
+        tallest = int(np.diff(partitions.edges).max())
+        if len(partitions) >= least and (window is None or tallest <= window or len(partitions) >= _MOST_PARTITIONS):
+            break
+        size //= 2
+        try:
+            partitions = source_partitions(source, size)
+        except BadParameter:
+            break
+    return partitions
+
+
+def point_spans(partitions: Partitions, points: int | None, window: int | None) -> list[tuple[int, int]]:
+    """Return for every point the partitions that count there, ``(first, stop)``, in order."""
+    n = len(partitions)
+    stops = range(1, n + 1) if points is None else sorted({-(-n * i // points) for i in range(1, points + 1)})
+    if window is None:
+        return [(0, stop) for stop in stops]
+    edges = np.asarray(partitions.edges)
+    firsts = [int(np.searchsorted(edges, max(edges[stop] - window, 0), side="right")) - 1 for stop in stops]
+    return list(zip(firsts, stops, strict=True))
+
+
+def _positive(name: str, value: Any) -> int | None:
+    return None if value is None else require_positive(name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Scores and selections along the rows.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method, as in a job file.
+    rows : array of int, shape (n_points,)
+        Global index after the last row that counts at each point, ascending.
+    starts : array of int, shape (n_points,)
+        Global index of the first row that counts: all 0, unless there is a window.
+    scores : array of float, shape (n_points, n_features)
+        NaN at a point without rows that count (all dropped, or of weight 0).
+    supports : list of arrays of int
+        Selected columns at each point, ascending.
+    feature_names : tuple of str or None
+        Names of all columns.
+    """
+
+    method: str
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    scores: Floats
+    supports: list[NDArray[np.int64]]
+    feature_names: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        points, columns = self.scores.shape
+        return f"<Timeline of {columns} columns by {self.method} at {points} points up to row {int(self.rows[-1])}>"
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """Place of every column at every point, 1 for the best score; ties by the lowest index, NaN last."""
+        ranks = np.empty(self.scores.shape, dtype=np.int64)
+        for t, scores in enumerate(self.scores):
+            ranks[t, rank(scores)] = np.arange(1, scores.size + 1)
+        return ranks
+
+    @cached_property
+    def selected(self) -> NDArray[np.bool_]:
+        """Whether a column is selected, shape (n_points, n_features)."""
+        selected = np.zeros(self.scores.shape, dtype=bool)
+        for t, support in enumerate(self.supports):
+            selected[t, support] = True
+        return selected
+
+    @cached_property
+    def rises(self) -> Floats:
+        """Rise of each column from the first point to the last: log2(first rank / last rank), negative if it fell.
+
+        A rise of 1 halves the rank. 0 for columns that no point selects: far from the top, ranks move by chance.
+        """
+        known = np.flatnonzero(~np.isnan(self.scores).all(axis=1))
+        if known.size == 0:
+            return np.zeros(self.scores.shape[1])
+        moved = np.log2(self.ranks[known[0]] / self.ranks[known[-1]])
+        return np.where(self.selected.any(axis=0), moved, 0.0)
+
+    def risers(self, count: int = 10) -> NDArray[np.int64]:
+        """Return at most `count` columns that rose, the largest rise first."""
+        return _largest(self.rises, count)
+
+    def fallers(self, count: int = 10) -> NDArray[np.int64]:
+        """Return at most `count` columns that fell, the largest fall first."""
+        return _largest(-self.rises, count)
+
+
+def timeline(
+    source: Any,
+    selector: BaseSelector,
+    *,
+    y: Any = None,
+    prepare: Sequence[Any] | None = None,
+    window: int | None = None,
+    points: int | None = None,
+    sample_weight: Any = None,
+    partition_bytes: int | str | None = None,
+    client: Any = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    progress: Progress | Callable[..., object] | bool | None = False,
+) -> Timeline:
+    """Return the scores of a selector after every partition of a source: one pass, in parallel.
+
+    The state after every partition is the merge of O(log n) nodes of a tree over the partitions (a prefix scan), as are
+    those of sliding windows; only scores leave a task. Same bits on every engine. They are those of `partial_fit`,
+    partition by partition: to rounding for moments, within the guarantee for sketches.
+
+    Parameters
+    ----------
+    source : path, URL, array or Matrix
+        Anything `open_matrix` takes, of shape (n_rows, n_features); its rows in the order of time.
+    selector : BaseSelector
+        One that selects from one summary of the rows; it stays unfitted. With its `half_life`, older rows fade.
+    y : array or path, optional
+        Target, for selectors that learn from one.
+    prepare : sequence, optional
+        Steps as `summarize` takes them; the selector's own come after. Steps that need statistics of all rows take
+        them from all rows, also for early points.
+    window : int, optional
+        Rows that count at each point, rounded up to whole partitions; by default those of the selector's window, or
+        all rows so far.
+    points : int, optional
+        Number of points, evenly spaced among the partitions' ends; all of them by default.
+    sample_weight : array or path of shape (n_rows,), optional
+    partition_bytes : int or text, optional
+        Size of a partition, as for `summarize`: points are at ends of partitions. By default small enough for `points`
+        and `window`, and for 16 points.
+    client : optional
+        Runs the tasks, as in `summarize`.
+    checkpoint : path, URL or Checkpoint, optional
+        Folder of the states of partitions. Running again after rows were appended reads only partitions that are new,
+        or were not full. By default the states stay in memory if the engine is in this process and they fit, otherwise
+        in a temporary folder; all workers must be able to write there.
+    progress : bool, Progress or callable
+        Reporting of progress, as for `summarize`.
+
+    Raises
+    ------
+    BadParameter
+        For a selector that does not select from one summary of the rows; for a window or points that are not positive;
+        for a window other than the selector's.
+    SourceError, WillNotFit, NotFinite, PartitionFailed
+        As for `summarize`.
+
+    Notes
+    -----
+    Cost beside the pass: about two merges a partition, and one selection a point. Memory or disk: a state for every
+    partition.
+
+    Examples
+    --------
+    >>> import numpy as np, sketchselect as sks
+    >>> X = 0.1 * np.random.default_rng(0).standard_normal((400, 20))
+    >>> X[:200, 3] *= 50
+    >>> X[200:, 7] *= 50
+    >>> line = timeline(X, sks.VarianceSelector(1), window=100, points=4, partition_bytes=100 * 20 * 8)
+    >>> line.rows.tolist(), [support.tolist() for support in line.supports]
+    ([100, 200, 300, 400], [[3], [3], [7], [7]])
+    >>> line.risers(1).tolist(), line.fallers(1).tolist()
+    ([7], [3])
+    """
+    resolved = steps.resolve(prepare)
+    require_one_summary(selector)
+    chosen: BaseSelector = clone(selector)
+    policy = "missing" if getattr(chosen, "missing", None) is not None else "error"
+    matrix = open_matrix(source, nonfinite=policy, vectors=(y, sample_weight))
+    target = weight = None
+    if chosen.uses_target:
+        if y is None:
+            raise BadParameter(f"timeline: {chosen.method} learns from a target; pass y")
+        target = open_vector(y, matrix.shape[0], matrix=matrix, name="target")
+        chosen.inspect_target(target)
+    if sample_weight is not None:
+        weight = open_vector(sample_weight, matrix.shape[0], matrix=matrix, name="sample_weight")
+    names = {step.name for step in resolved}
+    added = [step for step in steps.resolve(chosen.prepare_steps()) if step.name not in names]
+    reporting = make_progress(progress)
+    with as_engine(client, matrix, target, weight) as engine:
+        options = PassOptions(engine, partition_bytes, as_checkpoint(checkpoint), reporting)
+        source_rows = Source(matrix, target, weight, (*resolved, *added), in_double=chosen.needs_double)
+        rows = fitted_source(source_rows, options)
+        return timeline_of(rows, chosen, options, window=window, points=points)
+
+
+def require_one_summary(selector: BaseSelector) -> None:
+    """Raise `BadParameter` unless this selector selects from one summary of the rows."""
+    if not isinstance(selector, BaseSelector):
+        raise BadParameter(f"timeline: expected a selector, got {type(selector).__name__}")
+    selector.check_parameters()
+    # The timeline itself moves the window along the rows.
+    if (selector.makes_passes and window_of(selector) is None) or selector.axis != "rows":
+        raise BadParameter(
+            f"timeline: {selector.method} reads the source in passes of its own; use a method that selects from one "
+            "summary of the rows"
+        )
+
+
+def window_of(selector: BaseSelector, window: int | None = None) -> int | None:
+    """Return the number of rows that count at a point: the timeline's window, or the selector's.
+
+    Raises `BadParameter` if both have one, and they differ.
+    """
+    default: int | None = getattr(selector, "window", None)
+    if default is not None and window is not None and default != window:
+        raise BadParameter(f"timeline: window is {window}, but the selector's is {default}; leave one of them out")
+    return window if default is None else default
+
+
+def timeline_of(
+    source: Source,
+    selector: BaseSelector,
+    options: PassOptions,
+    *,
+    points: int | None = None,
+    window: int | None = None,
+) -> Timeline:
+    """Return the timeline of a source with fitted steps, by an unfitted selector that has inspected its target.
+
+    `points`: Number of points; None takes all partition ends.
+    `window`: Rows that count at each point; None takes the selector's own window, or all rows.
+    """
+    require_one_summary(selector)
+    window = window_of(selector, window)
+    description = selector.summary_description(source.n_columns)
+    score = ScoreAt(selector, source.prepare_labels, source.feature_names)
+    with warnings.catch_warnings():
+        # A stream may begin with rows of one value, or with few; `fit` warns for all rows.
+        warnings.simplefilter("ignore", UserWarning)
+        scan = scan_source(source, description, score, options, points=points, window=window, stage="timeline")
+    starts, stops = np.array(scan.spans, dtype=np.int64).T
+    return Timeline(
+        selector.method,
+        stops.copy(),
+        starts.copy(),
+        np.stack([scores for scores, _ in scan.values]),
+        [support for _, support in scan.values],
+        source.feature_names,
+    )
+
+
+@dataclass(frozen=True)
+class ScoreAt:
+    """Scores and support of the summary at a point."""
+
+    selector: BaseSelector
+    prepare: tuple[str, ...]  # Labels of the steps that the rows went through
+    feature_names: tuple[str, ...] | None  # Names of the columns
+
+    def __call__(self, summary: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """Return scores and support of the rows summarised; NaN and no columns if no rows count."""
+        labelled = summary.with_context(prepare=self.prepare, feature_names=self.feature_names)
+        try:
+            # Threads share the selector, and fitting changes it.
+            selection = copy.copy(self.selector).fit_summary(labelled).selection_
+        except EmptyInput:
+            return np.full(summary.n_features, np.nan), np.zeros(0, dtype=np.int64)
+        return np.asarray(selection.scores, dtype=np.float64), np.asarray(selection.support, dtype=np.int64)
+
+
+def _largest(values: Floats, count: int) -> NDArray[np.int64]:
+    """Return the indices of the largest positive values, largest first, ties by the lowest index."""
+    order = np.argsort(-values, kind="stable")[:count]
+    return order[values[order] > 0]

@@ -1,1 +1,0 @@
-"""The exact lasso path by homotopy."""

@@ -1,1 +1,0 @@
-"""Summaries made of other summaries: bundles, folds, groups."""

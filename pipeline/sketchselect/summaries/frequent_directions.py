@@ -1,0 +1,412 @@
+"""FrequentDirections: a sketch of a matrix with a known, one-sided error for any merge tree.
+
+DecayedDirections: Frequent Directions in which rows lose weight with age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats
+from sketchselect.linalg.centering import block_mean, centered_moments
+from sketchselect.linalg.comoments import centered_gram, mean_rounding, merge_means, sparse_gram
+from sketchselect.linalg.csr import densify, is_csr
+from sketchselect.linalg.shrink import shrink, shrink_block, shrink_parts
+from sketchselect.linalg.sparse_shrink import BUFFER_FACTOR, shrink_sparse
+from sketchselect.linalg.spectrum import Directions, row_directions, symmetric_directions
+from sketchselect.linalg.threads import one_blas_thread
+from sketchselect.linalg.validation import require_positive
+from sketchselect.summaries.base import Context, Summary, register
+from sketchselect.summaries.decay import DecayingSummary
+
+if TYPE_CHECKING:
+    from sketchselect.linalg.sparse_shrink import SketchPanel, Total
+
+EXACT_COLUMNS_PER_ROW = 15
+EXACT_COLUMNS = 2048
+
+PANELS_ABOVE_NBYTES = 1 << 30
+"""State above which a pass over sparse rows keeps it in panels of columns, and shrinks all of them at the same time."""
+
+PANEL_NBYTES = 128 << 20
+
+STACK_NBYTES = 512 << 20
+"""Largest state that merges leave at twice the rows of the sketch; for larger ones memory is what is short."""
+
+
+@dataclass(frozen=True)
+class DirectionsRecord:
+    """State of `FrequentDirections`: the second moments are in `rows` (sketched) or in `gram` (exact)."""
+
+    n_rows: int
+    weight: float
+    mean: Floats
+    column_squares: Floats
+    shrinkage: float
+    rows: Floats
+    gram: Floats
+    single_rounding: float = 0.0
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.mean.shape[0])
+
+
+@register
+class FrequentDirections(Summary[DirectionsRecord]):
+    """Mergeable sketch of the rows, about their mean and about zero, with a rigorous error bound.
+
+    For any blocks and any merge tree, with A_c the rows about their exact mean::
+
+        0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
+        shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
+
+    All to rounding of the rows. The upper bounds include some 2 size units in the last place of ||A_c||_2^2 per shrink,
+    and the rounding of the means per merge, which is more for means far from zero. The lower bounds and the last line
+    hold up to as much; where the state is exact, so do all.
+
+    Products of float32 rows are in float32 where the bounds of their rounding are at most a 16th of what a shrink
+    loses, and included in it. The differences then are not below -F, for some F >= 0 with a trace of at most
+    `single_rounding`, mostly below a millionth of the shrinkage, and the last line has 5/4 of the norm and ``size -
+    5/4 k``.
+
+    Parameters
+    ----------
+    size : int
+        Rows l of the sketch; 8 times the number of directions needed is a good choice. For data of at most
+        min(15 size, 2048) columns the state is the exact Gram matrix, and `shrinkage` is 0.
+
+    Notes
+    -----
+    Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
+    `linalg.sketch.sparse_shrink`.
+    Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, at most
+    16 l p bytes over all workers (`linalg.sketch.panels`).
+    Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((500, 80))
+    >>> s = FrequentDirections(size=4).from_block(X[:300]).merge(FrequentDirections(size=4).from_block(X[300:]))
+    >>> s.sketch.shape, s.n_rows
+    ((4, 80), 500)
+    >>> gap = np.linalg.eigvalsh(X.T @ X - s.sketch.T @ s.sketch)
+    >>> bool(gap[0] > -1e-9 and gap[-1] <= s.shrinkage + 1e-9)
+    True
+    """
+
+    kind = "frequent-directions"
+    format_version = 2
+    record_type = DirectionsRecord
+    accepts_sparse = True
+
+    def __init__(self, size: int) -> None:
+        self.size = require_positive("size", size, 2)
+
+    def keeps_gram(self, n_features: int) -> bool:
+        """Return whether the state for this number of columns is the exact Gram matrix."""
+        return n_features <= min(EXACT_COLUMNS_PER_ROW * self.size, EXACT_COLUMNS)
+
+    def _most_rows(self, n_features: int) -> int:
+        """Return the rows of a merged state: up to twice the sketch, so that few shrink, unless that is large."""
+        return 2 * self.size if 16 * self.size * n_features <= STACK_NBYTES else self.size
+
+    def column_panels(self, n_features: int) -> tuple[int, ...] | None:
+        """Return the edges of the panels of columns that a pass over sparse rows needs; None where it needs none."""
+        if self.keeps_gram(n_features) or self.projected_nbytes(n_features) <= PANELS_ABOVE_NBYTES:
+            return None
+        n_panels = max(1, 8 * self.size * n_features // PANEL_NBYTES)
+        return tuple(np.linspace(0, n_features, n_panels + 1).astype(int).tolist())
+
+    def of_panels(self, total: Total, panels: Iterator[SketchPanel], n_features: int) -> Self:
+        """Return the summary of a sketch in panels."""
+        from sketchselect.linalg.sparse_shrink import joined
+
+        rows, mean, squares = joined(panels, n_features, total.norms.size)
+        gram = np.zeros((0, 0))
+        return self._with(
+            DirectionsRecord(total.n_rows, total.weight, mean, squares, total.shrinkage, rows, gram), Context()
+        )
+
+    def projected_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return an upper bound of the bytes of one state."""
+        second = n_features * n_features if self.keeps_gram(n_features) else 2 * self.size * n_features
+        return 8 * (second + 2 * n_features) + 64
+
+    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the extra bytes of one `from_block` or `merge`."""
+        if self.keeps_gram(n_features):
+            return 8 * (2 * n_features * n_features + PIECE_ROWS * n_features)
+        rows = 4 * self.size + 1
+        # Sparse rows: three times B, and six matrices of the order of a buffer, some of them in LAPACK.
+        order = (BUFFER_FACTOR + 1) * self.size
+        sparse = 8 * (4 * self.size * n_features + 6 * order * order)
+        return max(8 * (2 * rows * n_features + 4 * rows * rows), sparse)
+
+    def _empty(self, n_features: int, n_targets: int) -> DirectionsRecord:
+        width = n_features if self.keeps_gram(n_features) else 0
+        return DirectionsRecord(
+            n_rows=0,
+            weight=0.0,
+            mean=np.zeros(n_features),
+            column_squares=np.zeros(n_features),
+            shrinkage=0.0,
+            rows=np.zeros((0, n_features)),
+            gram=np.zeros((width, width)),
+        )
+
+    def _summarise(self, block: Any, targets: Any, start: int | Array, weights: Floats | None) -> DirectionsRecord:
+        n, p = block.shape
+        if self.keeps_gram(p):
+            exact = sparse_gram if is_csr(block) else centered_gram
+            weight, mean, gram, squares = exact(block, weights, start)
+            return DirectionsRecord(n, weight, mean, squares, 0.0, np.zeros((0, p)), gram)
+        if is_csr(block):
+            if n > 2 * self.size:
+                sketch, delta, weight, mean, squares = shrink_sparse(block, self.size, weights, start)
+                return DirectionsRecord(n, weight, mean, squares, delta, sketch, np.zeros((0, 0)))
+            # Few rows are stored about their mean, which is dense.
+            block = densify(block)
+        weight, shift = block_mean(block, weights, start)
+        w = np.ones(n) if weights is None else weights
+        rows, delta, gained, sums, squares = shrink_block(block, self.size, shift, w, start)
+        mean, _, squares = centered_moments(weight, shift, sums, squares)
+        return DirectionsRecord(n, weight, mean, squares, delta, rows, np.zeros((0, 0)), gained)
+
+    def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DirectionsRecord:
+        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        squares = left.column_squares + right.column_squares + factor * difference * difference
+        delta = left.shrinkage + right.shrinkage
+        rows, gram = left.rows, left.gram
+        if self.keeps_gram(left.n_features):
+            gram = left.gram + right.gram
+            gram += np.outer(factor * difference, difference)
+            np.fill_diagonal(gram, squares)
+        else:
+            # The difference of the two means is one more row of the centred matrix.
+            norms = float(np.linalg.norm(left.mean) + np.linalg.norm(right.mean))
+            delta += mean_rounding(norms, float(np.sqrt(factor) * np.linalg.norm(difference)), factor)
+            parts = [left.rows, right.rows, np.sqrt(factor) * difference[None, :]]
+            if sum(len(part) for part in parts) > self._most_rows(left.n_features):
+                # Rows of summaries are read-only, but for those that nobody else has.
+                rows, lost = shrink_parts(parts, self.size, left.rows if left.rows.flags.writeable else None)
+                delta += lost
+            else:
+                rows = np.vstack(parts)
+        gained = left.single_rounding + right.single_rounding
+        return DirectionsRecord(left.n_rows + right.n_rows, weight, mean, squares, delta, rows, gram, gained)
+
+    def releasing(self) -> Self:
+        """Let the next `merge` write its rows in the place of these: they may be half of the memory there is."""
+        with suppress(ValueError):  # memory of a message, which is nobody's to write
+            self.record.rows.flags.writeable = True
+        return self
+
+    def details(self) -> Iterator[str]:
+        """Yield the shrinkage and the squared norm."""
+        shrinkage = "exact" if self.is_exact else f"shrinkage {self.shrinkage:.6g}"
+        yield f"{shrinkage}, squared norm {self.squared_norm:.6g} ({self.centered_squared_norm:.6g} about the mean)"
+
+    # --- answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the state is the exact Gram matrix; then `shrinkage` is 0."""
+        return self.keeps_gram(self.n_features)
+
+    @cached_property
+    def _final(self) -> tuple[Floats, float]:
+        """Return ``(B_c, Delta)`` after the last shrink; the state stays unfinalised for merging and saving."""
+        record = self.record
+        with one_blas_thread():
+            if self.is_exact:
+                directions = self.centered_directions
+                return np.sqrt(directions.squares)[:, None] * directions.vectors, 0.0
+            if record.rows.shape[0] < self.size:
+                return record.rows, record.shrinkage
+            rows, lost = shrink(record.rows, self.size)
+            return rows, record.shrinkage + lost
+
+    @property
+    def weight(self) -> float:
+        """Total weight of the rows; their number by default."""
+        return self.record.weight
+
+    @property
+    def mean(self) -> Floats:
+        """Exact column means, shape (n_features,)."""
+        return self.record.mean
+
+    @property
+    def shrinkage(self) -> float:
+        """Delta: the sketch loses at most this in any direction of A'A, and gains in none but `single_rounding`."""
+        return 0.0 if self.is_exact else self._final[1]
+
+    @property
+    def single_rounding(self) -> float:
+        """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
+        return self.record.single_rounding
+
+    @property
+    def centered_sketch(self) -> Floats:
+        """B_c, the sketch of the rows about their mean: at most size - 1 rows (exact: n_features)."""
+        return self._final[0]
+
+    @cached_property
+    def sketch(self) -> Floats:
+        """B = [B_c; sqrt(W) mean'], the sketch of the rows about zero: at most `size` rows (exact: n_features)."""
+        return self._stacked()
+
+    def _stacked(self) -> Floats:
+        stacked = np.vstack([self.centered_sketch, np.sqrt(self.weight) * self.mean[None, :]])
+        if self.is_exact and stacked.shape[0] > self.n_features:
+            with one_blas_thread():
+                return cast(Floats, np.linalg.qr(stacked, mode="r"))
+        return stacked
+
+    @property
+    def centered_column_squared_norms(self) -> Floats:
+        """Exact squared norms of the columns about their means: the scatter of each feature."""
+        return self.record.column_squares
+
+    @property
+    def column_squared_norms(self) -> Floats:
+        """Exact squared norms of the columns, ||A e_j||^2."""
+        return self.record.column_squares + self.weight * self.mean**2
+
+    @property
+    def centered_squared_norm(self) -> float:
+        """||A_c||_F^2, the total scatter about the mean; exact."""
+        return float(self.record.column_squares.sum())
+
+    @property
+    def squared_norm(self) -> float:
+        """||A||_F^2; exact."""
+        return float(self.column_squared_norms.sum())
+
+    @cached_property
+    def centered_directions(self) -> Directions:
+        """Squared singular values and right singular vectors of B_c, descending."""
+        with one_blas_thread():
+            if self.is_exact:
+                return symmetric_directions(self.record.gram, self.n_rows)
+            return row_directions(self.centered_sketch)
+
+    @cached_property
+    def directions(self) -> Directions:
+        """Squared singular values and right singular vectors of B, descending."""
+        with one_blas_thread():
+            if self.is_exact:
+                gram = self.record.gram + np.outer(self.weight * self.mean, self.mean)
+                return symmetric_directions(gram, self.n_rows + 1)
+            return row_directions(self._stacked(), in_place=True)
+
+
+@dataclass(frozen=True)
+class DecayedDirectionsRecord(DirectionsRecord):
+    """State of `DecayedDirections`: that of `FrequentDirections` at a point in time."""
+
+    # Global index after the last row: the time at which the weights are valid
+    end: int = field(kw_only=True)
+
+
+@register
+class DecayedDirections(DecayingSummary[DirectionsRecord], FrequentDirections):
+    """A sketch in which the row with global index i weighs ``g^(end - 1 - i)``, times its sample weight.
+
+    With A the rows times the roots of these weights, and A_c the same about their weighted mean, for any blocks and any
+    merge tree::
+
+        0 <= A_c'A_c - B_c'B_c <= shrinkage * I,      0 <= A'A - B'B <= shrinkage * I
+        shrinkage <= ||A_c - (A_c)_k||_F^2 / (size - k)   for every k < size
+
+    Rows of float32 have 5/4 of that norm and ``size - 5/4 k``, as in `FrequentDirections`.
+
+    The shrinkage decays like the rows: `merge` scales both sides by ``g^age`` to the later `end`. The age of a row is
+    known from its global index alone, so `from_block` needs `start`; `update` continues from `end`. Rounding is as in
+    `FrequentDirections`.
+
+    Parameters
+    ----------
+    size : int
+        Rows l of the sketch, as in `FrequentDirections`.
+    half_life : float
+        Rows after which the weight of a row is halved: ``g = 2^(-1 / half_life)``. Either this or `decay`.
+    decay : float
+        The factor g, in (0, 1].
+
+    Raises
+    ------
+    BadParameter
+        For a half-life that is not positive, or a decay outside (0, 1].
+
+    Notes
+    -----
+    The total weight approaches 1 / (1 - g). Cost and bytes are those of `FrequentDirections`.
+    Source: Liberty 2013 for the sketch; the guarantee is linear in the weights of the rows, so it decays with them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((500, 80))
+    >>> s = DecayedDirections(size=4, half_life=100)
+    >>> s = s.from_block(X[:300]).merge(s.from_block(X[300:], start=300))
+    >>> A = X * 0.5 ** (np.arange(500)[::-1, None] / 200)
+    >>> gap = np.linalg.eigvalsh(A.T @ A - s.sketch.T @ s.sketch)
+    >>> bool(gap[0] > -1e-9 and gap[-1] <= s.shrinkage + 1e-9), s.end
+    (True, 500)
+    """
+
+    kind = "decayed-directions"
+    format_version = 2
+    record_type = cast(type[DirectionsRecord], DecayedDirectionsRecord)
+
+    def __init__(self, size: int, half_life: float | None = None, decay: float | None = None) -> None:
+        self.size = require_positive("size", size, 2)
+        self._set_decay(half_life, decay)
+
+    def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
+        """Return the extra bytes of one `from_block` or `merge`, with two rescaled states."""
+        return super().working_nbytes(n_features, n_targets) + 2 * self.projected_nbytes(n_features, n_targets)
+
+    def _empty(self, n_features: int, n_targets: int) -> DecayedDirectionsRecord:
+        return _stamped(super()._empty(n_features, n_targets), 0)
+
+    def _summarise(
+        self, block: Array, targets: Any, start: int | Array, weights: Floats | None
+    ) -> DecayedDirectionsRecord:
+        end, decayed = self._row_weights(start, block.shape[0], weights)
+        return _stamped(super()._summarise(block, targets, start, decayed), end)
+
+    def _combine(self, left: DirectionsRecord, right: DirectionsRecord) -> DecayedDirectionsRecord:
+        assert isinstance(left, DecayedDirectionsRecord)
+        assert isinstance(right, DecayedDirectionsRecord)
+        end = max(left.end, right.end)
+        return _stamped(super()._combine(self._at(left, end), self._at(right, end)), end)
+
+    def _at(self, record: DecayedDirectionsRecord, end: int) -> DirectionsRecord:
+        """Return the record at a later time."""
+        if end == record.end:
+            return record
+        factor = float(self._factors(end, record.end - 1))
+        return replace(
+            record,
+            weight=record.weight * factor,
+            column_squares=record.column_squares * factor,
+            shrinkage=record.shrinkage * factor,
+            single_rounding=record.single_rounding * factor,
+            rows=record.rows * np.sqrt(factor),
+            gram=record.gram * factor,
+        )
+
+
+def _stamped(record: DirectionsRecord, end: int) -> DecayedDirectionsRecord:
+    return DecayedDirectionsRecord(**vars(record), end=end)

@@ -1,1 +1,0 @@
-"""Summaries for k-means: cluster sums, a lower bound of the objective, contingency tables."""

@@ -1,1 +1,0 @@
-"""Ridge leverage of rows: weighted samples and exact scores."""

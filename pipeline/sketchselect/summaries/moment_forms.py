@@ -1,0 +1,459 @@
+"""The record of `Moments`, and its forms for complete rows: co-moment and triangular factor.
+
+Polynomial features of degree 2, and the affine map of their moments to another shift or scale.
+
+Every product of shifted columns is an affine function of the products about any other shift, so the moments of one
+determine those of the other exactly. Order of the features: the p columns, then the pairs i <= j row by row.
+
+The form of `Moments` for polynomial features of degree 2: moments of the columns and of their products.
+
+The form of `Moments` for rows with missing values: pairwise moments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import BadBlock, Incompatible
+from sketchselect.linalg.arrays import PIECE_ROWS, Array, Floats, first_row, pieces, start_of_piece
+from sketchselect.linalg.comoments import (
+    centered_factor,
+    centered_gram,
+    joint_mean,
+    merge_factors,
+    merge_means,
+    single_gram,
+    sparse_gram,
+    suits_single,
+    unmerge_means,
+)
+from sketchselect.linalg.csr import is_csr
+from sketchselect.linalg.pairwise import PairMoments, merge_pairs, pair_moments
+
+
+@dataclass(frozen=True)
+class MomentsRecord:
+    """State of `Moments`; the last `n_targets` columns of mean and co-moment are the targets."""
+
+    n_rows: int
+    n_targets: int
+    weight: float
+    squared_weight: float
+    # shape (d,); d = n_features + n_targets; with `shift` the products of columns are between features and targets
+    mean: Floats
+    comoment: Floats | None = None  # shape (d, d): Scatter about the mean; None in factored form
+    factor: Floats | None = None  # shape (r, d): Upper-triangular R with R'R = scatter
+    # pair_weight, pair_mean: shape (d, d): Weight and means of the rows with a value in both columns, for data with
+    # missing values
+    pair_weight: Floats | None = None
+    pair_mean: Floats | None = None
+    shift: Floats | None = None  # shape (n_features,): Subtracted from the columns before products are formed
+    # Sum of squares, about the means of their blocks, of the columns whose products were computed in float32
+    single_scatter: float = 0.0
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return int(self.mean.shape[0]) - self.n_targets if self.shift is None else int(self.shift.shape[0])
+
+
+class Form(ABC):
+    """A representation of the second moments: how to create, merge and subtract records."""
+
+    accepts_sparse: ClassVar[bool] = False
+    """Whether `summarise` takes CSR blocks."""
+
+    @abstractmethod
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows."""
+
+    @abstractmethod
+    def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block."""
+
+    @abstractmethod
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+
+    @abstractmethod
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+
+    @abstractmethod
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y]."""
+
+    def mean(self, record: MomentsRecord) -> Floats:
+        """Return the mean of [x, y]."""
+        return record.mean
+
+    def nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes of a record."""
+        d = p + q
+        return 8 * (d * d + d) + 128
+
+    def working_nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        d = p + q
+        return 8 * (2 * d * d + 2 * PIECE_ROWS * d + 8 * d)
+
+
+class Comoment(Form):
+    """The scatter matrix, merged with the pairwise update."""
+
+    accepts_sparse = True
+
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows."""
+        return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), np.zeros((p + q, p + q)))
+
+    def summarise(self, block: Any, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block, dense or CSR; products of dense float32 columns are computed in float32."""
+        single = not is_csr(block) and suits_single(block, weights)
+        gram = sparse_gram if is_csr(block) else single_gram if single else centered_gram
+        weight, mean, comoment, squares = gram(block, weights, start, targets)
+        return MomentsRecord(
+            block.shape[0],
+            targets.shape[1],
+            weight,
+            squared_weight(block, weights),
+            mean,
+            comoment,
+            single_scatter=float(squares[: block.shape[1]].sum()) if single else 0.0,
+        )
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        comoment = np.outer(factor * difference, difference)
+        comoment += present(left.comoment)
+        comoment += present(right.comoment)
+        return replace(added(left, right), weight=weight, mean=mean, comoment=comoment)
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+        weight, mean, difference, factor = unmerge_means(total.weight, total.mean, part.weight, part.mean)
+        comoment = np.outer(-factor * difference, difference)
+        comoment += present(total.comoment)
+        comoment -= present(part.comoment)
+        if weight <= 0:
+            comoment[...] = 0.0
+        require_part(present(total.comoment).diagonal(), comoment.diagonal())
+        np.fill_diagonal(comoment, np.maximum(comoment.diagonal(), 0.0))
+        return replace(added(total, part, -1), weight=weight, mean=mean, comoment=comoment)
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y]."""
+        return present(record.comoment)
+
+
+class Factor(Form):
+    """A triangular factor of the scatter, which loses half as many digits to ill-conditioning."""
+
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows."""
+        return MomentsRecord(0, q, 0.0, 0.0, np.zeros(p + q), factor=np.zeros((0, p + q)))
+
+    def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block."""
+        weight, mean, factor = centered_factor(block, targets, weights, start)
+        return MomentsRecord(
+            block.shape[0], targets.shape[1], weight, squared_weight(block, weights), mean, factor=factor
+        )
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+        weight, mean, difference, factor = merge_means(left.weight, left.mean, right.weight, right.mean)
+        merged = merge_factors(present(left.factor), present(right.factor), difference, factor)
+        return replace(added(left, right), weight=weight, mean=mean, factor=merged)
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Raise `Incompatible`: subtracting rows from a factor loses the digits that it preserves."""
+        raise Incompatible(
+            'rows cannot be subtracted from moments with method="qr" without losing accuracy; use '
+            'Folds(Moments(method="qr"), n) and its complement(i)'
+        )
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y]."""
+        factor = present(record.factor)
+        return factor.T @ factor
+
+    def working_nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        # A piece of rows and three copies in LAPACK's QR: stacked rows, NumPy's copy, and the transpose of it.
+        d = p + q
+        return 8 * (4 * PIECE_ROWS * d + 10 * d * d)
+
+
+def present(array: Floats | None) -> Floats:
+    """Return an array that records of this form always have."""
+    assert array is not None
+    return array
+
+
+def squared_weight(block: Array, weights: Floats | None) -> float:
+    """Return the sum of squared weights."""
+    return float(block.shape[0]) if weights is None else float(weights @ weights)
+
+
+def added(left: MomentsRecord, right: MomentsRecord, sign: int = 1) -> MomentsRecord:
+    """Return `left` with the rows and weights of `right` added or subtracted; its moments are those of `left`."""
+    return replace(
+        left,
+        n_rows=left.n_rows + sign * right.n_rows,
+        weight=max(left.weight + sign * right.weight, 0.0),
+        squared_weight=max(left.squared_weight + sign * right.squared_weight, 0.0),
+        # Rounding is not undone by subtracting rows.
+        single_scatter=left.single_scatter + right.single_scatter,
+    )
+
+
+def require_part(total: Floats, remainder: Floats) -> None:
+    """Raise `Incompatible` if subtracting rows left a negative sum of squares: they were not a part of the total."""
+    negative = remainder < -1e-7 * total
+    if negative.any():
+        raise Incompatible(
+            f"the rows to subtract are not a part of the others: column {int(negative.argmax())} would have a negative "
+            "variance"
+        )
+
+
+def n_polynomial(n_features: int) -> int:
+    """Return the number of features of degree 1 and 2: ``p + p (p + 1) / 2``."""
+    return n_features + n_features * (n_features + 1) // 2
+
+
+def pair_indices(n_features: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the two columns of each product, in the order of the features."""
+    i, j = np.triu_indices(n_features)
+    return i, j
+
+
+def polynomial_names(names: tuple[str, ...] | None, n_features: int) -> tuple[str, ...]:
+    """Return the names of the features: ``a``, ``a^2``, ``a b``; columns without names are x0, x1, ..."""
+    base = names if names is not None else tuple(f"x{j}" for j in range(n_features))
+    pairs = zip(*pair_indices(n_features), strict=True)
+    return (*base, *(f"{base[i]}^2" if i == j else f"{base[i]} {base[j]}" for i, j in pairs))
+
+
+def expand(X: Array, mean: Floats, scale: Floats | None = None) -> Floats:
+    """Return the polynomial features of the rows of X: ``z``, and all ``z_i z_j`` of ``z = (x - mean) / scale``.
+
+    `X` of shape (n_rows, p).
+    `mean`, `scale` of shape (p,): Columns of scale 0 (constant columns) give zeros; the default scale is 1.
+
+    Returns
+    -------
+    array of shape (n_rows, p + p (p + 1) / 2)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> expand(np.array([[3.0, 5.0]]), np.array([1.0, 1.0])).tolist()
+    [[2.0, 4.0, 4.0, 8.0, 16.0]]
+    """
+    z = np.asarray(X, dtype=np.float64) - mean
+    if scale is not None:
+        z = np.divide(z, scale, out=np.zeros_like(z), where=np.asarray(scale) > 0)
+    p = z.shape[1]
+    out = np.empty((z.shape[0], n_polynomial(p)))
+    out[:, :p] = z
+    at = p
+    for i in range(p):
+        np.multiply(z[:, i : i + 1], z[:, i:], out=out[:, at : at + p - i])
+        at += p - i
+    return out
+
+
+def recentre(mean: Floats, comoment: Floats, offset: Floats, scale: Floats | None = None) -> tuple[Floats, Floats]:
+    """Return mean and co-moment of the features of ``(x - offset) / scale`` from those of the features of x.
+
+    ``(x_i - o_i)(x_j - o_j) = x_i x_j - o_j x_i - o_i x_j + o_i o_j``: a sparse affine map T of the features, and the
+    co-moment becomes ``T C T'``, in 6 sweeps over it. Targets, which follow the features, are unchanged.
+
+    `mean` of shape (P + q,).
+    `comoment` of shape (P + q, P + q).
+    `offset`, `scale` of shape (p,): A scale of 0 gives columns of zeros.
+    """
+    p = offset.shape[0]
+    n = n_polynomial(p)
+    i, j = pair_indices(p)
+    new = comoment.copy()
+    for turn in (new, new.T):
+        # The same map on the rows and then on the columns; `turn` is a view.
+        for k in range(p):
+            at = slice(*_run(p, k))
+            turn[at] -= offset[k:, None] * turn[k]
+            turn[at] -= offset[k] * turn[k:p]
+    moved = mean.copy()
+    moved[p:n] -= offset[j] * mean[i] + offset[i] * mean[j] - offset[i] * offset[j]
+    moved[:p] -= offset
+    if scale is not None:
+        inverse = np.divide(1.0, scale, out=np.zeros(p), where=scale > 0)
+        factors = np.ones(mean.shape[0])
+        factors[:p] = inverse
+        factors[p:n] = inverse[i] * inverse[j]
+        moved *= factors
+        new *= factors
+        new *= factors[:, None]
+    diagonal = new.diagonal()
+    np.fill_diagonal(new, np.maximum(diagonal, 0.0))
+    return moved, new
+
+
+def _run(n_features: int, i: int) -> tuple[int, int]:
+    """Return first and last + 1 of the products of column i with itself and the columns after it."""
+    start = n_features + i * n_features - i * (i - 1) // 2
+    return start, start + n_features - i
+
+
+def require_products(block: Array, shift: Floats, start: int | Array = 0) -> None:
+    """Raise `BadBlock`, naming row and column, if squares of products of the shifted columns would leave float64."""
+    for a, b in pieces(block):
+        size = np.abs(block[a:b] - shift)
+        top = size.max(axis=0)
+        bad = (top >= 1e75) | ((top > 0) & (top < 1e-75))
+        if bad.any():
+            column = int(bad.argmax())
+            row = first_row(start_of_piece(start, a + int(size[:, column].argmax()), b))
+            raise BadBlock(
+                f"column {column} varies by more than 1e75 or less than 1e-75 about its mean (row {row}), so that "
+                "squares of its products leave float64; rescale it"
+            )
+
+
+class Products(Form):
+    """The scatter of the shifted columns and of all their products."""
+
+    _inner = Comoment()
+
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows."""
+        return replace(self._inner.empty(n_polynomial(p), q), shift=np.zeros(p))
+
+    def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block; its rows are expanded a piece at a time."""
+        _, means = joint_mean(block, targets, weights, start)
+        shift = means[: block.shape[1]]
+        require_products(block, shift, start)
+        record: MomentsRecord | None = None
+        for a, b in pieces(block):
+            part_w = None if weights is None else weights[a:b]
+            rows = expand(block[a:b], shift)
+            part = self._inner.summarise(rows, targets[a:b], start_of_piece(start, a, b), part_w)
+            record = part if record is None else self._inner.combine(record, part)
+        assert record is not None  # `from_block` handles blocks without rows
+        return replace(record, shift=shift)
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both, about the shift of the heavier one."""
+        heavier = left if left.weight >= right.weight else right
+        left, right = (_about(record, heavier) for record in (left, right))
+        return self._inner.combine(left, right)
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+        return self._inner.remove(total, _about(part, total))
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the scatter of [x, y], without the products."""
+        keep = self._linear(record)
+        out: Floats = present(record.comoment)[np.ix_(keep, keep)]
+        return out
+
+    def mean(self, record: MomentsRecord) -> Floats:
+        """Return the mean of [x, y]."""
+        mean = record.mean[self._linear(record)]
+        mean[: record.n_features] += present(record.shift)
+        return mean
+
+    @staticmethod
+    def _linear(record: MomentsRecord) -> Array:
+        d = record.mean.shape[0]
+        keep: Array = np.r_[: record.n_features, d - record.n_targets : d]
+        return keep
+
+    def nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes of a record."""
+        return self._inner.nbytes(n_polynomial(p), q) + 8 * p
+
+    def working_nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        # Beside the product of a piece, the sum so far and the expanded piece.
+        d = n_polynomial(p) + q
+        return self._inner.working_nbytes(n_polynomial(p), q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
+
+
+def _about(record: MomentsRecord, other: MomentsRecord) -> MomentsRecord:
+    """Return the record with its products formed about the shift of the other record."""
+    offset = present(other.shift) - present(record.shift)
+    if not offset.any():
+        return replace(record, shift=other.shift)
+    mean, comoment = recentre(record.mean, present(record.comoment), offset)
+    return replace(record, mean=mean, comoment=comoment, shift=other.shift)
+
+
+class Pairwise(Form):
+    """For each pair of columns the moments of the rows with a value in both."""
+
+    def empty(self, p: int, q: int) -> MomentsRecord:
+        """Return the record of zero rows."""
+        d = p + q
+        zeros = np.zeros((d, d))
+        return MomentsRecord(0, q, 0.0, 0.0, np.zeros(d), zeros, pair_weight=zeros, pair_mean=zeros)
+
+    def summarise(self, block: Array, targets: Floats, start: int | Array, weights: Floats | None) -> MomentsRecord:
+        """Return the record of a block."""
+        w = np.ones(block.shape[0]) if weights is None else weights
+        pairs = pair_moments(block, targets, w, start)
+        base = MomentsRecord(
+            block.shape[0], targets.shape[1], float(w.sum()), squared_weight(block, weights), pairs.mean
+        )
+        return _with_pairs(base, pairs)
+
+    def combine(self, left: MomentsRecord, right: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of both."""
+        return _with_pairs(added(left, right), merge_pairs(pairs_of(left), pairs_of(right)))
+
+    def remove(self, total: MomentsRecord, part: MomentsRecord) -> MomentsRecord:
+        """Return the record of the rows of `total` that are not in `part`."""
+        remainder = merge_pairs(pairs_of(total), pairs_of(part), -1.0)
+        require_part(pairs_of(total).scatter.diagonal(), remainder.scatter.diagonal())
+        return _with_pairs(added(total, part, -1), remainder)
+
+    def scatter(self, record: MomentsRecord) -> Floats:
+        """Return the pairwise covariances, times the total weight."""
+        pairs = pairs_of(record)
+        out: Floats = np.divide(pairs.scatter, pairs.weight, out=np.zeros_like(pairs.scatter), where=pairs.weight > 0)
+        return out * record.weight
+
+    def nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes of a record."""
+        d = p + q
+        return 8 * (3 * d * d + d) + 128
+
+    def working_nbytes(self, p: int, q: int) -> int:
+        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        d = p + q
+        return 8 * (8 * d * d + 6 * PIECE_ROWS * d)
+
+
+def pairs_of(record: MomentsRecord) -> PairMoments:
+    """Return the pairwise moments of a record."""
+    return PairMoments(present(record.pair_weight), present(record.pair_mean), present(record.comoment))
+
+
+def _with_pairs(record: MomentsRecord, pairs: PairMoments) -> MomentsRecord:
+    return replace(
+        record,
+        mean=pairs.mean.diagonal().copy(),
+        comoment=pairs.scatter,
+        pair_weight=pairs.weight,
+        pair_mean=pairs.mean,
+    )

@@ -1,1 +1,0 @@
-"""Moments of features and targets, in all their forms."""

@@ -1,1 +1,0 @@
-"""Frequent Directions sketches, with constant and with decaying row weights."""

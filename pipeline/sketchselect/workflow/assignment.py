@@ -1,0 +1,222 @@
+"""The file that treats new rows as those of a finished run: columns, prepare steps, centres and model, as JSON.
+
+Results under the keys of scanpy: what goes into an AnnData object, and a file of them without a matrix.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect.errors import DamagedFile, SketchSelectError, SourceError
+from sketchselect.execution import Block
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.csr import densify, is_csr, take_columns
+from sketchselect.linalg.kmeans.distances import distances_to
+from sketchselect.location import is_url
+from sketchselect.summaries import codec
+from sketchselect.workflow.folder import sealed, unsealed
+from sketchselect.workflow.manifest import JobResults
+from sketchselect.workflow.session import Session
+from sketchselect.workflow.stages.features import feature_dtype
+from sketchselect.workflow.stages.model import model_json
+from sketchselect.workflow.tables import plain_value, row_texts
+
+FILE = "assign.json"
+"""Name of the file in an output folder."""
+
+
+def assignment_json(session: Session, results: JobResults) -> str | None:
+    """Return the content of ``assign.json``: no row and no label of the source; None where nothing can be assigned."""
+    clustering, model, support = results.clustering, results.model, results.selection.support
+    if clustering is None and model is None:
+        return None
+    inputs, weights = session.config.input, None
+    centers = None if clustering is None else clustering.centers
+    if clustering is not None and clustering.nearest is not None:
+        support, centers = np.arange(clustering.nearest.shape[1]), clustering.nearest
+    elif clustering is not None and clustering.variant == "weighted":
+        weights = results.selection.weights
+    entries = session.config.prepare.entries
+    content = {
+        "format": 1,
+        "n_columns": session.matrix.shape[1],
+        "feature_names": session.matrix.feature_names,
+        "no_features": [
+            name for name in inputs.beside if name is not None and not os.path.isabs(name) and not is_url(name)
+        ],
+        "nonfinite": inputs.nonfinite,
+        "prepare": [
+            *entries,
+            *(step.name for step in session.steps[len(entries) :]),
+        ],
+        "statistics": None
+        if session.statistics is None
+        else base64.b64encode(codec.encode(session.statistics)).decode("ascii"),
+        "support": support,
+        "dtype": str(feature_dtype(session.rows)),
+        "weights": weights,
+        "centers": centers,
+        "model": None if model is None else json.loads(model_json(model)),
+    }
+    return sealed(plain_value(content))
+
+
+def read_assignment(target: Path) -> dict[str, Any]:
+    """Return the content of an ``assign.json``, of a run's folder or by itself, with its statistics decoded.
+
+    Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
+    """
+    path = target / FILE if target.is_dir() else target
+    try:
+        content: dict[str, Any] = unsealed(path)
+        statistics = content["statistics"]
+        if statistics is not None:
+            content["statistics"] = codec.decode(base64.b64decode(statistics), str(path))
+        content["support"], content["prepare"], content["model"], content["centers"]
+    except FileNotFoundError:
+        raise SourceError(
+            f"{path}: no such file; a finished run that clustered rows or fitted a model leaves one in its folder"
+        ) from None
+    except SketchSelectError:
+        raise
+    except (ValueError, KeyError, TypeError):
+        raise DamagedFile(
+            f"{path}: not what a run leaves for new rows; give the output folder of a run, or its assign.json"
+        ) from None
+    return content
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Clusters (-1 where the row was dropped) and outputs of the model, of consecutive rows; None without."""
+
+    labels: NDArray[np.int32] | None
+    outputs: Floats | None
+
+    def joined(self, other: Assigned) -> Assigned:
+        """Return both, one behind the other."""
+        labels = None if self.labels is None else np.concatenate([self.labels, other.labels])
+        outputs = None if self.outputs is None else np.concatenate([self.outputs, other.outputs])
+        return Assigned(labels, outputs)
+
+
+@dataclass(frozen=True)
+class AssignBlock:
+    """Leaf of the pass that assigns rows: the nearest centre in the selected columns, and the model's outputs."""
+
+    support: tuple[int, ...]
+    dtype: str
+    weights: Floats | None
+    centers: Floats | None
+    model: dict[str, Any] | None
+
+    def __call__(self, block: Block) -> Assigned:
+        """Return what is known of one block's rows."""
+        labels = outputs = None
+        if self.centers is not None:
+            scale = 1.0 if self.weights is None else self.weights
+            rows = _columns(block.values, self.support).astype(self.dtype).astype(np.float64)
+            nearest = distances_to(rows * scale, self.centers * scale).argmin(axis=1) if len(rows) else np.empty(0)
+            labels = _spread(block, nearest.astype(np.int32), -1)
+        if self.model is not None:
+            outputs = _spread(block, outputs_of(self.model, block.values), np.nan)
+        return Assigned(labels, outputs)
+
+
+def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
+    """Return the outputs of the model in ``model.json`` for prepared rows, shape (n_rows, n_outputs)."""
+    intercepts = np.array([-np.inf if value is None else value for value in model["intercepts"]])
+    used = sorted({j for columns in model["terms"] for j in columns})
+    values = _columns(rows, tuple(used)).astype(np.float64)
+    if (scaling := model["scaling"]) is not None:
+        values = (values - scaling["mean"]) / scaling["scale"]
+    place = {j: i for i, j in enumerate(used)}
+    terms = [values[:, [place[j] for j in columns]].prod(axis=1) for columns in model["terms"]]
+    products = np.stack(terms, axis=1) if terms else np.zeros((values.shape[0], 0))
+    outputs: Floats = products @ np.reshape(model["coefficients"], (len(terms), intercepts.size)) + intercepts
+    return outputs
+
+
+def _columns(rows: Any, columns: tuple[int, ...]) -> Any:
+    return densify(take_columns(rows, columns)) if is_csr(rows) else rows[:, list(columns)]
+
+
+def _spread(block: Block, values: Any, absent: float) -> Any:
+    if block.surviving is None:
+        return values
+    whole = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
+    whole[block.surviving - block.start] = values
+    return whole
+
+
+ANNOTATIONS_FILE = "annotations.h5ad"
+HVG = {"flavor": "seurat_v3"}
+"""Entry of ``uns`` under the name of the method, which is scanpy's."""
+
+
+def gene_columns(selector: Any) -> dict[str, Any]:
+    """Return the columns of ``var`` of a fitted selector of highly variable genes."""
+    columns = {
+        "highly_variable": selector.get_support(),
+        "highly_variable_rank": selector.ranks_.astype(np.float32),
+        "means": selector.means_,
+        "variances": selector.variances_,
+        "variances_norm": selector.variances_norm_,
+    }
+    return columns | ({"highly_variable_nbatches": selector.n_batches_} if selector.batches else {})
+
+
+def cluster_column(labels: Any, n_clusters: int) -> Any:
+    """Return the column of ``obs``: categories "0", "1", ..., missing where a row was left out."""
+    import pandas as pd
+
+    return pd.Categorical.from_codes(labels, [str(label) for label in range(n_clusters)])
+
+
+def cluster_entry(params: dict[str, Any], inertia: float, centers: Any, certificate: Any) -> dict[str, Any]:
+    """Return the entry of ``uns``."""
+    entry = {"params": params, "inertia": float(inertia), "centers": centers}
+    if certificate is not None:
+        numbers = {name: float(getattr(certificate, name)) for name in ("factor", "lower_bound", "confidence")}
+        entry["certificate"] = numbers | {"sentence": certificate.sentence()}
+    return entry
+
+
+def write_annotations(session: Session, results: JobResults) -> None:
+    """Publish the AnnData file, whose rows and columns are all those of the source."""
+    import anndata
+    import pandas as pd
+
+    selection, clustering = results.selection, results.clustering
+    if session.selector.needs_counts and not session.has_preset:
+        uns: dict[str, Any] = {session.selector.method: HVG}
+        columns = gene_columns(session.selector)
+    else:
+        uns = {}
+        mask = np.isin(np.arange(selection.scores.size), selection.support)
+        columns = {"selected": mask, "score": selection.scores}
+    names = selection.feature_names or map(str, range(selection.scores.size))
+    rows = session.vector("row_names") or session.matrix.row_names
+    n_rows = session.matrix.shape[0]
+    cells = map(str, range(n_rows)) if rows is None else row_texts(rows, 0, n_rows)
+    obs, var = pd.DataFrame(index=list(cells)), pd.DataFrame(columns, index=list(names))
+    if clustering is not None and session.config.cluster is not None:
+        evaluation, settings = results.evaluation, session.config.cluster
+        proofs = () if evaluation is None else evaluation.certificates
+        best = min(proofs, key=lambda proof: proof.factor, default=None)
+        params = {"n_clusters": settings.n_clusters, "random_state": settings.random_state}
+        obs["kmeans"] = cluster_column(clustering.labels, settings.n_clusters)
+        uns["kmeans"] = cluster_entry(params, clustering.inertia, clustering.centers, best)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of names that are not unique, and of releases of pandas
+        anndata.AnnData(obs=obs, var=var, uns=uns).write_h5ad(session.folder.staging(ANNOTATIONS_FILE))
+    session.folder.publish(ANNOTATIONS_FILE)

@@ -1,0 +1,430 @@
+"""The output folder of a run: ours by a marker, one process at a time by a lock, published file by file, sealed.
+
+Digests of the files and folders that a run leaves, and its texts in JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from sketchselect.errors import DamagedFile, Incompatible, NotOurFolder, RunInProgress, SketchSelectError, SourceError
+
+
+def parsed(text: str) -> Any:
+    """Return what a JSON text holds; raise `ValueError` where it is none, or deeper than anything of ours."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON nested too deep") from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def tree_digest(path: Path) -> str | None:
+    """Return the digest of a file, or of the names and contents in a folder; None if absent.
+
+    Contents and not times: a disk that loses a bit leaves size and time as they were.
+    """
+    if path.is_file():
+        return file_digest(path)
+    if not path.is_dir():
+        return None
+    entries = [f"{file.relative_to(path).as_posix()} {file_digest(file)}" for file in path.rglob("*") if file.is_file()]
+    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
+
+
+T = TypeVar("T")
+
+MARKER = ".sketchselect"
+LOCK = ".lock"
+HEARTBEAT_SECONDS = 10.0
+STALE_SECONDS = 120.0
+"""A lock of another host whose heartbeat is older than this belongs to a dead process."""
+
+DIGEST_KEY = "digest"
+
+FORMAT = 1
+"""Version of the manifest's format; a later one may mean something else by the same names."""
+
+UNUSED_DAYS = 30
+MOST_CHECKPOINT_BYTES = 10 * 2**30
+
+PUBLISHED = (
+    "manifest.json",
+    "selection.json",
+    "scores.csv",
+    "curve.csv",
+    "model.json",
+    "path.csv",
+    "timeline.csv",
+    "clusters.csv",
+    "annotations.h5ad",
+    "prepare.sks",
+    "summary.sks",
+    "columns.sks",
+    "features.zarr",
+    "labels.zarr",
+    "labels.csv",
+    "centers.zarr",
+    "assign.json",
+    "labels-unweighted.zarr",
+    "centers-unweighted.zarr",
+    "labels-weighted.zarr",
+    "centers-weighted.zarr",
+    "certificate.json",
+    "report.json",
+    "report.html",
+    "run.log",
+)
+"""Every name a run may leave in its folder, beside `checkpoints`, the marker and the lock."""
+
+_WRITTEN_THROUGH = (
+    MARKER,
+    LOCK,
+    LOCK + ".guard",
+    "run.log",
+    *("checkpoints" + below for below in ("", "/nodes", "/staging", "/stages.json", "/cluster")),
+)
+"""What is opened where it is, or looked through for what is old; all else is replaced as a whole."""
+
+
+class OutputFolder:
+    """A folder that carries our marker and, while open, our lock.
+
+    Nothing outside `PUBLISHED` and ``checkpoints`` is ever written, replaced or deleted.
+
+    `is_read_only`: Whether it is only looked at: without a lock, and on a disk that may not be written.
+    """
+
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
+        self.path, self.is_read_only = path, is_read_only
+        self.checkpoints = path / "checkpoints"
+        self._staging = self.checkpoints / "staging"
+        self._log = self.checkpoints / "stages.json"
+
+    # --- publishing --------------------------------------------------------------------------------------------
+
+    def staging(self, name: str) -> Path:
+        """Return an unused path on the same file system to build `name` at; `publish` moves it to its name."""
+        self._staging.mkdir(parents=True, exist_ok=True)
+        path = self._staging / name
+        _remove(path)
+        return path
+
+    def publish(self, name: str) -> Path:
+        """Move what was built at ``staging(name)`` to its final name; it is there whole or not at all."""
+        final, staged = self.path / name, self._staging / name
+        if staged.is_dir():
+            _remove(final)
+        os.replace(staged, final)
+        sync_folder(self.path)
+        return final
+
+    def write(self, name: str, content: bytes | str) -> Path:
+        """Write one file under its final name, atomically and durably."""
+        staged = self.staging(name)
+        with staged.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return self.publish(name)
+
+    def discard(self, names: Sequence[str] = ("checkpoints", *PUBLISHED)) -> None:
+        """Delete what earlier runs left here under these names of ours."""
+        for name in names:
+            _remove(self.path / name)
+
+    def invalidate_results(self) -> None:
+        """Discard what says that the folder is whole, before anything that it speaks of changes."""
+        self.discard(("manifest.json", "certificate.json", "report.json", "report.html"))
+
+    def collect_checkpoints(self, elsewhere: Path | None = None) -> None:
+        """Remove what killed writers left, nodes that no run has used for `UNUSED_DAYS`, and the oldest beyond a limit.
+
+        That of a run which is going on stays: it holds the lock, and we do. `elsewhere` is a folder of nodes that other
+        jobs may be writing to: there only nodes are removed, by their age.
+        """
+        now, total = time.time(), 0
+        for file in elsewhere.glob("[0-9a-f][0-9a-f]/*.sks") if elsewhere else ():
+            with contextlib.suppress(FileNotFoundError):  # another job has removed it since
+                if now - file.stat().st_mtime > UNUSED_DAYS * 86400:
+                    file.unlink()
+        ours = (file for suffix in (".sks", ".partial") for file in (self.checkpoints / "nodes").rglob("*" + suffix))
+        files = [(file.stat(), file) for file in ours if file.is_file()]
+        for status, file in sorted(files, key=lambda one: -one[0].st_mtime):
+            total += status.st_size
+            too_old = now - status.st_mtime > UNUSED_DAYS * 86400
+            if too_old or total > MOST_CHECKPOINT_BYTES or file.suffix != ".sks":
+                file.unlink(missing_ok=True)
+
+    # --- finished stages ---------------------------------------------------------------------------------------
+
+    def finished(self, stage: str, fingerprint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the result of an earlier run's stage if it was made from the same and its files are unchanged."""
+        entry = self._entries().get(stage)
+        if entry is None or fingerprint is None or entry["fingerprint"] != plain(fingerprint):
+            return None
+        if any(digest != tree_digest(self.path / name) for name, digest in entry["files"].items()):
+            return None
+        result: dict[str, Any] = entry["result"]
+        return result
+
+    def finish(
+        self, stage: str, fingerprint: Mapping[str, Any] | None, files: Sequence[str], result: Mapping[str, Any]
+    ) -> None:
+        """Record a finished stage; without a fingerprint (a source that cannot be identified) it is never reused."""
+        entries = self._entries()
+        if fingerprint is None:
+            entries.pop(stage, None)
+        else:
+            digests = {name: tree_digest(self.path / name) for name in files}
+            entries[stage] = {"fingerprint": plain(fingerprint), "files": digests, "result": plain(result)}
+        staged = self.staging("stages.json")
+        staged.write_text(sealed(entries, indent=1))
+        os.replace(staged, self._log)
+
+    def differences(self, stage: str, fingerprint: Mapping[str, Any] | None) -> list[str]:
+        """Return the names of what changed since an earlier run finished this stage here."""
+        entry = self._entries().get(stage)
+        if entry is None or fingerprint is None:
+            return []
+        old, new = entry["fingerprint"], plain(fingerprint)
+        return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+
+    def fingerprint(self, stage: str) -> dict[str, Any] | None:
+        """Return what an earlier run's stage was made from, None where there was none."""
+        entry = self._entries().get(stage)
+        return None if entry is None else dict(entry["fingerprint"])
+
+    @property
+    def was_stopped_early(self) -> bool:
+        """Whether a run before began here, and left neither a finished stage nor a part of one."""
+        nodes = (self.checkpoints / "nodes").rglob("*.sks")
+        return self.checkpoints.is_dir() and not self._entries() and not any(nodes)
+
+    def _entries(self) -> dict[str, Any]:
+        try:
+            return unsealed(self._log)
+        except (OSError, ValueError):
+            return {}
+
+
+@contextlib.contextmanager
+def open_folder(path: str | os.PathLike[str], *, fresh: bool = False) -> Iterator[OutputFolder]:
+    """Make the folder, or recognise it as ours, and hold its lock.
+
+    With `fresh` what earlier runs left there is discarded (only what is ours).
+    Raises `NotOurFolder` if there is something at `path` that we did not make, or links; `RunInProgress` if a live
+    process holds the lock; a dead one's lock is taken over.
+    """
+    folder = OutputFolder(Path(os.path.abspath(path)))
+    claim(folder.path)
+    require_plain(folder.path)
+    with locked(folder.path):
+        if fresh:
+            folder.discard()
+        yield folder
+        _remove(folder.checkpoints / "staging")
+
+
+def claim(path: Path) -> None:
+    """Create a folder with our marker, or raise `NotOurFolder` if what is there has none."""
+    marker = path / MARKER
+    if marker.is_file():
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotOurFolder(f"{path}: is a file; choose another output folder") from None
+    except OSError as error:
+        raise SketchSelectError(f"{path}: the output folder cannot be made: {error.strerror}") from None
+    # Another run may have made it ours since we looked.
+    if any(path.iterdir()) and not marker.is_file():
+        raise NotOurFolder(
+            f"{path}: not empty and not made by sketchselect, so nothing is written there; choose another folder"
+        )
+    try:
+        marker.write_text('{"made_by": "sketchselect", "what": "output folder", "version": 1}\n')
+    except OSError as error:
+        raise SketchSelectError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def require_plain(path: Path) -> None:
+    """Raise `NotOurFolder` where a run would write through a link, or wait for a pipe, in its folder."""
+    for name in (*_WRITTEN_THROUGH, *PUBLISHED):
+        file = path / name
+        if name in _WRITTEN_THROUGH and file.is_symlink():
+            cure = "put a file or folder itself there (execution.checkpoint names a place for checkpoints)"
+            raise NotOurFolder(f"{file}: a link, and what it leads to is not written to; {cure}")
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise NotOurFolder(f"{file}: neither a file nor a folder; remove it, or choose another output folder")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder's lock file, with a heartbeat, as long as the context is open."""
+    lock = path / LOCK
+    handle = _acquire(lock)
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(lock)
+
+    heart = threading.Thread(target=beat, name="sketchselect-lock", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        heart.join()
+        with contextlib.suppress(OSError), handle, _guard(lock):  # closed also where the guard cannot be
+            lock.unlink()
+
+
+def _acquire(lock: Path) -> TextIO:
+    """Return the lock file, open and locked by this process; the operating system lets go of it when the process ends.
+
+    Times of processes are not compared: they move with the clock of the machine.
+    """
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    # Looking at a dead lock and making it ours must be one step, or two newcomers could both do it.
+    with _guard(lock), contextlib.ExitStack() as on_failure:
+        handle = on_failure.enter_context(lock.open("a+"))
+        locked_by_us = _flock(handle)
+        holder = _holder(lock)
+        if holder is not None and _alive(lock, holder, locked_by_us):
+            raise RunInProgress(
+                f"{lock.parent}: process {holder['pid']} on {holder['host']} has been running here since "
+                f"{holder['since']}; wait for it, stop it, or choose another output folder"
+            )
+        handle.truncate(0)
+        json.dump(me, handle)
+        handle.flush()
+        on_failure.pop_all()
+        return handle
+
+
+@contextlib.contextmanager
+def _guard(lock: Path) -> Iterator[None]:
+    with (lock.parent / (LOCK + ".guard")).open("w") as stream:
+        with contextlib.suppress(OSError):  # a file system without flock: the heartbeat has to do
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _holder(lock: Path) -> dict[str, Any] | None:
+    try:
+        holder = json.loads(lock.read_text())
+    except (OSError, ValueError):
+        return None
+    return holder if isinstance(holder, dict) and {"pid", "host", "since"} <= holder.keys() else None
+
+
+def _flock(handle: TextIO) -> bool | None:
+    """Lock an open file; return False if a process has locked it, None on a file system that locks no files."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _alive(lock: Path, holder: Mapping[str, Any], locked_by_us: bool | None) -> bool:
+    """Return whether the process named in a lock file still runs."""
+    import psutil
+
+    if locked_by_us is False:
+        return True
+    if holder["host"] == socket.gethostname() and (locked_by_us or not psutil.pid_exists(int(holder["pid"]))):
+        return False
+    guard = lock.parent / (LOCK + ".guard")
+    os.utime(guard)  # both times are the file server's, so clocks of hosts do not matter
+    return bool(guard.stat().st_mtime - lock.stat().st_mtime < STALE_SECONDS)
+
+
+def read_manifest(path: Path, use: Callable[[dict[str, Any]], T]) -> T:
+    """Return the result of `use` for the content of a run's ``manifest.json``.
+
+    Raises `SourceError` or `DamagedFile` if the run has not finished, or the file is damaged: not JSON, not what
+    its digest promises, or without a key that `use` needs; `Incompatible` if it is of a later format; `NotOurFolder`
+    for links and pipes in the folder, and a folder that no run wrote.
+    """
+    require_plain(path)
+    try:
+        content = unsealed(path / "manifest.json")
+        if content.get("format", FORMAT) > FORMAT:
+            words = f"of format {content['format']}, and this version reads up to {FORMAT}; install a newer one"
+            raise Incompatible(f"{path / 'manifest.json'}: {words}")
+        return use(content)
+    except FileNotFoundError:
+        if not (path / MARKER).is_file():
+            words = "not an output folder of sketchselect" if path.is_dir() else "no such folder"
+            raise NotOurFolder(f"{path}: {words}; give the output folder of a run") from None
+        raise SourceError(f"{path}: the run did not finish; run the job again to resume it") from None
+    except (DamagedFile, Incompatible):
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path / 'manifest.json'}: damaged ({type(error).__name__}); run the job again") from None
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON reads it back, so that stored and fresh fingerprints compare equal."""
+    return json.loads(json.dumps(value, sort_keys=True))
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return the text of a file with this content, and the digest of it all."""
+    return json.dumps({**content, DIGEST_KEY: _content_digest(content)}, indent=indent, allow_nan=False) + "\n"
+
+
+def unsealed(path: Path) -> dict[str, Any]:
+    """Return the content of a file; raise `ValueError` where it is no JSON object, `DamagedFile` for another digest.
+
+    Files of earlier versions have no digest, and are taken as they are. Differences in white space are none.
+    """
+    content = parsed(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    if content.pop(DIGEST_KEY, None) not in (None, _content_digest(content)):
+        raise DamagedFile(f"{path}: damaged, its content is not what was written; run the job again")
+    return content
+
+
+def _content_digest(content: Mapping[str, Any]) -> str:
+    canonical = json.dumps({name: value for name, value in content.items() if name != DIGEST_KEY}, sort_keys=True)
+    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

@@ -1,1 +1,0 @@
-"""The forecast of a job: what it will read, need and take."""

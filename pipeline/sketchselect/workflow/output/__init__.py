@@ -1,1 +1,0 @@
-"""The output folder of a run and the files in it."""

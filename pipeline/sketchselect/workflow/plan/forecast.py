@@ -1,0 +1,433 @@
+"""The forecast of a job: its own stages, in a dry run on the first rows of every pass.
+
+The passes of k-means and of a range of numbers of clusters in a dry run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchselect._memory import resident_nbytes
+from sketchselect._progress import Progress
+from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
+from sketchselect.cluster.certificates.block import block_partition_bytes
+from sketchselect.cluster.kmeans import seeding
+from sketchselect.cluster.kmeans.labels import label_rows
+from sketchselect.cluster.kmeans.passes import LOAD_ROWS, Passes, partition_nbytes, placement, prepared_nbytes
+from sketchselect.cluster.n_clusters import range_of_source
+from sketchselect.errors import BadParameter, SketchSelectError
+from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
+from sketchselect.execution.clusters import local_memory_limit
+from sketchselect.execution.engine import Engine, available_cores
+from sketchselect.execution.source import CachedSource
+from sketchselect.job.load import load_job
+from sketchselect.job.schema import ClusterSettings, JobConfig
+from sketchselect.linalg.hashing import derive_seed
+from sketchselect.readers import Vector, open_matrix
+from sketchselect.readers.partitions import accepted_size
+from sketchselect.selectors.timeline import scan_pass
+from sketchselect.summaries import BlockBound, CentroidSums, Summary
+from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
+from sketchselect.workflow.folder import open_folder
+from sketchselect.workflow.plan.dry_run import DryRun, idle_worker_nbytes, timed
+from sketchselect.workflow.plan.report import ClusterSpec, JobForecast, limit_for, warnings_of
+from sketchselect.workflow.session import Session, iterating_engine
+from sketchselect.workflow.stages import columns as stages
+from sketchselect.workflow.stages.certificates import solved_blocks
+from sketchselect.workflow.stages.clustering import numbers
+from sketchselect.workflow.stages.features import feature_pass, prepare
+from sketchselect.workflow.stages.opening import check_session, require_weights
+
+TYPICAL_ITERATIONS = 20
+"""Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """What the passes of k-means are planned with."""
+
+    engine: DryRun  # What the passes are tried on
+    settings: ClusterSettings  # The job's
+    stage: Callable[..., AbstractContextManager[None]]  # Names the passes; see `planning`
+    starts_cluster: bool  # Whether the job starts a cluster of its own
+    memory_limit: int | None  # Bytes per worker, where a limit is known; a cluster of the job's own has one by default
+    options: PassOptions  # Of every pass
+
+    def place(self, source: Source) -> str:
+        """Return where a run would hold these rows between iterations: "client", "workers" or nowhere ("source")."""
+        limit = self.memory_limit
+        if limit is None and self.starts_cluster:
+            limit = local_memory_limit()
+        sized = cast(Engine, replace(self.engine, memory_limit=limit))
+        if self.starts_cluster:
+            sized = iterating_engine(sized, source.n_rows * 8 * (source.n_columns + 1))
+        return placement(source, self.settings.n_clusters, sized)
+
+
+def forecast_kmeans(iterated: Iterated, source: Source, name: str) -> int:
+    """Ask for every pass of k-means over a source; return the bytes that the client holds meanwhile."""
+    settings = iterated.settings
+    source = replace(source, takes_sparse=True)
+    k = settings.n_clusters
+    place, partition = iterated.place(source), partition_nbytes(source, k)
+    where = "client" if place == "client" else "workers"
+    options = iterated.options.but(partition_bytes=partition)
+    rows: Source = source
+    if place != "source":
+        with iterated.stage(name, where=where):
+            blocks = reduce_blocks(source, LOAD_ROWS, options).value
+        rows = CachedSource.of(source, blocks)
+    passes = Passes(rows, options)
+    starts = seeding.n_starts(settings.n_init, k, source.n_columns)
+    seed = derive_seed(settings.random_state, "k-means", 0)
+    with iterated.stage(name, where=where):
+        surveyed = seeding.survey(passes, settings.seeding, k, seed, starts)
+        centers = seeding.initial_centers(passes, settings.seeding, k, seed, surveyed, starts)
+    most = settings.max_iter
+    with iterated.stage(name, where=where, repeats=min(TYPICAL_ITERATIONS, most), most=most):
+        passes.sums(CentroidSums(centers=centers), "k-means: iterations")
+        if isinstance(rows, CachedSource) and iterated.engine.seconds:
+            _measure_iterations(iterated, rows, options)
+    with iterated.stage(name, where=where):
+        label_rows(passes, centers)
+    return prepared_nbytes(source, k) if place == "client" else 0
+
+
+def _measure_iterations(iterated: Iterated, rows: CachedSource, options: PassOptions) -> None:
+    """Put number and time of iterations on the rows that were tried into the plan: bounds make most of them cheap."""
+    settings, engine = iterated.settings, iterated.engine
+    block = next(iter(rows.blocks.values()))
+    parameters = KMeansParameters(
+        settings.n_clusters, settings.seeding, 1, settings.max_iter, settings.tol, settings.random_state
+    )
+    tried, serial = Source(open_matrix(block.values)), options.but(engine=LocalEngine(kind="serial"), checkpoint=None)
+    fit_kmeans(tried, replace(parameters, max_iter=1), serial)
+    (_, once), (result, all_of_them) = (
+        timed(partial(fit_kmeans, tried, one, serial)) for one in (replace(parameters, max_iter=1), parameters)
+    )
+    scale = rows.n_rows / (block.stop - block.start) / engine.last_tree.n_leaves
+    pass_ = engine.simulated(0.0, scale * max(0.0, all_of_them - once) / max(1, result.n_iter - 1))
+    engine.passes[-1] = replace(
+        engine.passes[-1], repeats=result.n_iter, seconds=pass_.seconds, bottleneck=pass_.bottleneck
+    )
+
+
+def forecast_range(iterated: Iterated, features: Source) -> None:
+    """Ask for the passes that a range of numbers of clusters takes, where the job wants one."""
+    settings = iterated.settings
+    if settings.range is None:
+        return
+    with iterated.stage("range of clusters"):
+        try:
+            range_of_source(features, numbers(settings.range), iterated.options, random_state=settings.random_state)
+        except BadParameter:
+            # Too few rows were tried for the largest number; the passes are the same for fewer.
+            range_of_source(features, (2, 3), iterated.options, random_state=settings.random_state)
+
+
+CALIBRATION_SECONDS = 10.0
+"""What the calibration may take; the first rows of every pass are tried whatever that takes."""
+
+ASSUMED_SHARE = 10
+"""One of this number of columns is taken to be selected, where the job does not say and a few rows cannot tell."""
+
+
+class CyclicLabels(Vector):
+    """Labels 0, 1, ..., k - 1, 0, 1, ...: stand in for those that k-means will find.
+
+    `n_rows`, `n_clusters`: Entries, and different ones.
+    """
+
+    address = "labels to be found"
+
+    def __init__(self, n_rows: int, n_clusters: int) -> None:
+        self.shape, self.dtype, self.n_clusters = (n_rows,), np.dtype(np.int32), n_clusters
+
+    def read(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Return entries `start` to `stop`."""
+        return (np.arange(start, stop) % self.n_clusters).astype(np.int32)
+
+    def identity(self) -> str | None:
+        """Return None: it is not data."""
+        return None
+
+
+def forecast_job(
+    job: str | os.PathLike[str] | Mapping[str, Any] | JobConfig,
+    *,
+    overrides: Sequence[str] = (),
+    n_workers: int | None = None,
+    calibrate: bool = True,
+    price: float | None = None,
+) -> JobForecast:
+    """Return what a run of this job, from its beginning, will read, compute, hold and send.
+
+    Passes, partitions, tasks, bytes and the projection of memory come from the code that a run goes through; the first
+    rows of every pass are really read, summarised and merged. Nothing is written beside a temporary folder, and no
+    cluster is started or connected to.
+
+    `job`: A TOML or YAML file, or its content.
+    `overrides`: Settings ``section.key=value`` that win over the job's.
+    `n_workers`: Workers to plan for (threads, where the job runs on threads); what the job says, or one per core, by
+        default.
+    `calibrate`: Whether to time about one partition of every pass on one thread, for at most about
+        `CALIBRATION_SECONDS`, and to measure memory; without, there are no estimates of either.
+
+    `price`: Of a worker for an hour, in any currency; with it the plan has a cost.
+
+    Raises `ConfigError` or `SourceError` or `NotFinite` as `run` does, for the same mistakes; those that a run finds
+    behind the first rows are not found here.
+    """
+    config = job if isinstance(job, JobConfig) else load_job(job, overrides)
+    require_weights(config)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="sketchselect-plan-") as folder, warnings.catch_warnings():
+        # What a few rows are warned of says nothing of all of them.
+        warnings.simplefilter("ignore")
+        walk = _Walk(config, Path(folder), n_workers, calibrate, price)
+        walk.all_stages()
+        return walk.report(time.perf_counter() - began)
+
+
+class _Walk:
+    """The stages of a job, one after the other, on the engine of a dry run."""
+
+    def __init__(
+        self, config: JobConfig, folder: Path, n_workers: int | None, calibrate: bool, price: float | None
+    ) -> None:
+        self.config, self.calibrate, self.price = config, calibrate, price
+        execution = config.execution
+        self.asked = n_workers or execution.n_workers
+        count = 1 if execution.cluster == "serial" else self.asked or available_cores()
+        threads = execution.cluster == "threads"
+        kind = execution.cluster if execution.cluster in ("threads", "serial") else "dask"
+        clusters = config.cluster.n_clusters if config.cluster else 0
+        self.engine = DryRun(
+            kind,
+            1 if threads else count,
+            count if threads else 1,
+            CALIBRATION_SECONDS if calibrate else 0.0,
+            max(256, 4 * clusters),
+            # Of a job's own processes or threads; what was asked for may be meant for a larger machine.
+            cores=available_cores() if execution.cluster == "local" and n_workers is None else None,
+        )
+        # Where nothing of an earlier run is found, and nothing of this one is left.
+        quiet = execution.model_copy(update={"checkpoint": False})
+        output = config.output.model_copy(update={"dir": str(folder / "out")})
+        self.tried = config.model_copy(update={"execution": quiet, "output": output})
+        self.folder = folder
+        self.notes: list[str] = []
+        self.client_nbytes = 0
+        self.output_nbytes = 0
+        self.select_seconds: float | None = None
+        self.base_nbytes = resident_nbytes()
+
+    def all_stages(self) -> None:
+        """Go through the job as `workflow.job.run` does."""
+        with open_folder(str(self.folder / "out"), fresh=False) as folder:
+            session = self.session = Session(self.tried, folder, Progress(), self.engine)
+            check_session(session)
+            with self.stage("prepare"):
+                prepare(session)
+            summary = self._summarize()
+            support, plane = self._select(summary)
+            self._timeline()
+            if support.size and self.config.output.features:
+                features = self._write_features(support, plane)
+                if self.config.cluster is not None:
+                    self._clusters(features, support)
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, repeats: int = 1, most: int | None = None, where: str = "workers") -> Iterator[None]:
+        """Name the passes that are asked for meanwhile."""
+        engine = self.engine
+        engine.stage, engine.where, engine.repeats = name, where, (repeats, most or repeats)
+        yield
+
+    def _summarize(self) -> Summary[Any] | None:
+        session = self.session
+        described = stages.description(self.config, session.selector, session.n_columns)
+        source, n_columns = session.source, session.n_columns
+        sparse = replace(source, takes_sparse=described.accepts_sparse).is_sparse
+        panels = make_panels(described, n_columns, source.n_targets, sparse=sparse)
+        with self.stage("summarize"):
+            if panels is None:
+                return stages.summarize(session)
+            # The whole is more than a forecast should take; its panels are passes like any other.
+            options = session.pass_options
+            if panels.wide and options.partition_bytes is None:
+                options = options.but(partition_bytes=accepted_size(source.matrix, PANEL_PARTITION_NBYTES))
+            sketches = list(panels.sketches.values())
+            for part in panels.descriptions():
+                what = (
+                    "the sketch"
+                    if any(part is one for one in sketches)
+                    else "a panel"
+                    if panels.wide
+                    else "other members"
+                )
+                summarize_source(source, part, options, stage=f"summarize, {what}")
+            largest = [2 * 8 * panels.edges[-1] ** 2 for _ in panels.wide]
+            largest += [2 * sketch.projected_nbytes(n_columns) for sketch in sketches]
+            self.client_nbytes = max(self.client_nbytes, *largest)
+        return None
+
+    def _select(self, summary: Summary[Any] | None) -> tuple[NDArray[np.int64], Any]:
+        """Return the columns that the first rows select, or as many as there may be, and the plane of the view."""
+        session = self.session
+        n_columns, asked = session.n_columns, self.config.select.n_features
+        n_features = asked if isinstance(asked, int) else None
+        support: NDArray[np.int64] | None = None
+        if summary is not None:
+            with self.stage("collect"):
+                summary = stages.collect(session, summary)
+            began = time.perf_counter()
+            try:
+                selection, _ = stages.select(session, summary)
+                support = np.asarray(selection.support, dtype=np.int64)
+                self.select_seconds = time.perf_counter() - began
+            except (SketchSelectError, ValueError, ArithmeticError, np.linalg.LinAlgError):
+                # Too few rows for the method; all of them may do.
+                support = None
+        if n_features is not None and (support is None or support.size != n_features) and n_features <= n_columns:
+            support = np.arange(n_features, dtype=np.int64)
+        elif support is None or support.size == 0:
+            support = np.arange(max(1, n_columns // ASSUMED_SHARE), dtype=np.int64)
+            self.notes.append(f"how many columns will be selected is unknown; {support.size} are assumed")
+        elif n_features is None:
+            self.notes.append(f"{support.size} columns are assumed to be selected, as by the first rows")
+        plane = None if summary is None else stages.view_of(summary)
+        return support, plane
+
+    def _timeline(self) -> None:
+        settings, session = self.config.timeline, self.session
+        if settings is None:
+            return
+        from sketchselect.selectors.timeline import window_of
+
+        description = session.selector.summary_description(session.n_columns)
+        work = scan_pass(
+            session.selection_source,
+            description,
+            repr,
+            session.pass_options,
+            points=settings.points,
+            window=window_of(session.selector, settings.window),
+            stage="timeline",
+        )
+        with self.stage("timeline"):
+            self.engine.run(work)
+
+    def _write_features(self, support: NDArray[np.int64], plane: Any) -> Source:
+        session, path = self.session, self.folder / "features.zarr"
+        source = replace(session.rows, takes_missing=self.config.input.nonfinite == "missing")
+        options = session.pass_options
+        with self.stage("write features"):
+            array, _ = feature_pass(source, support, path, plane, 0, options)
+        self.output_nbytes = array.nbytes + 4 * source.n_rows * (self.config.cluster is not None)
+        return Source(open_matrix(str(path), nonfinite=self.config.input.nonfinite, missing_chunks="fill"))
+
+    def _clusters(self, features: Source, support: NDArray[np.int64]) -> None:
+        settings, session = self.config.cluster, self.session
+        assert settings is not None
+        rows, k = self.engine.last_rows, settings.n_clusters
+        everything = session.rows
+        labelled = replace(everything, target=CyclicLabels(everything.n_rows, k))
+        variants = settings.variants
+        starts_cluster = self.config.execution.cluster == "local"
+        limit = self.config.execution.memory_limit
+        if limit is None and not starts_cluster:
+            # As if its workers had been given what this plan will ask for them.
+            limit = limit_for(max(one.projected_bytes for one in self.engine.passes))
+        iterated = Iterated(self.engine, settings, self.stage, starts_cluster, limit, session.pass_options)
+        self.engine.most_rows = rows
+        try:
+            forecast_range(iterated, features)
+            for variant in variants:
+                name = "k-means" if variant == "unweighted" else "k-means, weighted"
+                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, features, name))
+        finally:
+            self.engine.most_rows = None
+        sums: Any = None
+        for variant in variants:
+            name = "objective" if len(variants) == 1 else f"objective, {variant}"
+            with self.stage(name):
+                sums = summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective").value
+        if settings.reassign:
+            with self.stage("reassign"):
+                reassign_source(labelled, cast(CentroidSums, sums), session.pass_options)
+        self._certificate(features, support.size, rows)
+        if settings.compare_all_columns:
+            some = replace(everything, columns=tuple(range(support.size)))
+            for source, name in ((everything, "k-means on all columns"), (some, "k-means on random columns")):
+                self.client_nbytes = max(self.client_nbytes, forecast_kmeans(iterated, source, name))
+            with self.stage("k-means on random columns"):
+                summarize_source(labelled, CentroidSums(k), session.pass_options, stage="objective")
+
+    def _certificate(self, features: Source, n_selected: int, rows: int) -> None:
+        session, engine = self.session, self.engine
+        planned = solved_blocks(self.config, session.rows, n_selected)
+        if planned.is_automatic:
+            self.notes.append(planned.sentence())
+        if planned.description is None:
+            return
+        # Of a sample too, the block that is tried is solved.
+        described = planned.description
+        if planned.is_automatic:
+            described = BlockBound(described.n_clusters, described.block_rows, seed=described.seed)
+        passes: list[tuple[Source, str, int | None]] = [(session.rows, "block certificate", None)]
+        if not planned.is_automatic:
+            passes.append((features, "block certificate of the selected columns", rows))
+        for source, name, most in passes:
+            engine.most_rows = most
+            options = session.pass_options.but(partition_bytes=block_partition_bytes(described, source))
+            with self.stage(name):
+                summarize_source(source, described, options, stage=name)
+        engine.most_rows = None
+        last, share = engine.passes[-1], planned.n_solved / max(planned.n_blocks, 1)
+        if planned.is_automatic and last.leaf_seconds is not None and last.seconds is not None:
+            engine.passes[-1] = replace(last, leaf_seconds=share * last.leaf_seconds, seconds=share * last.seconds)
+
+    def report(self, seconds: float) -> JobForecast:
+        """Return the plan."""
+        execution = self.config.execution
+        idle: int | None = None
+        if self.calibrate:
+            idle = idle_worker_nbytes() if self.engine.kind == "dask" else self.base_nbytes
+        place = ClusterSpec(
+            cluster=execution.cluster,
+            kind=self.engine.kind,
+            n_workers=self.engine.n_workers,
+            slots=self.engine.slots_per_process,
+            asked=self.asked is not None,
+            memory_limit=execution.memory_limit,
+            output=self.config.output.dir,
+            price=self.price,
+        )
+        plan = JobForecast(
+            source=self.session.matrix.describe(),
+            method=self.config.select.method,
+            reads_columns=self.session.selector.reads_columns,
+            place=place,
+            passes=tuple(self.engine.passes),
+            idle_nbytes=idle,
+            client_nbytes=self.client_nbytes,
+            output_nbytes=self.output_nbytes,
+            select_seconds=self.select_seconds if self.calibrate else None,
+            calibration_seconds=seconds if self.calibrate else None,
+            notes=tuple(dict.fromkeys((*self.session.matrix.notes, *self.notes))),
+        )
+        return replace(plan, warnings=tuple(warnings_of(plan)))

@@ -1,0 +1,438 @@
+"""Numbers of a forecast: as text, as JSON for schedulers, and as a patch for Kubernetes.
+
+Warnings of a forecast: limits of a job's scaling, with remedies.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sketchselect._byte_sizes import format_bytes
+from sketchselect._text import counted, format_seconds
+from sketchselect.execution.passes import PROCESS_NBYTES
+from sketchselect.workflow.plan.simulation import START_SECONDS
+
+USABLE = 0.8
+"""Share of its memory limit above which a Dask worker starts no further task."""
+
+STEP_NBYTES = 256 << 20
+"""Limits are rounded up to a multiple of this."""
+
+LEAST_LIMIT_NBYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What a job is planned for."""
+
+    # cluster, kind: As the job says, and "dask", "threads" or "serial"
+    cluster: str
+    kind: str
+    # n_workers, slots: Processes, and tasks at a time in each
+    n_workers: int
+    slots: int
+    asked: bool  # Whether somebody said how many
+    memory_limit: int | None  # Bytes per worker that the job names
+    output: str  # Its output folder
+    price: float | None = None  # Of a worker for an hour
+
+    @property
+    def n_slots(self) -> int:
+        """Tasks at a time."""
+        return self.n_workers * self.slots
+
+    @property
+    def noun(self) -> str:
+        """What runs a task at a time, in words."""
+        return {"threads": "threads", "serial": "process"}.get(self.kind, "workers")
+
+
+@dataclass(frozen=True)
+class ForecastPass:
+    """One pass of a job; numbers are of one time, `repeats` says how often (at most `repeats_most`)."""
+
+    # stage, name: Stage of the manifest that it is accounted to, and the pass
+    stage: str
+    name: str
+    # "workers", "client"; What runs its tasks: the workers, or threads of the process in which the job was started
+    where: str
+    # repeats, repeats_most: Typical and largest number of times
+    repeats: int
+    repeats_most: int
+    # rows, partitions, tasks, bytes_read: Bytes as stored, before compression
+    rows: int
+    partitions: int
+    tasks: int
+    bytes_read: int
+    network_bytes: int  # Bound of what goes from worker to worker and to the client: states of a tree reduction
+    # state_bytes, partition_bytes: A state, and a partition as stored
+    state_bytes: int
+    partition_bytes: int
+    projected_bytes: int  # Upper bound of the memory of a process that runs its tasks, which a run is refused by
+    rise_bytes: int | None  # What the tasks of a process were measured to need, beside the process itself
+    waiting_bytes: int  # States that wait in a process for their siblings
+    # leaf_seconds, seconds: Of one leaf on one thread, and of the pass on all workers
+    leaf_seconds: float | None
+    seconds: float | None
+    bottleneck: str | None  # What most of the seconds are; see `simulation.SimulatedPass`
+    amplification: float  # Bytes decoded per byte used
+    cached: bool  # Whether the rows are in memory when it begins
+    leaf_tasks: int = 1  # Tasks that may work on one leaf at a time
+
+
+@dataclass(frozen=True)
+class JobForecast:
+    """What a run of a job will do; see `forecast_job`."""
+
+    source: dict[str, Any]  # What the manifest says of the source
+    method: str  # Of selection
+    reads_columns: bool  # Whether the method reads the source by columns
+    place: ClusterSpec  # What it is planned for
+    passes: tuple[ForecastPass, ...]  # In their order
+    idle_nbytes: int | None = None  # A process that has loaded the libraries, measured
+    # What the process in which the job is started holds at most, beside itself, for k-means or a wide co-moment
+    client_nbytes: int = 0
+    output_nbytes: int = 0  # Selected columns and labels on disk, before compression
+    # What selecting took from the summaries of the first rows; it runs in one process
+    select_seconds: float | None = None
+    calibration_seconds: float | None = None  # What making the plan took
+    # notes, warnings: What was assumed; where the job will not scale
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def total(self, name: str, most: bool = False) -> Any:
+        """Return the sum of one number over all passes and their repetitions; None where it was not measured."""
+        numbers = [getattr(one, name) for one in self.passes]
+        if any(number is None for number in numbers):
+            return None
+        times = [one.repeats_most if most else one.repeats for one in self.passes]
+        return sum(n * t for n, t in zip(numbers, times, strict=True))
+
+    @property
+    def seconds(self) -> float | None:
+        """Time of the job where it is planned for, from the start of its workers; None where nothing was measured."""
+        passes = self.total("seconds")
+        starts = self.place.kind == "dask" and self.place.cluster == "local"
+        return None if passes is None else passes + (self.select_seconds or 0.0) + START_SECONDS * starts
+
+    @property
+    def bottleneck(self) -> str | None:
+        """What most of the time of the longest pass is; None where nothing was measured."""
+        longest = max(self.passes, key=lambda one: one.repeats * (one.seconds or 0.0), default=None)
+        return None if longest is None or longest.bottleneck is None else f"{longest.bottleneck} ({longest.name})"
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all workers for that time; None without a price."""
+        price = self.place.price
+        return None if price is None or self.seconds is None else price * self.place.n_workers * self.seconds / 3600
+
+    @property
+    def projected_nbytes(self) -> int:
+        """Upper bound of the memory of a worker."""
+        return max((one.projected_bytes for one in self._on_workers()), default=0)
+
+    @property
+    def expected_nbytes(self) -> int | None:
+        """Memory of a worker as the calibration measured it, states that wait for others included; None without.
+
+        For a pass of which less than half a partition was run, the projection stands in.
+        """
+        if self.idle_nbytes is None:
+            return None
+        on_workers = self._on_workers()
+        rises = [
+            one.projected_bytes - PROCESS_NBYTES if one.rise_bytes is None else one.rise_bytes + one.waiting_bytes
+            for one in on_workers
+        ]
+        return self.idle_nbytes + max(rises, default=0)
+
+    @property
+    def limit_nbytes(self) -> int:
+        """The memory limit that a worker should be given: the projection, and what Dask leaves unused."""
+        if self.place.memory_limit is not None:
+            return self.place.memory_limit
+        return limit_for(self.projected_nbytes)
+
+    def _on_workers(self) -> list[ForecastPass]:
+        apart = self.place.kind == "dask"
+        return [one for one in self.passes if one.where == "workers" or not apart]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan for programs. Keys are only ever added; `format` says when one changes its meaning.
+
+        ``format``; ``source`` and ``method`` as in ``manifest.json``; ``workers`` {kind, n, threads_each, given};
+        ``passes``, a list of {stage, name, where, repeats, repeats_most, rows, partitions, tasks, bytes_read,
+        network_bytes, state_bytes, partition_bytes, projected_bytes, leaf_seconds, seconds, bottleneck}, all of one
+        time; ``totals`` {passes, tasks, bytes_read, network_bytes, seconds}, with the typical number of iterations,
+        and ``most`` the same with `max_iter`; ``memory`` {projected_bytes_per_worker, expected_bytes_per_worker,
+        idle_bytes_per_worker, limit_bytes_per_worker, limit_bytes_total, held_by_client_bytes}; ``output_bytes`` before
+        compression; ``calibration`` {seconds, select_seconds} or null; ``estimate`` {seconds, bottleneck,
+        price_per_hour, cost} of the whole job where it is planned for; ``notes``; ``warnings``. Bytes and seconds;
+        null where nothing was measured.
+        """
+        names = (
+            *("stage", "name", "where", "repeats", "repeats_most", "rows", "partitions", "tasks", "bytes_read"),
+            *(
+                "network_bytes",
+                "state_bytes",
+                "partition_bytes",
+                "projected_bytes",
+                "leaf_seconds",
+                "seconds",
+                "bottleneck",
+            ),
+        )
+        summed = ("tasks", "bytes_read", "network_bytes", "seconds")
+
+        def totals(most: bool) -> dict[str, Any]:
+            times = sum(one.repeats_most if most else one.repeats for one in self.passes)
+            return {"passes": times, **{name: _rounded(self.total(name, most)) for name in summed}}
+
+        calibrated = self.calibration_seconds is not None
+        return {
+            "format": 1,
+            "source": self.source,
+            "method": self.method,
+            "workers": {
+                "kind": self.place.kind,
+                "n": self.place.n_workers,
+                "threads_each": self.place.slots,
+                "given": self.place.asked,
+            },
+            "passes": [{name: _rounded(getattr(one, name)) for name in names} for one in self.passes],
+            "totals": totals(False),
+            "most": totals(True),
+            "memory": {
+                "projected_bytes_per_worker": self.projected_nbytes,
+                "expected_bytes_per_worker": self.expected_nbytes,
+                "idle_bytes_per_worker": self.idle_nbytes,
+                "limit_bytes_per_worker": self.limit_nbytes,
+                "limit_bytes_total": self.place.n_workers * self.limit_nbytes,
+                "held_by_client_bytes": self.client_nbytes,
+            },
+            "output_bytes": self.output_nbytes,
+            "calibration": {
+                "seconds": _rounded(self.calibration_seconds),
+                "select_seconds": _rounded(self.select_seconds),
+            }
+            if calibrated
+            else None,
+            "estimate": {
+                "seconds": _rounded(self.seconds),
+                "bottleneck": self.bottleneck,
+                "price_per_hour": self.place.price,
+                "cost": _rounded(self.cost),
+            },
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+    def kubernetes_patch(self) -> str:
+        """Return a JSON 6902 patch (YAML) of the DaskJob in ``deploy/kubernetes``: replicas, memory, resources."""
+        limit = rounded_up(self.limit_nbytes)
+        container = f"{rounded_up(limit * 9 // 8) >> 20}Mi"
+        memory = f"{limit >> 30}GiB" if limit % (1 << 30) == 0 else f"{limit >> 20}MiB"
+        worker = "/spec/cluster/spec/worker"
+        return (
+            f"# Printed by: sketchselect plan JOB.toml --n-workers {self.place.n_slots} --kubernetes\n"
+            f"- {{op: replace, path: {worker}/replicas, value: {self.place.n_slots}}}\n"
+            f"- {{op: replace, path: {worker}/spec/containers/0/env/0/value, value: {memory}}}\n"
+            f"- op: replace\n"
+            f"  path: {worker}/spec/containers/0/resources\n"
+            f"  value:\n"
+            f'    requests: {{cpu: "1", memory: {container}}}\n'
+            f"    limits: {{memory: {container}}}\n"
+        )
+
+    def text(self) -> str:
+        """Return the plan for people."""
+        rows, columns = self.source["shape"]
+        lines = [
+            f"{self.source['address']}: {rows} rows x {columns} columns, method {self.method}; "
+            f"{self.place.n_slots} {self.place.noun}",
+            "",
+            f"{'pass':<44} {'times':>9} {'partitions':>10} {'tasks':>7} {'read':>10} {'sent':>10} {'seconds':>8}",
+        ]
+        for one in self.passes:
+            times = f"{one.repeats}" if one.repeats == one.repeats_most else f"~{one.repeats}<={one.repeats_most}"
+            seconds = "" if one.seconds is None else f"{one.repeats * one.seconds:.1f}"
+            sizes = [format_bytes(one.repeats * n) for n in (one.bytes_read, one.network_bytes)]
+            name = one.name if one.where == "workers" else f"{one.name} (client)"
+            lines.append(
+                f"{name:<44.44} {times:>9} {one.partitions:>10} {one.repeats * one.tasks:>7} {sizes[0]:>10} "
+                f"{sizes[1]:>10} {seconds:>8}"
+            )
+        lines += ["", *self._sums()]
+        lines += [f"note: {text}" for text in self.notes]
+        lines += [f"warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+    def _sums(self) -> list[str]:
+        typical, most = self.total("bytes_read"), self.total("bytes_read", True)
+        again = f" (at most {format_bytes(most)})" if most > typical else ""
+        lines = [
+            f"to read: {format_bytes(typical)}{again}, decoded; between processes: about "
+            f"{format_bytes(self.total('network_bytes'))}; tasks: {self.total('tasks')}"
+        ]
+        seconds, longest = self.total("seconds"), self.total("seconds", True)
+        if seconds is not None:
+            longest += (self.seconds or seconds) - seconds
+            typical_time, longest_time = format_seconds(self.seconds or seconds), format_seconds(longest)
+            upto = f", {longest_time} if k-means takes all its iterations" if longest > 1.05 * seconds else ""
+            cost = "" if self.cost is None else f"; price: {self.cost:.2f}"
+            lines.append(
+                f"time: about {typical_time} on {self.place.n_slots} {self.place.noun}{upto}; bottleneck: "
+                f"{self.bottleneck}{cost}; from a partition or so of every pass, timed on this machine in "
+                f"{format_seconds(self.calibration_seconds or 0.0)}"
+            )
+        expected = self.expected_nbytes
+        usual = "" if expected is None else f", about {format_bytes(expected)} expected"
+        idle = "" if self.idle_nbytes is None else f" ({format_bytes(self.idle_nbytes)} of it the process itself)"
+        in_all = format_bytes(self.place.n_workers * self.limit_nbytes)
+        lines.append(
+            f"memory per process: at most {format_bytes(self.projected_nbytes)}{usual}{idle}; "
+            f"give each worker {format_bytes(self.limit_nbytes)}, {in_all} in all"
+        )
+        if self.output_nbytes:
+            lines.append(f"output on disk: {format_bytes(self.output_nbytes)} before compression")
+        if self.client_nbytes and self.place.kind == "dask":
+            lines.append(f"memory where the job is started: {format_bytes(self.client_nbytes)} beside the process")
+        return lines
+
+
+def limit_for(projected_nbytes: int) -> int:
+    """Return the memory limit that a worker with this projection should be given."""
+    return max(LEAST_LIMIT_NBYTES, rounded_up(int(projected_nbytes / USABLE)))
+
+
+def rounded_up(nbytes: int) -> int:
+    """Return the next multiple of `STEP_NBYTES`."""
+    return -(-nbytes // STEP_NBYTES) * STEP_NBYTES
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value
+
+
+PARTITIONS_PER_SLOT = 4
+"""Fewer partitions than this for every task at a time leave workers idle at the end of a pass."""
+
+TINY_SECONDS = 0.1
+"""Tasks shorter than this: with many workers the scheduler sets the pace."""
+
+LOCAL_FILESYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs"))
+
+
+def warnings_of(plan: JobForecast) -> Iterator[str]:
+    """Yield a sentence for everything in a plan that more workers will not make faster, or that may not work."""
+    on_workers = [one for one in plan.passes if one.where == "workers"]
+    slots = plan.place.n_slots
+    few = [one for one in on_workers if one.partitions * one.leaf_tasks < PARTITIONS_PER_SLOT * slots]
+    if few and slots > 1:
+        least = min(few, key=lambda one: one.partitions)
+        yield (
+            f"{least.name}: {counted(least.partitions, 'partition')} for {slots} tasks at a time; more than "
+            f"{counted(max(1, least.partitions // PARTITIONS_PER_SLOT), 'worker')} help little. Lower "
+            "execution.partition_bytes (not below the chunks of the store), or take fewer workers"
+        )
+    yield from _of_passes(plan, on_workers)
+    limit = plan.place.memory_limit
+    if limit is not None and plan.projected_nbytes > limit:
+        yield (
+            f"execution.memory_limit is {format_bytes(limit)}, up to {format_bytes(plan.projected_nbytes)} may be "
+            "needed: a run is refused. Raise it, or lower execution.partition_bytes"
+        )
+    if plan.place.kind == "dask" and plan.place.cluster != "local":
+        yield from _of_cluster(plan)
+
+
+def _of_passes(plan: JobForecast, on_workers: list[ForecastPass]) -> Iterator[str]:
+    big = [one for one in on_workers if one.state_bytes > one.partition_bytes and not one.cached]
+    big = [one for one in big if one.leaf_tasks == 1]
+    if big:
+        worst = max(big, key=lambda one: one.state_bytes / max(one.partition_bytes, 1))
+        yield (
+            f"{worst.name}: a summary ({format_bytes(worst.state_bytes)}) is larger than the partition it is made of "
+            f"({format_bytes(worst.partition_bytes)}), so merging and sending may take longer than reading. Raise "
+            "execution.partition_bytes, or take a method with a sketch (fewer columns, or a smaller size)"
+        )
+    tiny = [one for one in on_workers if one.leaf_seconds is not None and one.leaf_seconds < TINY_SECONDS]
+    tiny = [one for one in tiny if one.partitions >= PARTITIONS_PER_SLOT * plan.place.n_slots]
+    if tiny and plan.place.kind == "dask":
+        short = min(tiny, key=lambda one: one.leaf_seconds or 0.0)
+        yield (
+            f"{short.name}: a task takes {1e3 * (short.leaf_seconds or 0.0):.0f} ms, so the scheduler "
+            f"sets the pace (below {1e3 * TINY_SECONDS:.0f} ms). Raise execution.partition_bytes, or take fewer workers"
+        )
+    tall = max(plan.passes, key=lambda one: one.amplification, default=None)
+    if tall is not None and tall.amplification > 1:
+        yield (
+            f"{tall.name}: chunks are taller than a partition, every byte is decoded {tall.amplification:.1f} times; "
+            "`sketchselect convert --chunks` makes a store that is not, or raise execution.partition_bytes"
+        )
+    again = [one for one in plan.passes if one.repeats_most > 1 and one.bytes_read]
+    if again:
+        yield (
+            f"{again[0].stage}: the rows fit neither here nor in the workers' memory, and are read in every iteration "
+            f"({format_bytes(again[0].bytes_read)} each). Raise the workers' memory, select fewer columns, or lower "
+            "cluster.max_iter"
+        )
+    panels = [one for one in plan.passes if one.name.startswith("summarize, a panel")]
+    if len(panels) > 1:
+        yield (
+            f"{plan.source['shape'][1]} columns are too many for one pass: their co-moment takes {len(panels)}, each "
+            f"of which reads everything, and its whole ({format_bytes(plan.client_nbytes // 2)}) is solved in one "
+            "process; a method that selects from a sketch takes one pass"
+        )
+    read = [one for one in on_workers if one.stage == "collect"]
+    if plan.reads_columns and any(one.bytes_read for one in read):
+        yield (
+            f"{plan.method} reads columns: there are {read[0].partitions} partitions of them, and from a store that is "
+            'chunked by rows each of them reads every chunk. Rechunk it, or set read = "rows" where the method has that'
+        )
+
+
+def _of_cluster(plan: JobForecast) -> Iterator[str]:
+    if not plan.place.asked:
+        yield (
+            f"how many workers {plan.place.cluster} has is not asked; {plan.place.n_workers} are assumed (--n-workers)"
+        )
+    if _is_here(plan.place.cluster):
+        return
+    kind = filesystem(Path(plan.place.output))
+    if kind in LOCAL_FILESYSTEMS:
+        yield (
+            f"output.dir ({plan.place.output}) is on a disk of this machine ({kind}); workers on other machines must "
+            "see the same folder, or the run ends when it writes the features"
+        )
+
+
+def _is_here(address: str) -> bool:
+    """Return whether the address of a scheduler is this machine's own."""
+    host = address.partition("://")[2].rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def filesystem(path: Path) -> str | None:
+    """Return the type of the file system of a path that may not be there yet; None where the system does not tell."""
+    place = os.path.realpath(path)
+    best, kind = "", None
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, where, fstype, *_ = line.split()
+        where = where.replace("\\040", " ")
+        if (place == where or place.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
+            best, kind = where, fstype
+    return kind

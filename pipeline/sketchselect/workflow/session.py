@@ -1,0 +1,371 @@
+"""The state of a job between its stages: source, method, output folder, engine, notes and accounts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sketchselect._progress import Laps
+from sketchselect._version import KERNEL_VERSION, __version__
+from sketchselect.errors import ClusterLost, NoScheduler, SourceChanged
+from sketchselect.job.parameters import estimator
+from sketchselect.job.schema import ExecutionSettings, JobConfig
+from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.hashing import digest
+from sketchselect.location import is_url
+from sketchselect.readers import Matrix, Vector, grouped, open_matrix, open_vector
+from sketchselect.readers.base import require_few_dropped
+from sketchselect.workflow.folder import OutputFolder
+
+if TYPE_CHECKING:
+    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Reduced, Source
+    from sketchselect.prepare import Step
+    from sketchselect.selectors import BaseSelector
+    from sketchselect.summaries import BlockBound, StepStatistics
+
+VERSION = f"{__version__}/{KERNEL_VERSION}"
+"""What of this package decides the bits of a result."""
+
+
+@contextlib.contextmanager
+def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
+    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
+    from sketchselect import execution
+
+    if client is not None:
+        with execution.as_engine(client) as engine:
+            yield engine
+    elif settings.cluster == "local":
+        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
+            yield engine
+    elif settings.cluster == "threads":
+        yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
+    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
+        from sketchselect.execution.clusters import connect, tls_security
+
+        security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        with connect(settings.cluster, security=security) as engine:
+            yield engine
+    else:
+        with execution.as_engine(settings.cluster) as engine:
+            yield engine
+
+
+def iterating_engine(engine: Engine, nbytes: int) -> Engine:
+    """Return threads of this process in place of a cluster on this machine, where the data fit in their memory.
+
+    The bits are the same; the data are then read once and cached, instead of once per iteration.
+    """
+    from sketchselect.cluster.kmeans.passes import CACHED_SHARE
+    from sketchselect.execution import LocalEngine
+
+    if engine.memory_limit is None:
+        return engine
+    memory = engine.memory_limit * (engine.n_slots // engine.slots_per_process)
+    return LocalEngine(engine.n_slots, memory_limit=memory) if nbytes <= CACHED_SHARE * memory else engine
+
+
+@dataclass
+class Session:
+    """A job being worked on."""
+
+    config: JobConfig  # The job
+    folder: OutputFolder  # Its output, locked
+    progress: Progress  # What progress is reported to
+    client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    engine_description: dict[str, Any] | None = None
+    projected_nbytes: int = 0
+    has_preset: bool = False
+    statistics: StepStatistics | None = None
+    block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
+    start: Floats | None = None  # What k-means starts from, in all prepared columns, where the summary has rows
+    _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _engine: Any = None
+    _vectors: dict[str, Vector] = field(default_factory=dict)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The source, opened and screened."""
+        inputs = self.config.input
+        return open_matrix(
+            inputs.url,
+            key=inputs.key,
+            storage_options=inputs.storage_options or None,
+            missing_chunks=inputs.missing_chunks,
+            nonfinite=inputs.nonfinite,
+            vectors=(*inputs.beside, self.config.select.parameters.get("partition")),
+        )
+
+    @cached_property
+    def identity(self) -> str | None:
+        """Fingerprint of the source's content when the job began; None where it is unknown."""
+        return self.matrix.identity(0, self.matrix.shape[0])
+
+    @cached_property
+    def selector(self) -> BaseSelector:
+        """The unfitted estimator of the job's method, which has seen which classes its target holds."""
+        return estimator(self.config, self.target)
+
+    @cached_property
+    def target(self) -> Vector | None:
+        """The opened ``[input] target``, with the groups of the rows beside it where there are any."""
+        target, groups = self.vector("target"), self.vector("cv_groups")
+        return target if target is None or groups is None else grouped(target, groups)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Prepare steps: the job's, and then the method's own that are not among them; fitted by the first stage."""
+        from sketchselect.prepare import resolve
+
+        steps = resolve(self.config.prepare.entries)
+        names = {step.name for step in steps}
+        return resolve((*steps, *(step for step in resolve(self.selector.prepare_steps()) if step.name not in names)))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether no step waits for statistics of all rows, and none were given by the job."""
+        return self.config.prepare.fitted is None and all(step.is_fitted for step in self.steps)
+
+    def use_fitted(self, steps: tuple[Step, ...], statistics: StepStatistics | None) -> None:
+        """Take steps as they are after fitting, and what they were fitted from."""
+        self.steps, self.statistics = steps, statistics
+
+    @property
+    def prepare(self) -> tuple[str, ...]:
+        """Labels of the prepare steps."""
+        return tuple(step.label for step in self.steps)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the prepared rows."""
+        from sketchselect.prepare import columns_after
+
+        return columns_after(self.steps, self.matrix.shape[1])
+
+    @property
+    def source(self) -> Source:
+        """The prepared rows, all columns, and the target of a method that learns from one."""
+        from sketchselect.execution import Source
+
+        target = self.target if self.selector.uses_target else None
+        return Source(self.matrix, target, None, self.steps, in_double=self.selector.needs_double)
+
+    @property
+    def selects_apart(self) -> bool:
+        """Whether the method needs counts, and the prepare steps make something else of them."""
+        return self.selector.needs_counts and bool(self.steps)
+
+    @property
+    def selection_source(self) -> Source:
+        """The rows that the method selects from: prepared, or raw for a method of counts."""
+        return replace(self.source, prepare=()) if self.selects_apart else self.source
+
+    @property
+    def rows(self) -> Source:
+        """The prepared rows, all columns, without a target."""
+        from sketchselect.execution import Source
+
+        return Source(self.matrix, None, None, self.steps)
+
+    def labelled_rows(self, labels_file: str) -> Source:
+        """Return the prepared rows with published labels as their target."""
+        labels = open_vector(str(self.folder.path / labels_file), self.matrix.shape[0], name="labels")
+        return replace(self.rows, target=labels)
+
+    def vector(self, name: str) -> Vector | None:
+        """Return ``[input] target``, ``cv_groups``, ``labels`` or ``row_names``, opened once."""
+        return self._opened(name, getattr(self.config.input, name))
+
+    def partition(self) -> Vector | None:
+        """Return the labels that ``[select] partition`` names, opened once; None where it names no file."""
+        address = self.config.select.parameters.get("partition")
+        return self._opened("partition", None if address == "kmeans++" else address)
+
+    def _opened(self, name: str, address: Any) -> Vector | None:
+        if isinstance(address, str) and name not in self._vectors:
+            self._vectors[name] = open_vector(
+                address,
+                self.matrix.shape[0],
+                matrix=self.matrix,
+                storage_options=self.config.input.storage_options or None,
+                missing_chunks=self.config.input.missing_chunks,
+                name=name,
+            )
+        return self._vectors.get(name)
+
+    @property
+    def engine(self) -> Engine:
+        """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
+        if self._engine is None:
+            self._engine = self._opened_engine()
+            described = self.engine_description = self._engine.describe()
+            if described.get("encrypted") is False and not self.starts_cluster:
+                self.note(
+                    "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
+                    "can run code there; use tls:// outside a private network"
+                )
+        engine: Engine = self._engine
+        return engine
+
+    def _opened_engine(self) -> Engine:
+        """Open the engine; where no scheduler is now, and an earlier attempt had one, it was lost: 75, not 1."""
+        reached, cluster = self.folder.checkpoints / "cluster", self.config.execution.cluster
+        try:
+            engine: Engine = self._resources.enter_context(engine_for(self.config.execution, self.client))
+        except NoScheduler as error:
+            if not reached.is_file() or reached.read_text() != cluster:
+                raise
+            raise ClusterLost(f"{error}. An earlier run here reached it; the same command resumes") from error
+        if engine.kind == "dask" and self.client is None and not (self.starts_cluster or self.folder.is_read_only):
+            reached.parent.mkdir(exist_ok=True)
+            reached.write_text(cluster)
+        return engine
+
+    def iterating_engine(self, nbytes: int) -> Engine:
+        """Return what to iterate on over data of this size; see `iterating_engine`."""
+        return iterating_engine(self.engine, nbytes) if self.starts_cluster else self.engine
+
+    @property
+    def starts_cluster(self) -> bool:
+        """Whether the job starts a cluster of its own."""
+        return self.client is None and self.config.execution.cluster == "local"
+
+    def close_engine(self, error: BaseException | None = None) -> None:
+        """Close what was opened for the engine, without waiting for its tasks if an error ended the job."""
+        self._engine = None
+        resources, self._resources = self._resources, contextlib.ExitStack()
+        resources.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def checkpoints_elsewhere(self) -> Path | None:
+        """The folder on a disk that the job names for its checkpoints, None where they are in its own or far away."""
+        place = self.config.execution.checkpoint
+        return None if place is False or place == "auto" or is_url(str(place)) else Path(place)
+
+    @property
+    def pass_options(self) -> PassOptions:
+        """Options of every pass of the job."""
+        from sketchselect.execution import Checkpoint, PassOptions
+
+        execution = self.config.execution
+        checkpoint = None
+        if execution.checkpoint is not False:
+            place = self.folder.checkpoints / "nodes" if execution.checkpoint == "auto" else execution.checkpoint
+            checkpoint = Checkpoint(place, min_seconds=execution.checkpoint_seconds)
+        return PassOptions(
+            self.engine,
+            execution.partition_bytes,
+            checkpoint,
+            self.progress,
+            execution.retries,
+            execution.stall_timeout,
+        )
+
+    def note(self, text: str) -> None:
+        """Tell the user something now, and again in manifest and report."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.progress.note(f"note: {text}")
+
+    def note_dropped(self, n_dropped: int) -> None:
+        """Note how many rows the policy for non-finite values left out; raise `NotFinite` where they are too many."""
+        if n_dropped:
+            limit, confirm = self.config.input.max_dropped, "--set input.max_dropped="
+            self.note(require_few_dropped(self.matrix.address, n_dropped, self.matrix.shape[0], limit, confirm))
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` if the source is not what it was when the job began."""
+        if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
+            raise SourceChanged(
+                f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
+                "run again when nobody writes to it"
+            )
+
+    def source_fingerprint(self, **further: Any) -> dict[str, Any] | None:
+        """Return what identifies the prepared rows, and further entries; None where the source has no identity."""
+        if self.identity is None:
+            return None
+        inputs = self.config.input
+        return {
+            "version": VERSION,
+            "source": self.identity,
+            "shape": list(self.matrix.shape),
+            "feature_names": names_digest(self.matrix.feature_names),
+            "prepare": list(self.prepare),
+            "policies": [inputs.nonfinite, inputs.missing_chunks],
+            "partition_bytes": self.config.execution.partition_bytes,
+            **further,
+        }
+
+    @cached_property
+    def target_fingerprint(self) -> str | None:
+        """Fingerprint of the target's content when it was first needed, None where there is none."""
+        return None if self.target is None else self.target.identity()
+
+    def reusable(self, stage: str, fingerprint: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
+        """Fill the entry from an earlier run's finished stage if it was made from the same."""
+        result = self.folder.finished(stage, fingerprint)
+        if result is None:
+            changed = self.folder.differences(stage, fingerprint)
+            if changed:
+                self.progress.note(f"{stage}: done again, changed since the last run here: {', '.join(changed)}")
+            if stage not in ("prepare", "summarize"):
+                self.folder.invalidate_results()
+            entry["build"] = list(self.engine.build())
+            return False
+        entry.update(result, reused=True)
+        self.progress.note(f"{stage}: already done by an earlier run with the same input and settings")
+        return True
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Time a stage; what is put into the yielded mapping goes into its entry of the manifest."""
+        entry: dict[str, Any] = {"name": name, "seconds": 0.0, "reused": False}
+        began = time.perf_counter()
+        yield entry
+        entry["seconds"] = round(time.perf_counter() - began, 3)
+        self.stages.append(entry)
+        if differing := differing_builds(self.stages):
+            self.note(
+                f"stages of this result were computed by different libraries or processors ({'; '.join(differing)}): "
+                "its bits are not those of one run; --fresh computes all of it again"
+            )
+
+    def account(self, entry: dict[str, Any], stats: PassStats) -> None:
+        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+
+        Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
+        """
+        slots = self.engine.n_workers * self.engine.slots_per_process
+        wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
+        profile = Laps.total([entry.get("profile", {}), stats.profile, {"wait": wait}])
+        for name, value in asdict(stats).items():
+            if name == "projected_nbytes":
+                entry[name] = max(entry.get(name, 0), value)
+            elif name not in ("seconds", "profile"):
+                entry[name] = entry.get(name, 0) + value
+        entry["profile"] = {step: round(seconds, 3) for step, seconds in profile.items()}
+        entry["build"] = list(self.engine.build())
+        self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)
+        self.note_dropped(stats.rows_dropped)
+        if stats.worker_deaths:
+            self.note(f"{entry['name']}: {stats.worker_deaths} workers died and their work was done again")
+
+
+def differing_builds(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in what the builds of some stages differ: versions, BLAS, processors; empty where all had the same."""
+    builds = [{*stage["build"]} for stage in stages if "build" in stage]
+    return sorted(set.union(*builds) - set.intersection(*builds)) if builds else []
+
+
+def names_digest(names: Sequence[str] | None) -> str | None:
+    """Return a digest of the columns' names, which are no part of a matrix's identity, None where they have none."""
+    return None if names is None else digest(json.dumps(list(names)))

@@ -1,0 +1,144 @@
+"""The files of an output folder that other tools read: selection, scores, and small Zarr arrays."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchselect.errors import DamagedFile, SourceError
+from sketchselect.linalg.arrays import Array
+from sketchselect.selectors import Selection, rank
+from sketchselect.workflow.folder import OutputFolder, parsed
+
+# A semicolon begins a cell too where the comma is the decimal sign; the fullwidth signs compute in some programs.
+_FORMULA = re.compile(r'((?:^|[;\t])["\s\x00-\x1f\x7f]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
+_ROWS_PER_CHUNK = 1 << 20
+_NAMES_AT_ONCE = 1 << 16
+
+
+def selection_json(selection: Selection) -> str:
+    """Return a selection as JSON: a function of the selection alone, so the same answer gives the same bytes."""
+    return json.dumps(plain_value(selection.to_dict()), indent=1, allow_nan=False) + "\n"
+
+
+def read_selection(path: Path) -> Selection:
+    """Read a ``selection.json``.
+
+    Raises `SourceError` or `DamagedFile` if there is none, or it is not one.
+    """
+    try:
+        content = parsed(path.read_text())
+        selection = Selection.from_dict(content)
+    except FileNotFoundError:
+        raise SourceError(f"{path}: no such file; `sketchselect select` makes one") from None
+    except IsADirectoryError:
+        raise SourceError(f"{path}: a folder; give the selection.json in it") from None
+    except DamagedFile as error:
+        raise DamagedFile(f"{path}: {error}") from None
+    except (ValueError, TypeError, OverflowError):
+        raise DamagedFile(f"{path}: not a selection file; `sketchselect select` makes one") from None
+    if selection.support.size == 0:
+        raise DamagedFile(f"{path}: selects no columns")
+    return selection
+
+
+def scores_csv(selection: Selection) -> str:
+    """Return all columns, best first, as CSV: rank, column, name, score, selected.
+
+    Ties are in column order, columns without a score (NaN) last. Names that a spreadsheet would run are disarmed.
+    """
+    scores = np.asarray(selection.scores, dtype=np.float64)
+    chosen = {int(j) for j in selection.support}
+    names = selection.feature_names
+    rows: list[list[Any]] = [["rank", "column", "name", "score", "selected"]]
+    for place, j in enumerate(rank(scores).tolist(), 1):
+        name = "" if names is None else disarmed(names[j])
+        score = "" if np.isnan(scores[j]) else repr(float(scores[j]))
+        rows.append([place, j, name, score, int(j in chosen)])
+    return csv_text(rows)
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of values, the header first, as the text of a CSV file."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
+
+
+def write_labels_csv(folder: OutputFolder, row_names: Any, labels: Array) -> None:
+    """Publish ``labels.csv``: the name of every row and its cluster, -1 where it was dropped.
+
+    Names that a spreadsheet would run are disarmed.
+    """
+    path = folder.staging("labels.csv")
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(["row", "cluster"])
+        for start in range(0, labels.size, _NAMES_AT_ONCE):
+            part = labels[start : start + _NAMES_AT_ONCE].tolist()
+            names = row_texts(row_names, start, start + len(part))
+            rows.writerows((disarmed(name), cluster) for name, cluster in zip(names, part, strict=True))
+    folder.publish("labels.csv")
+
+
+def row_texts(row_names: Any, start: int, stop: int) -> list[str]:
+    """Return the names of rows `start` to `stop`; a whole number in a column of floats has no decimal point."""
+    names = np.asarray(row_names.read(start, stop)).tolist()
+    return [str(int(name) if isinstance(name, float) and name.is_integer() else name) for name in names]
+
+
+def disarmed(name: str) -> str:
+    """Return a name that a spreadsheet shows instead of computing, without control characters.
+
+    Examples
+    --------
+    >>> disarmed("=1+1"), disarmed("age;=1+1"), disarmed("age-1")
+    ("'=1+1", "age;'=1+1", 'age-1')
+    """
+    return re.sub(r"[\x00-\x1f\x7f]", " ", _FORMULA.sub(r"\1'", name))
+
+
+def write_zarr(folder: OutputFolder, name: str, values: Array, dimensions: Sequence[str]) -> None:
+    """Publish an array as a Zarr store with checksums."""
+    import zarr
+    from zarr.codecs import ZstdCodec
+
+    path = folder.staging(name)
+    array = zarr.create_array(
+        str(path),
+        shape=values.shape,
+        chunks=(max(1, min(values.shape[0], _ROWS_PER_CHUNK)), *(max(1, n) for n in values.shape[1:])),
+        dtype=values.dtype,
+        compressors=ZstdCodec(level=1, checksum=True),
+        fill_value=0,
+        dimension_names=tuple(dimensions),
+        config={"write_empty_chunks": True},
+    )
+    array[...] = values
+    folder.publish(name)
+
+
+def read_zarr(folder: OutputFolder, name: str) -> Array:
+    """Read what `write_zarr` published."""
+    import zarr
+
+    array: Any = zarr.open_array(str(folder.path / name), mode="r")
+    return np.asarray(array[...])
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON can hold it; NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {str(k): plain_value(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain_value(v) for v in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
