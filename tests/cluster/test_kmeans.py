@@ -11,9 +11,9 @@ from tests.passing import serial
 
 from sketchselect.cluster import FewerClusters, KMeans, KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans import passes, seeding
-from sketchselect.cluster.kmeans.coreset import coreset_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution import LocalEngine, PassOptions, Source
+from sketchselect.linalg.kmeans.sample import sample_size
 from sketchselect.readers import open_matrix
 
 from .data import blobs, exact_distances, exact_sums
@@ -172,7 +172,7 @@ def test_the_number_of_starts_depends_on_the_work_of_comparing_them_and_on_its_m
     sizes = (10, 100), (16, 20_000), (30, 40_000), (500, 784), (16, 1_000_000)
     assert [seeding.n_starts("auto", k, p) for k, p in sizes] == [10, 10, 10, 4, 1]
     assert [seeding.n_directions(10, k, p) for k, p in sizes[:3]] == [None, 64, 64]
-    assert [coreset_rows(k, p) for k, p in sizes] == [2000, 2000, 1677, 10_000, 320]
+    assert [sample_size(k, p) for k, p in sizes] == [2000, 2000, 1677, 10_000, 320]
     assert seeding.n_starts(3, 16, 1_000_000) == 3
 
 

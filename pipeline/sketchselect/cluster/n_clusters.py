@@ -11,7 +11,6 @@ import numpy as np
 from sketchselect import prepare as steps
 from sketchselect._progress import make_progress
 from sketchselect.cluster.certificates.spectral import spectral_bound
-from sketchselect.cluster.kmeans.coreset import LEAST_ROWS, ROWS_PER_CLUSTER, points_of
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
@@ -19,11 +18,10 @@ from sketchselect.execution.client import as_engine
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
-from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.agreement import weighted_rand_index
+from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.lloyd import refine
+from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
 from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
 
@@ -260,7 +258,7 @@ def _on_coreset(
 ) -> tuple[ClusterRange, dict[int, Floats]]:
     """Return what the coreset and the spectrum tell, and the best centres of each k."""
     require_positive("n_seeds", n_seeds, 2)
-    points, weights = points_of(sample)
+    points = WeightedRows(sample.rows, sample.weights).dense()
     if max(ks) > sample.n_kept:
         raise BadParameter(
             f"cluster_range: {max(ks)} clusters, but the coreset has {sample.n_kept} rows; ask for fewer clusters or, "
@@ -268,47 +266,18 @@ def _on_coreset(
         )
     counts, centers = [], {}
     for k in ks:
-        tried, labels = [], []
-        for start in range(n_seeds):
-            chosen = spread_out(points, weights, k, derive_seed(seed, "range", k, start))
-            tried.append(refine(points, weights, points[chosen], ITERATIONS))
-            labels.append(lloyd.assign(points, tried[-1][1])[0])
-        cost, centers[k] = min(tried, key=lambda one: one[0])
-        stability = [adjusted_rand(a, b, weights) for i, a in enumerate(labels) for b in labels[:i]]
+        starts = points.starts(k, (derive_seed(seed, "range", k, start) for start in range(n_seeds)))
+        tried = [points.polish(start, ITERATIONS) for start in starts]
+        labels = [points.assign(found) for _, found in tried]
+        cost, centers[k] = min(tried, key=lambda clustering: clustering[0])
+        stability = [weighted_rand_index(a, b, points.weights) for i, a in enumerate(labels) for b in labels[:i]]
         bound = None if spectrum is None else spectral_bound(spectrum, k)[0]
         counts.append(ClusterCount(k, cost, None, bound, float(np.mean(stability))))
     if spectrum is None:
-        mean = weights @ points / weights.sum()
-        scatter = float(weights @ ((points - mean) ** 2).sum(axis=1))
+        scatter = float(points.weights @ (points.centered()[0].rows ** 2).sum(axis=1))
     else:
         scatter = float(spectrum.centered_squared_norm)
     return ClusterRange(tuple(counts), scatter, sample.n_rows, sample.n_kept, n_seeds), centers
-
-
-def adjusted_rand(first: Array, second: Array, weights: Floats) -> float:
-    """Return the adjusted Rand index of two clusterings of weighted rows: a pair of rows counts ``w_a w_b``.
-
-    For equal weights of any size it is that of Hubert and Arabie (1985); for others the expectation over permutations
-    of the labels of one clustering is still 0, up to that of a ratio.
-
-    `first`, `second` of shape (n_rows,): Labels, not negative.
-    `weights` of shape (n_rows,): Not negative; their scale does not matter.
-
-    Examples
-    --------
-    >>> a, b = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
-    >>> adjusted_rand(a, a, np.full(6, 0.01)), round(adjusted_rand(a, b, np.full(6, 0.01)), 3)
-    (1.0, -0.111)
-    """
-    shares = weights / (float(weights.max(initial=0.0)) or 1.0)
-
-    def pairs(labels: Array) -> float:
-        return float((np.bincount(labels, shares) ** 2 - np.bincount(labels, shares**2)).sum())
-
-    total, both = pairs(np.zeros_like(first)), pairs(first * (int(second.max(initial=0)) + 1) + second)
-    one, other = pairs(first), pairs(second)
-    expected, most = one * other / total if total > 0 else 0.0, (one + other) / 2
-    return 1.0 if most == expected else (both - expected) / (most - expected)
 
 
 def _checked(ks: Iterable[int]) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import readers
-from sketchselect.cluster.kmeans.coreset import best_start, coreset, points_of
 from sketchselect.cluster.kmeans.labels import (
     DistanceBlock,
     Labelled,
@@ -28,7 +27,7 @@ from sketchselect.cluster.kmeans.labels import (
 )
 from sketchselect.cluster.kmeans.lloyd import KMeansParameters, fit_kmeans
 from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_size
-from sketchselect.cluster.kmeans.seeding import Seeding
+from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, RunKeywords
@@ -37,7 +36,7 @@ from sketchselect.execution.run import source_partitions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
-from sketchselect.linalg.kmeans.distances import spread_out
+from sketchselect.linalg.kmeans.sample import WeightedRows
 from sketchselect.linalg.validation import seed_of
 from sketchselect.readers.anndata_xarray import like_rows, unwrapped
 from sketchselect.readers.dask import as_dask, is_dask
@@ -92,12 +91,11 @@ class StreamSample:
     def restarted(self) -> RowSample:
         """Return the first rows as a sample of the full size, about their own mean."""
         assert self.first is not None
-        rows, weights = points_of(self.first)
-        around = CentroidSums(1).from_block(rows, np.zeros(len(rows), dtype=np.int32))
+        first = WeightedRows(self.first.rows, self.first.weights).dense()
+        survey = CentroidSums(1).from_block(first.rows, np.zeros(self.first.n_kept, dtype=np.int32))
         size = max(LEAST_ROWS, ROWS_PER_CLUSTER * self.n_clusters)
-        return coreset(around, self.n_clusters, self.seed, size=size).from_block(
-            rows, start=self.first.indices, sample_weight=weights
-        )
+        sample = coreset(survey, size, derive_seed(self.seed, "coreset"))
+        return sample.from_block(first.rows, start=self.first.indices, sample_weight=first.weights)
 
     def centers(self, n_init: int | str = "auto") -> Floats:
         """Return centres: the best of several k-means++ starts on the sample, refined there.
@@ -110,13 +108,10 @@ class StreamSample:
             raise BadParameter(
                 f"n_clusters={self.n_clusters} but n_samples={seen} so far; go on with partial_fit before asking"
             )
-        points, weights = points_of(sample)
-        starts = n_init if not isinstance(n_init, str) else STARTS
-        made = [
-            points[spread_out(points, weights, self.n_clusters, derive_seed(self.seed, "stream", i))]
-            for i in range(starts)
-        ]
-        return best_start(points, weights, made, most=100)
+        points = WeightedRows(sample.rows, sample.weights).dense()
+        n_starts = STARTS if isinstance(n_init, str) else n_init
+        seeds = [derive_seed(self.seed, "stream", i) for i in range(n_starts)]
+        return points.best(points.starts(self.n_clusters, seeds), most=100)
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]

@@ -14,17 +14,23 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.cluster.kmeans.coreset import MOST_NBYTES, Comparison, coreset, coreset_rows
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.errors import BadParameter
 from sketchselect.execution.passes import Reduction
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
-from sketchselect.linalg.hashing import KeyedRows, derive_seed, exponential_keys, smallest_rows, uniforms
+from sketchselect.linalg.hashing import (
+    KeyedRows,
+    derive_seed,
+    exponential_keys,
+    gaussians,
+    smallest_rows,
+    uniforms,
+)
 from sketchselect.linalg.kmeans import lloyd
-from sketchselect.linalg.kmeans.distances import spread_out
-from sketchselect.linalg.kmeans.lloyd import REFINEMENTS, refine
+from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, WeightedRows, sample_size
+from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import CentroidSums, RowSample
 
 Nearest = tuple[Labels, Floats]
@@ -244,7 +250,7 @@ def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
     """Return how many starts are compared: a function of these alone."""
     if not isinstance(n_init, str):
         return n_init
-    rows = coreset_rows(n_clusters, n_features)
+    rows = sample_size(n_clusters, n_features)
     if 8 * rows * n_features > MOST_NBYTES:
         return 1
     flops = _compare_flops(n_clusters, min(n_features, _directions(n_clusters)), rows)
@@ -253,7 +259,7 @@ def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:
 
 def n_directions(starts: int, n_clusters: int, n_features: int) -> int | None:
     """Return the directions of the projection that starts are compared in; None for all columns."""
-    work = starts * _compare_flops(n_clusters, n_features, coreset_rows(n_clusters, n_features))
+    work = starts * _compare_flops(n_clusters, n_features, sample_size(n_clusters, n_features))
     directions = _directions(n_clusters)
     return directions if work > COMPARE_FLOPS and directions < n_features else None
 
@@ -263,7 +269,7 @@ def _directions(n_clusters: int) -> int:
 
 
 def _compare_flops(n_clusters: int, width: int, rows: int) -> float:
-    return 2.0 * rows * n_clusters * width * REFINEMENTS
+    return 2.0 * rows * n_clusters * width * POLISH_ITERATIONS
 
 
 def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
@@ -276,7 +282,7 @@ def checked_centers(init: Any, n_clusters: int, n_features: int) -> Floats:
     return centers
 
 
-def sample_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
+def survey_size(init: str | Seeding | Floats, n_clusters: int, n_features: int, starts: int = 1) -> int:
     """Return how many rows the survey samples: a function of these alone; none for centres that were given."""
     if isinstance(init, np.ndarray):
         return 0
@@ -292,7 +298,7 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
 
     Raises `BadParameter` if there are fewer rows (with a positive weight) than clusters.
     """
-    size = sample_size(init, n_clusters, passes.source.n_columns, starts)
+    size = survey_size(init, n_clusters, passes.source.n_columns, starts)
     by_weight = not (isinstance(init, str) and init == "k-means++")
     nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
     reduction = Reduction(
@@ -335,42 +341,93 @@ def initial_centers(
     """
     if isinstance(init, np.ndarray):
         return init
-    sample, several, width = surveyed.sample, starts > 1, passes.source.n_columns
-    description = coreset(surveyed.sums, n_clusters, seed) if several else None
+    sample, width = surveyed.sample, passes.source.n_columns
+    size = sample_size(n_clusters, width)
+    description = coreset(surveyed.sums, size, derive_seed(seed, "coreset")) if starts > 1 else None
     method_seed = derive_seed(seed, "function" if callable(init) else init)
-    made: list[Floats] = []
-    if callable(init):
-        rows = _sampled(passes, description)
-        states = [np.random.RandomState(derive_seed(method_seed, i) % 2**32) for i in range(starts)]
-        points = sample.points[sample.weights > 0]
-        made = [checked_centers(init(points.copy(), n_clusters, s), n_clusters, width) for s in states]
-    elif init == "k-means||":
-        points, weights, rows = _oversample(passes, sample.points, n_clusters, seed, description)
-    elif init == "k-means++":
-        rows = _sampled(passes, description)
-        made = [] if several else _spread_starts(sample.points, sample.weights, n_clusters, method_seed, 1)
+    seeds = [derive_seed(method_seed, i) for i in range(starts)]
+    if init == "k-means||":
+        candidates, rows = _oversample(passes, sample.points, n_clusters, seed, description)
     else:
-        rows = _sampled(passes, description)
-        made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
-        made = [one for one in made if one.shape[0]]
-    compared = None if rows is None else Comparison(rows, n_directions(starts, n_clusters, width), seed)
+        candidates, rows = WeightedRows(sample.points, sample.weights), _sampled(passes, description)
+    compared = None if rows is None else StartComparison(rows, n_directions(starts, n_clusters, width), seed)
+    made: list[Floats]
     if init == "k-means||":
         # Candidates hold what is rare, the coreset what is common; where both offer starts the better ones win.
-        near = points if compared is None else compared.of(points)
-        made = _spread_starts(near, weights, n_clusters, method_seed, starts - starts // 2)
-        made = [refine(near, weights, one)[1] for one in made]
-    elif compared is not None:
-        made = [compared.of(one) for one in made]
+        if compared is not None:
+            candidates = replace(candidates, rows=compared.project(candidates.rows))
+        made = candidates.starts(n_clusters, seeds[: starts - starts // 2])
+        made = [candidates.polish(start)[1] for start in made]
+    elif init == "k-means++":
+        made = [] if compared is not None else candidates.starts(n_clusters, seeds)
+    else:
+        if callable(init):
+            points = sample.points[sample.weights > 0]
+            states = [np.random.RandomState(s % 2**32) for s in seeds]
+            made = [checked_centers(init(points.copy(), n_clusters, state), n_clusters, width) for state in states]
+        else:
+            made = [sample.points[i * n_clusters : (i + 1) * n_clusters] for i in range(starts)]
+            made = [start for start in made if start.shape[0]]
+        if compared is not None:
+            made = [compared.project(start) for start in made]
     if compared is None:
         return fill(passes, distinct(made[0]), n_clusters)
     if init in ("k-means||", "k-means++"):
-        method_seed = derive_seed(method_seed, "coreset")
-        made += _spread_starts(compared.points, compared.weights, n_clusters, method_seed, starts - len(made))
+        coreset_seed = derive_seed(method_seed, "coreset")
+        made += compared.points.starts(n_clusters, [derive_seed(coreset_seed, i) for i in range(starts - len(made))])
     return fill(passes, distinct(compared.best(made)), n_clusters)
 
 
-def _spread_starts(points: Floats, weights: Floats, n_clusters: int, seed: int, starts: int) -> list[Floats]:
-    return [points[spread_out(points, weights, n_clusters, derive_seed(seed, i))] for i in range(starts)]
+def coreset(survey: CentroidSums, size: int, seed: int) -> RowSample:
+    """Return the description of a sample: rows by weight times ``1 + ||x - mean||^2 / mean squared distance``.
+
+    With it ``sum_i weights_i min_j ||x_i - c_j||^2`` is an unbiased estimate of the objective of any centres.
+
+    `survey`: Of one cluster: mean and scatter of all rows.
+    Source: Bachem, Lucic and Krause 2018 (lightweight coresets), drawn by priority and so mergeable.
+    """
+    spread = survey.objective / max(1, survey.n_rows)
+    if not 0 < spread < np.inf:
+        return RowSample(size, seed)
+    return RowSample(size, seed, survey.cluster_means[0], spread)
+
+
+class StartComparison:
+    """The points that starts are compared on: a coreset, or its projection on its top directions where rows are wide.
+
+    The projection is that of one step of subspace iteration. Clusters are found there as well as in all columns, and
+    sooner.
+
+    `n_directions`: None for all columns.
+    """
+
+    def __init__(self, sample: RowSample, n_directions: int | None, seed: int) -> None:
+        self.rows = WeightedRows(sample.rows, sample.weights)
+        self._basis: Floats | None = None
+        if n_directions is None:
+            self.points = self.rows.dense()
+            return
+        self.rows, self._mean = self.rows.centered()
+        draws = gaussians(derive_seed(seed, "projection"), (sample.n_features, n_directions))
+        with one_blas_thread():
+            self._basis = np.linalg.qr(self.rows.image(self.rows.rows @ draws))[0]
+            self.points = replace(self.rows, rows=np.asarray(self.rows.rows @ self._basis))
+
+    def project(self, points: Floats) -> Floats:
+        """Return points of all columns where the coreset's are."""
+        if self._basis is None:
+            return points
+        with one_blas_thread():
+            return np.asarray((points - self._mean) @ self._basis)
+
+    def best(self, starts: list[Floats]) -> Floats:
+        """Return the best of the starts, polished, in all columns."""
+        centers = self.points.best(starts)
+        if self._basis is None:
+            return centers
+        labels = self.points.assign(centers)
+        sums = CentroidSums(int(labels.max()) + 1).from_block(self.rows.rows, labels, sample_weight=self.rows.weights)
+        return self.rows.polish(sums.cluster_means[sums.cluster_weights > 0])[1] + self._mean
 
 
 def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
@@ -397,8 +454,8 @@ def fill(passes: Passes, centers: Floats, n_clusters: int) -> Floats:
 
 def _oversample(
     passes: Passes, first: Floats, n_clusters: int, seed: int, rows: RowSample | None = None
-) -> tuple[Floats, Floats, RowSample | None]:
-    """Return the candidates of k-means||, the weight of the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
+) -> tuple[WeightedRows, RowSample | None]:
+    """Return the candidates of k-means||, weighted by the rows nearest to each, and the sample; `ROUNDS` + 1 passes.
 
     Candidates without weight are left out.
     """
@@ -430,7 +487,7 @@ def _oversample(
     )
     weighed = passes.reduce(weighing)
     heavy = weighed.weights > 0
-    return candidates.points[heavy], weighed.weights[heavy], weighed.rows
+    return WeightedRows(candidates.points[heavy], weighed.weights[heavy]), weighed.rows
 
 
 def _assign_nbytes(candidates: Candidates) -> int:
