@@ -130,7 +130,8 @@ def test_many_clusters_are_seeded_where_the_rows_are():
 def test_candidates_are_about_ten_k_and_weighted_by_their_rows():
     X = blobs(6, 4000, 3)
     run = passes.open_passes(Source(open_matrix(X)), 2, serial())
-    points, weights, _ = seeding._oversample(run, X[:1], 30, seed=1)
+    candidates, _ = seeding._oversample(run, X[:1], 30, seed=1)
+    points, weights = candidates.rows, candidates.weights
     assert 5 * 60 * 0.6 < len(points) < 5 * 60 * 1.4
     labels = exact_distances(X, points).argmin(axis=1)
     assert weights.tolist() == np.bincount(labels, minlength=len(points)).tolist()
