@@ -27,11 +27,8 @@ from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Mom
 
 N_SEEDS = 10
 ITERATIONS = 100
-STABLE = 0.8
-"""Least mean ARI between seeds of a number of clusters that is recommended."""
-
-ELBOW = 1.5
-"""Least ratio of the fall of the objective before an elbow to that behind it."""
+STABLE = 0.8  # Least mean ARI between seeds of a number of clusters that is recommended
+ELBOW = 1.5  # Least ratio of the fall of the objective before an elbow to that behind it
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from sketchselect.linalg.arrays import Floats, Labels
 
 Counts = NDArray[np.int64]
 
-_SAFE_ROWS = 1 << 31
-"""Up to this number of rows, sums of squared counts fit into 64 bits."""
+_SAFE_ROWS = 1 << 31  # Up to this number of rows, sums of squared counts fit into 64 bits
 
 
 def normalized_mutual_information(counts: Counts) -> float:

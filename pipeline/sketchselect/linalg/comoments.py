@@ -104,8 +104,8 @@ def merge_means(
     return weight, mean_a + difference * (weight_b / weight), difference, factor
 
 
+# Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random.
 MEAN_UNITS = 4.0 * float(np.finfo(np.float64).eps)
-"""Rounding of a mean as a share of its norm. Each merge adds up to half a unit in the last place, at random."""
 
 
 def mean_rounding(norms: float, difference: float, factor: float) -> float:
@@ -212,8 +212,7 @@ def factor_least_squares(factor: Floats, n_features: int, columns: Array | None 
     return coef * scale[k:] / scale[:k, None]
 
 
-PIECE_NBYTES = 128 * 2**20
-"""Bytes of centred rows in memory at a time."""
+PIECE_NBYTES = 128 * 2**20  # Bytes of centred rows in memory at a time
 
 
 def panel_edges(width: int, panel_nbytes: int) -> tuple[int, ...]:
@@ -361,8 +360,8 @@ def _centered_targets(targets: Floats, weights: Floats, start: int | Array) -> t
     return rows, mean, squares
 
 
+# Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter.
 SINGLE_ROUNDING = 2050 * 2.0**-24
-"""Bound of the error of float32 products in the spectral norm, as a share of the sum of the columns' scatter."""
 
 _FEW = 128
 
@@ -392,8 +391,8 @@ def _unscale(total, back):  # type: ignore[no-untyped-def]
             total[i, j] *= back[i] * back[j]
 
 
+# Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32.
 _WEIGHT_SPAN = 2.0**60
-"""Ratio of weights up to which the lightest row, where only it deviates, is far above the underflow of float32."""
 
 
 def suits_single(block: Array, weights: Floats | None = None) -> bool:

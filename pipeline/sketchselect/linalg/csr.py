@@ -34,8 +34,8 @@ from sketchselect.linalg.arrays import (
 )
 from sketchselect.linalg.centering import block_mean, center_into, centered_moments, check_squares
 
+# Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece.
 PIECE_VALUES = 1 << 22
-"""Values of a dense piece, where a kernel takes dense rows only and a sparse block is converted piece by piece."""
 
 _INT32 = np.iinfo(np.int32).max
 
@@ -248,11 +248,8 @@ def _scatter(data, indices, indptr, out):  # type: ignore[no-untyped-def]
             out[i, indices[k]] = data[k]
 
 
-FULL_SHARE = 0.25
-"""Share of the weight above which a column counts as full."""
-
-_MOST_DENSE = 8
-"""Dense numbers per stored entry that full columns may take; with equal weights they take at most four."""
+FULL_SHARE = 0.25  # Share of the weight above which a column counts as full
+_MOST_DENSE = 8  # Dense numbers per stored entry that full columns may take; with equal weights they take at most four
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import Directions
 
+# Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span.
 RIDGE_FLOOR = 1e-12
-"""Least ridge as a share of the squared norm of the data: below it, rounding decides what is in the span."""
 
 
 def floored(ridge: float, squared_norm: float) -> float:
@@ -184,8 +184,7 @@ def scatter_scores(rows: Floats, lower: Floats) -> Floats:
     return out
 
 
-BAND = 2048
-"""Columns whose squares are made at a time."""
+BAND = 2048  # Columns whose squares are made at a time
 
 
 def tail_ridge(

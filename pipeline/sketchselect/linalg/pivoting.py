@@ -41,18 +41,16 @@ from sketchselect.linalg.arrays import Floats
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-TIE = 1e-10
-"""Relative difference below which two gains are equal: products of equal columns may differ by rounding."""
+TIE = 1e-10  # Relative difference below which two gains are equal: products of equal columns may differ by rounding
 
+# Relative difference of gains below which the larger column is selected. When one direction is left and there is no
+# noise, all gains are equal, and rounding would decide.
 CLOSE = 1e-6
-"""Relative difference of gains below which the larger column is selected. When one direction is left and there is no
-noise, all gains are equal, and rounding would decide."""
 
+# Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors).
 EXHAUSTED = 1e-14
-"""Share of the largest squared norm below which the residual of a column is rounding (of the singular vectors)."""
 
-Copies = Callable[[int], Indices]
-"""The columns that repeat a column, itself included."""
+Copies = Callable[[int], Indices]  # The columns that repeat a column, itself included
 
 
 @dataclass(frozen=True)
@@ -414,17 +412,15 @@ def is_excluded(
     return bool(is_positive(matrix))
 
 
-REFRESH = 64
-"""Rank-one updates before the running sums are computed again."""
+REFRESH = 64  # Rank-one updates before the running sums are computed again
 
-ALONE = 128
-"""Steps before there is more than one set: the first columns change all gains so much that no inequality lasts."""
+# Steps before there is more than one set: the first columns change all gains so much that no inequality lasts.
+FIRST_SPLIT = 128
 
+# Fewest columns of an inner set, whose updates cost what its inequality costs; and the size of the set around it.
 SMALLEST, RATIO = 512, 8
-"""Fewest columns of an inner set, whose updates cost what its inequality costs; and the size of the set around it."""
 
-_WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])
-"""The values of e, in units of the largest gain that is excluded."""
+_WEIGHTS = np.array([0.25, 0.0, 2.0, 16.0, 128.0])  # The values of e, in units of the largest gain that is excluded
 
 _BAND = 4096
 
@@ -492,7 +488,7 @@ class GreedyGains:
         self.posterior: Floats = np.eye(self.columns.shape[1])
         self._start_sums()
         self._exclusions: list[_Exclusion] = []  # One less than sets
-        self._next = [ALONE] * 64  # For each number of sets the step from which on there may be one more
+        self._next = [FIRST_SPLIT] * 64  # For each number of sets the step from which on there may be one more
         self._position[self._sets[-1]] = -1
         self._sets = [np.flatnonzero(alive)]
         self._set_batch()

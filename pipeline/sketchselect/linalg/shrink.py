@@ -55,9 +55,9 @@ from scipy.linalg.lapack import dormqr, dsytrd
 from sketchselect.linalg.arrays import LARGEST, Array, Floats
 from sketchselect.linalg.centering import center_into, center_scaled, check_squares
 
+# An error E in ``K U = U diag(lam) + E`` moves eigenvalues of K by at most 2 / sqrt(3) ||E||: the largest norm of [[X,
+# Y'], [Y, 0]] with [X; Y] of norm 1.
 RESIDUALS = 1.16
-"""An error E in ``K U = U diag(lam) + E`` moves eigenvalues of K by at most 2 / sqrt(3) ||E||: the largest norm of
-[[X, Y'], [Y, 0]] with [X; Y] of norm 1."""
 
 _BAND = 4096
 
@@ -139,17 +139,13 @@ def shrink_parts(parts: Sequence[Floats], size: int, out: Floats | None = None) 
     return out, lost
 
 
-_LEAST = 64
-"""Order below which nothing is saved."""
-
-_BLOCKS = 8, 64
-"""Columns that LAPACK treats at a time, before and after: the fastest sizes of its work space."""
+_LEAST = 64  # Order below which nothing is saved
+_BLOCKS = 8, 64  # Columns that LAPACK treats at a time, before and after: the fastest sizes of its work space
 
 _EPS = float(np.finfo(np.float64).eps)
 
 
-_TINY = 1e-290
-"""Least size of a pivot."""
+_TINY = 1e-290  # Least size of a pivot
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -299,38 +295,22 @@ def leading_eigenpairs(matrix: Floats, n_vectors: int) -> tuple[Floats, Floats, 
     return np.ldexp(lam, exponent), vectors, float(np.ldexp(residual, exponent))
 
 
-CHUNK = 128
-"""Columns whose products BLAS adds up in float32."""
+CHUNK = 128  # Columns whose products BLAS adds up in float32
+RUN = 8  # Products of a chunk that are added up in float32, which takes less time than in float64
+PIECE = 64  # Rows whose multiples are added up in float32 before they are added to those of others
 
-RUN = 8
-"""Products of a chunk that are added up in float32, which takes less time than in float64."""
-
-PIECE = 64
-"""Rows whose multiples are added up in float32 before they are added to those of others."""
-
+# Rounding of a product or sum in float32, with room for the higher orders of some hundreds of them.
 UNIT = 1.001 * 2.0**-24
-"""Rounding of a product or sum in float32, with room for the higher orders of some hundreds of them."""
 
-ENTRY = (CHUNK + RUN + 3) * UNIT
-"""Bound of the error of an entry of K as a share of the norms of its two computed rows."""
+ENTRY = (CHUNK + RUN + 3) * UNIT  # Bound of the error of an entry of K as a share of the norms of its two computed rows
+SHARE = 1 / 16  # Part of what a shrink loses above which products are computed in float64
+FAN_IN = 4  # Sketches of one block that are merged at a time
+LEAST_STEPS = 4  # Shrinks of a sketch below which another one is not worth its merge
+ORTHOGONAL = 1.04  # Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``
+_ROOM = 24  # Powers of two by which numbers may exceed those of the first rows: their products stay finite
 
-SHARE = 1 / 16
-"""Part of what a shrink loses above which products are computed in float64."""
-
-FAN_IN = 4
-"""Sketches of one block that are merged at a time."""
-
-LEAST_STEPS = 4
-"""Shrinks of a sketch below which another one is not worth its merge."""
-
-ORTHOGONAL = 1.04
-"""Bound of the norm of the rows of M C, divided by what their norms should be: ``(1 + SHARE)^(1/2)``."""
-
-_ROOM = 24
-"""Powers of two by which numbers may exceed those of the first rows: their products stay finite."""
-
+# Bound of what a product loses below the least normal float32, 2^-126, for numbers of at most 2^_ROOM.
 _UNDERFLOW = 2.0**-98
-"""Bound of what a product loses below the least normal float32, 2^-126, for numbers of at most 2^_ROOM."""
 
 
 class SingleShrinks(NamedTuple):
@@ -487,15 +467,14 @@ def _of_products(new: float, old: float) -> float:
     return ENTRY * (new + math.sqrt(new) * math.sqrt(old))
 
 
+# Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
+# (the products alone are cheapest at 1 + sqrt(2)); within that, fewer and larger shrinks lose less.
 BUFFER_FACTOR = 2.5
-"""Rows of the streaming buffer per sketch row. The cost of a row, products and eigenproblem, is flat from 1.9 to 2.7
-(the products alone are cheapest at 1 + sqrt(2)); within that, fewer and larger shrinks lose less."""
 
+# Divisor of the new rows of a shrink: BLAS multiplies whole tiles of them, 3 to 6 % faster than 141 rows, say.
 STEP_UNIT = 8
-"""Divisor of the new rows of a shrink: BLAS multiplies whole tiles of them, 3 to 6 % faster than 141 rows, say."""
 
-SINGLE_SHRINK_FACTOR = 4
-"""A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less."""
+SINGLE_SHRINK_FACTOR = 4  # A block of at most this multiple of the sketch size is shrunk once: fewer shrinks lose less
 
 
 def shrink_block(

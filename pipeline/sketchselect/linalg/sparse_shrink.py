@@ -47,15 +47,12 @@ from sketchselect.linalg.csr import (
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.shrink import shrink_factors
 
+# Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows. More rows
+# lose less; the cost of the small matrix, of the order of their cube, sets the limit.
 BUFFER_FACTOR = 12
-"""Sparse rows per sketch row in one step: products with the dense B cost as much as some hundred sparse rows. More
-rows lose less; the cost of the small matrix, of the order of their cube, sets the limit."""
 
-_BAND = 1024
-"""Columns of B that are rewritten at a time, in the cache."""
-
-_RELEASED = 32 * _BAND
-"""Columns of B whose memory is given back at a time."""
+_BAND = 1024  # Columns of B that are rewritten at a time, in the cache
+_RELEASED = 32 * _BAND  # Columns of B whose memory is given back at a time
 
 _EXTRA = 20
 # Further steps of the power iteration: the first costs a tenth more time and lowers Delta by a tenth or more, the next
@@ -270,8 +267,7 @@ def _orthonormal(matrix: Floats) -> tuple[Floats, Floats]:
     return basis, np.eye(basis.shape[1])
 
 
-_CACHED = 1024
-"""Columns of a panel that are rewritten at a time, in the cache."""
+_CACHED = 1024  # Columns of a panel that are rewritten at a time, in the cache
 
 _NONE = np.empty(0)
 

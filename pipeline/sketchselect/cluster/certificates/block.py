@@ -39,14 +39,11 @@ from sketchselect.readers import DEFAULT_PARTITION_BYTES, Vector
 from sketchselect.readers.partitions import ENTRY_NBYTES, accepted_size
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
 
-SAMPLED_SHARE = 0.25
-"""Share of the blocks that are solved where a probability is enough."""
+SAMPLED_SHARE = 0.25  # Share of the blocks that are solved where a probability is enough
+BLOCKS_PER_PARTITION = 8  # Blocks that a partition should have, so that the rows of a block come from many places
 
-BLOCKS_PER_PARTITION = 8
-"""Blocks that a partition should have, so that the rows of a block come from many places."""
-
+# Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead.
 MOST_BLOCKS = 32
-"""Blocks that a partition has at most: each takes about a second, and a pass that is silent for minutes looks dead."""
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,16 @@ from sketchselect.errors import BadParameter
 from sketchselect.execution import PassStats
 from sketchselect.linalg.validation import require_number
 
+# Relative error that an objective may carry (sums in float32, say) before it is called impossible.
 _OBJECTIVE_ROUNDING = 1e-6
-"""Relative error that an objective may carry (sums in float32, say) before it is called impossible."""
 
 
-_NOTHING = 1e-9
-"""Excess of a factor over 1 that is put down to rounding in words."""
+_NOTHING = 1e-9  # Excess of a factor over 1 that is put down to rounding in words
 
 _VANISHING = "differences below 1e-162"
 
+# Share of the possible gain, and of that beyond chance, from which a certificate says something of the clusters.
 LARGE_SHARE = 0.5
-"""Share of the possible gain, and of that beyond chance, from which a certificate says something of the clusters."""
 
 
 @dataclass(frozen=True)

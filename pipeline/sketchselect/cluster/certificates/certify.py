@@ -38,11 +38,8 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, Bundle, FrequentDirections, Moments, Summary, pick
 
-TRIAL_BLOCKS = 6
-"""Blocks solved in the first pass, from which it is estimated what all of them prove."""
-
-SKETCH_ROWS = 8
-"""Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one."""
+TRIAL_BLOCKS = 6  # Blocks solved in the first pass, from which it is estimated what all of them prove
+SKETCH_ROWS = 8  # Rows of the sketch per cluster: the spectral bound is then within a few percent of the exact one
 
 
 def sketch_rows(n_clusters: int) -> int:
@@ -136,30 +133,19 @@ def _estimate(trial: BlockBound) -> float:
     return record.spectral + record.gained * record.n_blocks / record.n_solved
 
 
-SHARE = 0.2
-"""Share of the reckoned seconds of a run that its certificate may take."""
+SHARE = 0.2  # Share of the reckoned seconds of a run that its certificate may take
+LEAST_SECONDS = 10.0  # Reckoned seconds that it may take in any case: all blocks of some ten thousand rows
+FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
+CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
+LARGEST_SAMPLE = 0.9  # Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost
+MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 
-LEAST_SECONDS = 10.0
-"""Reckoned seconds that it may take in any case: all blocks of some ten thousand rows."""
-
-FEWEST_BLOCKS = 8
-"""A sample of fewer solved blocks proves less than the spectrum, so none is solved."""
-
-CONFIDENCE = 0.99
-"""Probability of a bound from a sample of blocks, where the job names none."""
-
-LARGEST_SAMPLE = 0.9
-"""Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost."""
-
-MOST_NBYTES = 1 << 30
-"""Memory of a block above which none is solved."""
-
+# What a core is reckoned to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
+# dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result.
 PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
-"""What a core is reckoned to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
-dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result."""
 
+# Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method.
 _EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
-"""Eigenvalue problems of a block, iterations of a start of k-means, rounds of the dual method."""
 
 
 @dataclass(frozen=True)

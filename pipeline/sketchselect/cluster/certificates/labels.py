@@ -18,8 +18,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import Vector
 
-_ENTRIES = 1 << 20
-"""Labels looked at in one go."""
+_ENTRIES = 1 << 20  # Labels looked at in one go
 
 
 def as_cluster_numbers(labels: Vector, n_clusters: int) -> Vector:

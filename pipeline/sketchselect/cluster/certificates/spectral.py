@@ -22,8 +22,7 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.validation import require_positive
 from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
 
-SMALLEST = 2.0**-1074
-"""Smallest number above 0."""
+SMALLEST = 2.0**-1074  # Smallest number above 0
 
 
 def underflow(n_rows: int, n_features: int, weight: float) -> float:

@@ -44,12 +44,8 @@ from sketchselect.readers.estimators import open_features
 from sketchselect.readers.writing import destination_of
 from sketchselect.summaries import CentroidSums, RowSample
 
-LEAST_ROWS = 5000
-ROWS_PER_CLUSTER = 50
-"""Rows kept of a stream: `ROWS_PER_CLUSTER` k, and never fewer than `LEAST_ROWS`."""
-
-FIRST_ROWS = 256
-"""Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart."""
+LEAST_ROWS, ROWS_PER_CLUSTER = 5000, 50  # Kept of a stream
+FIRST_ROWS = 256  # Rows that are waited for before far rows are preferred: fewer do not show how far the rows are apart
 
 STARTS = 10
 

@@ -38,8 +38,7 @@ from sketchselect.linalg.validation import require_number, require_positive, req
 from sketchselect.location import location_of
 from sketchselect.summaries import CentroidSums
 
-KEEP_SECONDS = 1.0
-"""Work that makes a state worth a file: iterations faster than this are saved once in a while."""
+KEEP_SECONDS = 1.0  # Work that makes a state worth a file: iterations faster than this are saved once in a while
 
 
 class Iterations:
@@ -117,14 +116,13 @@ class Iterations:
                 location_of(before).remove()
 
 
+# Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows.
 SUM_ROUNDING = 1e-12
-"""Movement of all centres, relative to the spread of the rows, that is rounding of sums of the same rows."""
 
+# Movement of one centre, relative to its norm, that rounding to float64 can make.
 CENTER_ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""Movement of one centre, relative to its norm, that rounding to float64 can make."""
 
-MOST_REPAIRS = 10
-"""How often clusters left empty at the very end are reseeded."""
+MOST_REPAIRS = 10  # How often clusters left empty at the very end are reseeded
 
 
 class FewerClusters(UserWarning):

@@ -39,27 +39,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks.
 N_PARTITIONS = 32
-"""Partitions aimed at: enough to balance any few workers, few enough that an iteration is tens of tasks."""
 
 LEAST_PARTITION_NBYTES = 16 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
+# Times the centres' bytes that a partition has at least: making and merging their sums is work of that size.
 CENTER_RATIO = 16
-"""Times the centres' bytes that a partition has at least: making and merging their sums is work of that size."""
 
-REMEMBERED_SHARE = 8
-"""Times the bytes of a block's sums that its rows take at least where the sums are remembered."""
+REMEMBERED_SHARE = 8  # Times the bytes of a block's sums that its rows take at least where the sums are remembered
 
+# Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
+# in its memory already is so at any size that fits.
 LOCAL_NBYTES = 512 << 20
-"""Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
-in its memory already is so at any size that fits."""
 
+# Share of this machine's memory (or of the engine's limit) that data cached between iterations may take.
 CACHED_SHARE = 0.25
-"""Share of this machine's memory (or of the engine's limit) that data cached between iterations may take."""
 
-WORKER_SHARE = 0.35
-"""Share of its memory limit that blocks on a worker may take; a Dask worker begins to spill at 0.6."""
+WORKER_SHARE = 0.35  # Share of its memory limit that blocks on a worker may take; a Dask worker begins to spill at 0.6
 
 
 class BlockEngine(LocalEngine):

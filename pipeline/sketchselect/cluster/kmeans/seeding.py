@@ -33,8 +33,7 @@ from sketchselect.linalg.kmeans.sample import MOST_NBYTES, POLISH_ITERATIONS, We
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.summaries import CentroidSums, RowSample
 
-Nearest = tuple[Labels, Floats]
-"""Per row of a block: index of the nearest candidate and squared distance to it."""
+Nearest = tuple[Labels, Floats]  # Per row of a block: index of the nearest candidate and squared distance to it
 
 _NEAREST = "nearest candidates"
 
@@ -219,31 +218,24 @@ def _limit(factor: float, cost: float) -> float:
     return factor / cost if cost > 0 else np.inf
 
 
+# The user's own method: rows, number of clusters and random state -> centres; the signature is scikit-learn's.
 Seeding = Callable[[Floats, int, np.random.RandomState], Any]
-"""The user's own method: rows, number of clusters and random state -> centres; the signature is scikit-learn's."""
 
 METHODS = ("k-means||", "k-means++", "random")
 
-ROUNDS = 5
-OVERSAMPLING = 2
-"""k-means|| expects this many times k candidates a round."""
+ROUNDS, OVERSAMPLING = 5, 2  # Of k-means||: rounds, and candidates expected in each, as a multiple of k
+AUTO_STARTS = 10  # Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`
+COMPARE_FLOPS = 4e10  # Comparisons that take more are made in a projection
 
-AUTO_STARTS = 10
-"""Starts that "auto" compares, unless that is more work than `COMPARE_FLOPS`."""
-
-COMPARE_FLOPS = 4e10
-"""Comparisons that take more are made in a projection."""
-
+# Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
+# common.
 LEAST_STARTS = 4
-"""Two are from the candidates of k-means||, which hold what is rare, and two from the coreset, which holds what is
-common."""
 
+# A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`.
 DIRECTIONS, DIRECTIONS_PER_CLUSTER = 64, 2
-"""A projection has `DIRECTIONS_PER_CLUSTER` k directions, and never fewer than `DIRECTIONS`."""
 
-SAMPLE_ROWS = 1 << 16
-SAMPLE_NBYTES = 256 << 20
-"""One start of k-means++ runs on all rows up to these bounds, on a hashed sample of this size beyond."""
+# One start of k-means++ runs on all rows up to these bounds, on a hashed sample of this size beyond.
+SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20
 
 
 def n_starts(n_init: int | str, n_clusters: int, n_features: int) -> int:

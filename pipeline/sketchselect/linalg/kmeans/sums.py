@@ -130,8 +130,7 @@ def farthest(distances: Floats, rows: NDArray[np.int64] | None, count: int) -> N
     return out
 
 
-_STRETCH = 256
-"""Values that are compared at once; few stretches have one that matters."""
+_STRETCH = 256  # Values that are compared at once; few stretches have one that matters
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
