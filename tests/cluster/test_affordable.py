@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.block import BlockOptions
-from sketchselect.cluster.certificates.certify import CONFIDENCE, SHARE, Affordable, affordable_blocks
+from sketchselect.cluster.certificates.block import CONFIDENCE, SHARE, Affordable, BlockOptions, affordable_blocks
 from sketchselect.execution import Source
 from sketchselect.readers import open_matrix
 

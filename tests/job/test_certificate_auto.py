@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sketchselect as sks
-from sketchselect.cluster.certificates import block, certify
+from sketchselect.cluster.certificates import block
 from sketchselect.errors import ConfigError, WillNotFit
 from sketchselect.workflow.plan.forecast import forecast_job
 from sketchselect.workflow.stages import certificates
@@ -21,7 +21,7 @@ Job = Callable[..., dict[str, Any]]
 @pytest.fixture
 def sampled(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """A job of 15 blocks in two partitions, about ten of which are affordable."""
-    monkeypatch.setattr(certify, "LEAST_SECONDS", 3e-3)
+    monkeypatch.setattr(block, "LEAST_SECONDS", 3e-3)
     monkeypatch.setattr(block, "MOST_BLOCKS", 8)
     certificate = {"method": "auto", "block_rows": 20, "confidence": 0.9}
 

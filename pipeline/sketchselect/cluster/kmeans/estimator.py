@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from sketchselect import readers
 from sketchselect.cluster.kmeans.labels import (
     DistanceBlock,
-    Labelled,
+    RowLabels,
     label_rows,
     lazy_distances,
     lazy_labels,
@@ -343,7 +343,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             if is_dask(graph):
                 check_run(run)
                 return like_rows(X, lazy_labels(graph, self.cluster_centers_))
-            return like_rows(X, self._labelled(source, run).labels)
+            return like_rows(X, self._label(source, run).labels)
         place = destination_of(out, storage_options)
         with run_options(source.matrix, **run) as options:
             size = partition_size(source, len(self.cluster_centers_), options)
@@ -368,9 +368,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, **run: Unpack[RunKeywords]) -> float:
         """Return minus the (weighted) sum of squared distances to the nearest centre; `run` as in `predict`."""
         check_is_fitted(self)
-        return -self._labelled(self._source(X, sample_weight, reset=False), run).sums.inertia()
+        return -self._label(self._source(X, sample_weight, reset=False), run).sums.inertia()
 
-    def _labelled(self, source: Source, run: RunKeywords) -> Labelled:
+    def _label(self, source: Source, run: RunKeywords) -> RowLabels:
         with self._passes(source, run) as passes:
             return label_rows(passes, self.cluster_centers_)
 

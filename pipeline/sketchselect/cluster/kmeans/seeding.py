@@ -1,14 +1,13 @@
 """Starts of k-means: k-means||, k-means++, random rows, a function or an array; several are compared on a coreset.
 
 Every draw is hashed from (seed, round, global row index), so the centres do not depend on partitions or workers.
-
-Tasks of seeding: survey of the rows, samples of them, nearest candidates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -60,42 +59,29 @@ class Survey:
     sample: KeyedRows  # A hashed sample of them
 
 
-@dataclass(frozen=True)
-class SurveyBlock:
-    """Leaf of the survey."""
+def survey_block(seed: int, size: int, by_weight: bool, block: Block) -> Survey:
+    """Return the survey of one block: a leaf.
 
-    seed: int  # Of the hash
-    size: int  # Rows in the sample
-    by_weight: bool  # Whether rows are drawn in proportion to their weight, or all alike
-
-    def __call__(self, block: Block) -> Survey:
-        """Return the survey of one block."""
-        n_rows = block.values.shape[0]
-        sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
-        weights = block_weights(block)
-        heavy = weights > 0
-        # Without a sample no row needs a key.
-        rows = block_rows(block)[: n_rows if self.size else 0]
-        rates = weights if self.by_weight else heavy.astype(np.float64)
-        keys = exponential_keys(self.seed, rows, rates[: rows.size])
-        sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, self.size)
-        return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
+    `seed`: Of the hash.
+    `size`: Rows in the sample.
+    `by_weight`: Whether rows are drawn in proportion to their weight, or all alike.
+    """
+    n_rows = block.values.shape[0]
+    sums = CentroidSums(1).from_block(block.values, np.zeros(n_rows, dtype=np.int32), start=block.position)
+    weights = block_weights(block)
+    heavy = weights > 0
+    # Without a sample no row needs a key.
+    rows = block_rows(block)[: n_rows if size else 0]
+    rates = weights if by_weight else heavy.astype(np.float64)
+    keys = exponential_keys(seed, rows, rates[: rows.size])
+    sample = smallest_rows(keys, rows.astype(np.int64), block.values, weights, size)
+    return Survey(sums, float(weights.sum()), int(heavy.sum()), sample)
 
 
-@dataclass(frozen=True)
-class MergeSurveys:
-    """Merge of the survey."""
-
-    size: int
-
-    def __call__(self, left: Survey, right: Survey) -> Survey:
-        """Return the survey of both."""
-        return Survey(
-            left.sums.merge(right.sums),
-            left.weight + right.weight,
-            left.n_weighted + right.n_weighted,
-            left.sample.merge(right.sample, self.size),
-        )
+def merge_surveys(size: int, left: Survey, right: Survey) -> Survey:
+    """Return the survey of the rows of both."""
+    sums, sample = left.sums.merge(right.sums), left.sample.merge(right.sample, size)
+    return Survey(sums, left.weight + right.weight, left.n_weighted + right.n_weighted, sample)
 
 
 @dataclass(frozen=True)
@@ -126,13 +112,6 @@ class Candidates:
             memory[_NEAREST] = (self.seed, n_candidates, labels, distances)
         return labels, distances
 
-    def last_nearest(self, block: Block) -> Nearest:
-        """Return `nearest`, and let the block forget it."""
-        nearest = self.nearest(block)
-        if isinstance(block, CachedBlock):
-            block.memory.pop(_NEAREST, None)
-        return nearest
-
 
 @dataclass(frozen=True)
 class Round:
@@ -144,40 +123,25 @@ class Round:
     chosen: KeyedRows
 
 
-@dataclass(frozen=True)
-class SampleBlock:
-    """Leaf of a round of k-means||: row i is chosen iff u_i < factor w_i d_i^2 / cost, with hashed u_i."""
-
-    candidates: Candidates
-    seed: int
-    factor: float
-
-    def __call__(self, block: Block) -> Round:
-        """Return the state of one block."""
-        _, distances = self.candidates.nearest(block)
-        weights = block_weights(block)
-        pull = weights * distances
-        cost = float(pull.sum())
-        rows = block_rows(block)
-        keys = np.full(rows.shape, np.inf)
-        far = pull > 0
-        with np.errstate(over="ignore"):
-            keys[far] = uniforms(self.seed, rows[far]) / pull[far]
-        chosen = smallest_rows(keys, rows.astype(np.int64), block.values, weights, None, _limit(self.factor, cost))
-        return Round(cost, chosen)
+def sample_round(candidates: Candidates, seed: int, factor: float, block: Block) -> Round:
+    """Return the state of one block: row i is chosen iff u_i < factor w_i d_i^2 / cost, with hashed u_i."""
+    _, distances = candidates.nearest(block)
+    weights = block_weights(block)
+    pull = weights * distances
+    cost = float(pull.sum())
+    rows = block_rows(block)
+    keys = np.full(rows.shape, np.inf)
+    far = pull > 0
+    with np.errstate(over="ignore"):
+        keys[far] = uniforms(seed, rows[far]) / pull[far]
+    chosen = smallest_rows(keys, rows.astype(np.int64), block.values, weights, None, _limit(factor, cost))
+    return Round(cost, chosen)
 
 
-@dataclass(frozen=True)
-class MergeRounds:
-    """Merge of a round of k-means||."""
-
-    factor: float
-
-    def __call__(self, left: Round, right: Round) -> Round:
-        """Return the state of both."""
-        cost = left.cost + right.cost
-        chosen = left.chosen.merge(right.chosen, None, _limit(self.factor, cost))
-        return Round(cost, chosen)
+def merge_rounds(factor: float, left: Round, right: Round) -> Round:
+    """Return the state of the rows of both."""
+    cost = left.cost + right.cost
+    return Round(cost, left.chosen.merge(right.chosen, None, _limit(factor, cost)))
 
 
 @dataclass(frozen=True)
@@ -188,29 +152,22 @@ class Weighed:
     rows: RowSample | None
 
 
-@dataclass(frozen=True)
-class WeighBlock:
-    """Leaf of the last pass of k-means||: candidates are weighed, and rows sampled as `rows` describes."""
-
-    candidates: Candidates
-    rows: RowSample | None = None
-
-    def __call__(self, block: Block) -> Weighed:
-        """Return the weights of one block, shape (n_candidates,), and its sample."""
-        labels, _ = self.candidates.last_nearest(block)
-        n_candidates = self.candidates.points.shape[0]
-        weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
-        rows = None
-        if self.rows is not None:
-            rows = self.rows.from_block(block.values, start=block.position, sample_weight=block.weight)
-        return Weighed(weights, rows)
+def weigh_block(candidates: Candidates, description: RowSample | None, block: Block) -> Weighed:
+    """Return the weights of one block, shape (n_candidates,), and its sample; the block forgets its nearest."""
+    labels, _ = candidates.nearest(block)
+    if isinstance(block, CachedBlock):
+        block.memory.pop(_NEAREST, None)
+    n_candidates = candidates.points.shape[0]
+    weights: Floats = np.bincount(labels, block_weights(block), n_candidates).astype(np.float64, copy=False)
+    rows = None
+    if description is not None:
+        rows = description.from_block(block.values, start=block.position, sample_weight=block.weight)
+    return Weighed(weights, rows)
 
 
 def merge_weighed(left: Weighed, right: Weighed) -> Weighed:
-    """Return the weights and the sample of both: merge of `WeighBlock`."""
-    rows = left.rows
-    if rows is not None and right.rows is not None:
-        rows = rows.merge(right.rows)
+    """Return the weights and the sample of both."""
+    rows = None if left.rows is None or right.rows is None else left.rows.merge(right.rows)
     return Weighed(left.weights + right.weights, rows)
 
 
@@ -294,13 +251,13 @@ def survey(passes: Passes, init: str | Seeding | Floats, n_clusters: int, seed: 
     by_weight = not (isinstance(init, str) and init == "k-means++")
     nbytes = 8 * (passes.source.n_columns + 3) * (size + 2)
     reduction = Reduction(
-        SurveyBlock(derive_seed(seed, "first"), size, by_weight),
-        MergeSurveys(size),
+        partial(survey_block, derive_seed(seed, "first"), size, by_weight),
+        partial(merge_surveys, size),
         "k-means: survey",
         state_nbytes=nbytes,
         working_nbytes=2 * nbytes + (1 << 20),
     )
-    state = passes.reduce(reduction)
+    state: Survey = passes.reduce(reduction)
     require_rows(passes, state.sums.n_rows, n_clusters)
     if state.n_weighted == 0:
         raise BadParameter(f"{passes.source.matrix.address}: every sample_weight is zero; some must be positive")
@@ -458,8 +415,8 @@ def _oversample(
         # A block offers about `factor` rows, and rarely more than twice that.
         nbytes = int(8 * (width + 3) * 2 * factor) + 64
         reduction = Reduction(
-            SampleBlock(candidates, derive_seed(seed, "round", step), factor),
-            MergeRounds(factor),
+            partial(sample_round, candidates, derive_seed(seed, "round", step), factor),
+            partial(merge_rounds, factor),
             f"k-means: seeding {step + 1} of {ROUNDS + 1}",
             state_nbytes=nbytes,
             working_nbytes=2 * nbytes + _assign_nbytes(candidates),
@@ -471,7 +428,7 @@ def _oversample(
         candidates = replace(candidates, points=np.concatenate([candidates.points, fresh]))
     sampled = 0 if rows is None else rows.projected_nbytes(width)
     weighing = Reduction(
-        WeighBlock(candidates, rows),
+        partial(weigh_block, candidates, rows),
         merge_weighed,
         f"k-means: seeding {ROUNDS + 1} of {ROUNDS + 1}",
         state_nbytes=8 * candidates.points.shape[0] + sampled,

@@ -19,9 +19,9 @@ from sketchselect.cluster import (
     dropped_columns_certificate,
     reassign_source,
 )
-from sketchselect.cluster.certificates.block import BlockOptions, block_pass, require_all_rows, rows_are_same
+from sketchselect.cluster.certificates.block import Affordable, BlockOptions, affordable_blocks, block_pass
 from sketchselect.cluster.certificates.certificate import compared
-from sketchselect.cluster.certificates.certify import Affordable, affordable_blocks
+from sketchselect.cluster.certificates.labels import require_all_rows, rows_are_same
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import WillNotFit

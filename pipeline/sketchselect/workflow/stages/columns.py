@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchselect.cluster.certificates.certify import sketch_rows
+from sketchselect.cluster.certificates.spectral import sketch_rows
 from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
