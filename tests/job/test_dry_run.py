@@ -12,7 +12,7 @@ import sketchselect as sks
 from sketchselect.execution import PassOptions, Source
 from sketchselect.execution.passes import Reduction
 from sketchselect.execution.run import reduce_blocks
-from sketchselect.workflow.plan.dry_run import DryRun
+from sketchselect.workflow.plan.forecast import DryRun
 
 FEW = 16
 

@@ -15,8 +15,8 @@ import zarr
 import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
 from sketchselect.readers.zarr.matrix import ZarrMatrix
-from sketchselect.report import TimelineRecord
 from sketchselect.report.charts import timeline_section
+from sketchselect.report.content import check_timeline
 
 from .commands import cli
 
@@ -203,15 +203,14 @@ def test_mistakes_are_named_before_anything_is_read(along: Job, sections: dict[s
     assert not Path(whole["output"]["dir"]).exists()
 
 
-def test_a_record_that_contradicts_itself_is_refused_and_no_movement_is_no_figure() -> None:
-    flat = TimelineRecord(rows=[5], n_selected=[2], n_ever=2, n_always=2, names=[], n_risen=0, ranks=[[]])
+def test_a_timeline_that_contradicts_itself_is_refused_and_no_movement_is_no_figure() -> None:
+    flat = {"rows": [5], "n_selected": [2], "n_ever": 2, "n_always": 2, "names": [], "n_risen": 0, "ranks": [[]]}
     section = timeline_section(flat)
     assert section["svg"] is None
     assert "2 columns were selected at some point, 2 of them at every point" in section["sentence"]
     for wrong in ({"rows": []}, {"n_selected": [1, 2]}, {"n_risen": 1}, {"names": ["a"], "ranks": [[1, 2]]}):
-        given = {"rows": [5], "n_selected": [2], "n_ever": 2, "n_always": 2, "names": [], "n_risen": 0, "ranks": [[]]}
         with pytest.raises(ValueError, match="timeline"):
-            TimelineRecord(**{**given, **wrong})
+            check_timeline({**flat, **wrong})
 
 
 # --- two days on the command line --------------------------------------------------------------------------------

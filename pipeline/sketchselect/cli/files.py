@@ -302,9 +302,6 @@ def plan(
     cluster: JobCluster = None,
     settings: Sets = None,
     storage: StorageOptions = None,
-    kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="Print a patch for deploy/kubernetes/job/overlays/planned.")
-    ] = False,
     price: Annotated[
         float | None, typer.Option("--price", metavar="AMOUNT", min=0, help="Of a worker for an hour, in any currency.")
     ] = None,
@@ -312,13 +309,14 @@ def plan(
         bool, typer.Option("--calibrate/--no-calibrate", help="Time one partition of every pass, about 10 s at most.")
     ] = True,
 ) -> Outcome:
-    """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started."""
+    """Forecast the passes, memory, traffic and time of a job. Nothing is written, and no cluster started.
+
+    The time is estimated from one timed partition and one merge of every pass: full waves of partitions on the workers,
+    then merges up the tree; no less than the scheduler takes for all tasks.
+    """
     from sketchselect.job.load import with_cluster, with_storage
     from sketchselect.workflow.plan.forecast import forecast_job
 
     overrides = with_storage(with_cluster(settings or (), cluster), storage)
     forecast = forecast_job(job, overrides=overrides, n_workers=workers, calibrate=calibrate, price=price)
-    if kubernetes:
-        patch = forecast.kubernetes_patch().rstrip("\n")
-        return Outcome(patch, {"patch": patch})
     return Outcome(forecast.text(), forecast.to_dict())

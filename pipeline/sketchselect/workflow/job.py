@@ -22,7 +22,7 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.selectors import Selection
 from sketchselect.workflow.assignment import FILE, assignment_json
 from sketchselect.workflow.manifest import JobResults, manifest, write_manifest
-from sketchselect.workflow.pages import publish_report, run_record
+from sketchselect.workflow.pages import page_figures, publish_report
 from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
@@ -221,7 +221,7 @@ def _publish(session: Session, results: JobResults, began: float) -> RunResult:
     # The page states it too, so it is taken before the page is drawn.
     content["seconds"] = round(time.perf_counter() - began, 3)
     if session.config.output.report:
-        publish_report(session.folder, run_record(session, results, content, content["seconds"]))
+        publish_report(session.folder, content, results.selection, page_figures(session, results))
     else:
         session.folder.discard(("report.json", "report.html"))
     write_manifest(session.folder, content)

@@ -9,7 +9,6 @@ from importlib import metadata
 from typing import Any
 
 from sketchselect.linalg.threads import blas_builds
-from sketchselect.report import ClusterCountRecord, TimelineRecord
 from sketchselect.selectors import Selection
 from sketchselect.summaries import Summary
 from sketchselect.workflow.folder import FORMAT, PUBLISHED, OutputFolder, sealed, tree_digest
@@ -32,8 +31,8 @@ class JobResults:
     sample: dict[str, Any] | None = None  # Rows and points of the 2-D view
     clustering: Clustering | None = None  # The published one
     evaluation: Evaluation | None = None  # What is known of it
-    timeline: TimelineRecord | None = None  # How the selection changed along the rows
-    cluster_count: ClusterCountRecord | None = None  # What is known of a range of numbers of clusters
+    timeline: dict[str, Any] | None = None  # How the selection changed along the rows
+    cluster_count: dict[str, Any] | None = None  # What is known of a range of numbers of clusters
 
 
 def versions() -> dict[str, str]:
@@ -84,8 +83,8 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
         content["clustering"] = described(results.clustering)
     if results.cluster_count is not None:
         content["range_of_clusters"] = {
-            "recommended": results.cluster_count.recommended,
-            "sentence": results.cluster_count.sentence,
+            "recommended": results.cluster_count["recommended"],
+            "sentence": results.cluster_count["sentence"],
         }
     if evaluation is not None:
         content["objective"] = evaluation.objective

@@ -24,7 +24,8 @@ from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.folder import MARKER, read_manifest, sealed, tree_digest, unsealed
 from sketchselect.workflow.manifest import write_manifest
-from sketchselect.workflow.pages import publish_report, record_of
+from sketchselect.workflow.pages import FILE as REPORT
+from sketchselect.workflow.pages import draw_again
 from sketchselect.workflow.session import Session, engine_for
 from sketchselect.workflow.stages import features
 from sketchselect.workflow.stages.opening import open_session
@@ -194,11 +195,8 @@ def _add(session: Session, content: dict[str, Any], certificate: Certificate) ->
     before = unsealed(ours)["certificates"] if ours.exists() else []
     folder.write(FILE, sealed({"format": 1, "certificates": added(before)}, indent=1))
     content["certificates"] = added(content.get("certificates", ()))
-    report = folder.path / "report.json"
-    if report.exists():
-        record = record_of(unsealed(report))
-        every = _with(record.certificates, certificate, lambda c: (c.method, c.confidence), lambda c: c.factor)
-        publish_report(folder, replace(record, certificates=every))
+    if (folder.path / REPORT).exists():
+        draw_again(folder, content)
     write_manifest(folder, content)
 
 

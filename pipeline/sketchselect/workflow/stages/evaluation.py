@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sketchselect.cluster import Certificate, SelectionBound
 from sketchselect.errors import BadParameter, ConfigError, SourceError
@@ -21,7 +22,6 @@ from sketchselect.linalg.agreement import best_matching
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector, open_vector
 from sketchselect.readers.arrays import ArrayVector
-from sketchselect.report import Agreement, ComparedRecord
 from sketchselect.selectors import AutoSelector, Selection
 from sketchselect.summaries import CentroidSums, Contingency, Summary
 from sketchselect.workflow.folder import MARKER, file_digest, read_manifest
@@ -169,6 +169,32 @@ _TIE = 1e-9
 
 
 @dataclass(frozen=True)
+class Compared:
+    """One of several clusterings of the same rows."""
+
+    columns: str  # "selected columns", "selected columns, weighted", "all columns", ...
+    objective: float  # Exact within-cluster sum of squares in all prepared columns
+    nmi: float | None = None
+    ari: float | None = None
+    published: bool = False  # Whether it is the run's result, in ``labels.zarr``
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Agreement of clusters with known labels, which were never used for the selection."""
+
+    table: NDArray[np.int64]  # shape (n_classes, n_clusters): Rows of each class in each cluster
+    classes: tuple[str, ...]  # Sorted
+    nmi: float
+    ari: float
+    accuracy: float  # Share of rows in their class's cluster under the best matching
+    # The same for k-means on all columns, where the job asks for the comparison
+    nmi_all_columns: float | None = None
+    ari_all_columns: float | None = None
+    accuracy_all_columns: float | None = None
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What is known of a clustering."""
 
@@ -178,7 +204,7 @@ class Evaluation:
     agreement: Agreement | None = None  # With known labels
     # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
-    compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
+    compared: tuple[Compared, ...] = ()  # All clusterings that were made, where there are several
     # Of k-means itself: of the clustering it candidates, in the columns that it worked on
     selected_certificate: Certificate | None = None
     # What the selected columns promised for all columns before they were clustered
@@ -232,7 +258,7 @@ def evaluate(
     known = session.vector("labels")
     agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in candidates]
     compared = [
-        ComparedRecord(
+        Compared(
             columns,
             cost,
             None if agreement is None else agreement.nmi,

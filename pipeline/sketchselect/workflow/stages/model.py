@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.report import ModelRecord
 from sketchselect.selectors import BaseSelector
 from sketchselect.workflow.tables import csv_text, plain_value
 
@@ -115,37 +114,42 @@ class Model:
             }
         return content
 
-    def record(self) -> ModelRecord:
-        """Return what the page shows of it."""
+    def figure(self) -> dict[str, Any]:
+        """Return the content of the report's sections on the model.
+
+        `terms`, strongest first, with `coefficients` (n_terms, n_outputs) in units of the data and `strengths` of the
+        standardised terms; `values` and `sizes` of the models along the path, `chosen` among them; `path_lines`
+        (n_models, n_followed): standardised coefficients of `path_terms`; `criteria`, `cv_mean`, `cv_error`: curves.
+        """
         path = self.path
         strongest = np.argsort(-np.linalg.norm(self.standardized, axis=1), kind="stable")[:MAX_LISTED]
         followed, lines = _lines(path)
-        return ModelRecord(
-            task=self.task,
-            outputs=_outputs(self.classes, self.coefficients.shape[1]),
-            terms=[self.name_of(int(self.terms[j])) for j in strongest],
-            coefficients=self.coefficients[strongest],
-            strengths=self._signed()[strongest],
-            intercepts=self.intercepts,
-            n_terms=int(self.terms.size),
-            chosen_by=self.chosen_by,
-            explained=self.explained,
-            explained_held_out=self.explained_held_out,
-            parameter=path.parameter,
-            values=path.values,
-            sizes=path.n_nonzero,
-            chosen=int(path.chosen),
-            path_terms=[self.name_of(int(j)) for j in followed],
-            path_lines=lines,
-            criteria={name: np.asarray(values) for name, values in path.criteria.items()},
-            cv_mean=path.mean_cv_error,
-            cv_error=None
+        return {
+            "task": self.task,
+            "outputs": _outputs(self.classes, self.coefficients.shape[1]),
+            "terms": [self.name_of(int(self.terms[j])) for j in strongest],
+            "coefficients": self.coefficients[strongest],
+            "strengths": self._signed()[strongest],
+            "intercepts": self.intercepts,
+            "n_terms": int(self.terms.size),
+            "chosen_by": self.chosen_by,
+            "explained": self.explained,
+            "explained_held_out": self.explained_held_out,
+            "parameter": path.parameter,
+            "values": path.values,
+            "sizes": path.n_nonzero,
+            "chosen": int(path.chosen),
+            "path_terms": [self.name_of(int(j)) for j in followed],
+            "path_lines": lines,
+            "criteria": {name: np.asarray(values) for name, values in path.criteria.items()},
+            "cv_mean": path.mean_cv_error,
+            "cv_error": None
             if path.cv_errors is None
             else np.array([_standard_error(row) or 0.0 for row in path.cv_errors]),
-            cv_folds=0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
-            cv_rule=self.rule,
-            expanded=self.expansion is not None,
-        )
+            "cv_folds": 0 if path.cv_errors is None else int(path.cv_errors.shape[1]),
+            "cv_rule": self.rule,
+            "expanded": self.expansion is not None,
+        }
 
     def _signed(self) -> Floats:
         """Return one number per column: its standardised coefficient, or the norm of several targets'."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import estimator
-from sketchselect.report import TimelineRecord
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
 
@@ -35,7 +33,7 @@ def check(selector: Any) -> None:
         raise ConfigError(str(error)) from None
 
 
-def timeline(session: Session) -> TimelineRecord | None:
+def timeline(session: Session) -> dict[str, Any] | None:
     """Publish ``timeline.csv``; return what the report shows of it, None where the job asks for no timeline.
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
@@ -65,12 +63,12 @@ def timeline(session: Session) -> TimelineRecord | None:
                 points=settings.points,
             )
             session.require_unchanged()
-            record = record_of(result, window, getattr(selector, "half_life", None))
             entry["n_points"] = len(result.rows)
-            entry["record"] = tables.plain_value(asdict(record))
+            entry["record"] = tables.plain_value(figure_of(result, window, getattr(selector, "half_life", None)))
             folder.write(FILE, timeline_csv(result))
             folder.finish("timeline", fingerprint, [FILE], entry)
-        return TimelineRecord(**entry.pop("record"))
+        figure: dict[str, Any] = entry.pop("record")
+    return figure
 
 
 def timeline_csv(timeline: Timeline) -> str:
@@ -97,20 +95,25 @@ def listed(timeline: Timeline) -> NDArray[np.int64]:
     return np.sort(ever[farthest])
 
 
-def record_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> TimelineRecord:
-    """Return what the report shows: the columns that rose and fell the most."""
+def figure_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> dict[str, Any]:
+    """Return the content of the report's figure.
+
+    `rows` (n_points,): index after the last row of each point. `n_selected` (n_points,), `n_ever`, `n_always`: columns
+    selected at each point, at any and at every one. `names`: the columns that rose most, `n_risen` of them, then those
+    that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
+    """
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
     shown = np.concatenate([risen, fallen])
     unknown: NDArray[np.bool_] = np.asarray(np.isnan(timeline.scores).all(axis=1))
     names = timeline.feature_names
-    return TimelineRecord(
-        rows=timeline.rows,
-        n_selected=[support.size for support in timeline.supports],
-        n_ever=int(timeline.selected.any(axis=0).sum()),
-        n_always=int(timeline.selected.all(axis=0).sum()),
-        names=[f"column {j}" if names is None else names[j] for j in shown.tolist()],
-        n_risen=len(risen),
-        ranks=np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
-        window=window,
-        half_life=half_life,
-    )
+    return {
+        "rows": timeline.rows,
+        "n_selected": [support.size for support in timeline.supports],
+        "n_ever": int(timeline.selected.any(axis=0).sum()),
+        "n_always": int(timeline.selected.all(axis=0).sum()),
+        "names": [f"column {j}" if names is None else names[j] for j in shown.tolist()],
+        "n_risen": len(risen),
+        "ranks": np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
+        "window": window,
+        "half_life": half_life,
+    }
