@@ -92,7 +92,7 @@ def _method(value: str) -> str:
 
     if value not in METHODS:
         raise Problem(
-            f"{value!r} is not a method{did_you_mean(value, METHODS)}; available: {', '.join(sorted(METHODS))}"
+            f"{value!r} is not a method{did_you_mean(value, METHODS.known())}; available: {', '.join(METHODS.known())}"
         )
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sketchselect._plugins import Plugins
 from sketchselect.errors import BadParameter, SourceError
 from sketchselect.location import Location
 from sketchselect.readers.base import Matrix, Nonfinite, Vector
@@ -119,3 +120,20 @@ FORMATS = (
     ),
 )
 """All formats but Zarr, which is what a folder without Parquet files, or a name without one of these endings, is."""
+
+PLUGINS: Plugins[FileFormat] = Plugins(
+    "readers",
+    "a FileFormat of files that end in",
+    lambda part, name: isinstance(part, FileFormat) and f".{name}" in part.endings,
+)
+"""Formats of other packages, by an ending without its first dot."""
+
+
+def format_by_ending(name: str) -> FileFormat | None:
+    """Return the format of a file of this name in lower case; None where it may be Zarr."""
+    known = next((known for known in FORMATS if name.endswith(known.endings)), None)
+    if known is not None or name.endswith(".zarr"):
+        return known
+    _, *words = name.rpartition("/")[2].split(".")
+    endings = (".".join(words[i:]) for i in range(len(words)))
+    return next((plugin for ending in endings if (plugin := PLUGINS.find(ending)) is not None), None)

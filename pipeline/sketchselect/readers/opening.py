@@ -42,7 +42,7 @@ from sketchselect.readers.dask import (
     require_known_chunks,
     zarr_as_dask,
 )
-from sketchselect.readers.formats import FORMATS, PARQUET, FileFormat
+from sketchselect.readers.formats import PARQUET, FileFormat, format_by_ending
 from sketchselect.readers.parquet import ParquetVector, holds_parquet, parquet_column
 from sketchselect.readers.views import ChosenColumns, NamedColumn
 from sketchselect.readers.zarr.matrix import ATTRIBUTE, open_zarr_matrix, open_zarr_vector, vector_beside
@@ -359,7 +359,7 @@ def format_of(location: Location) -> FileFormat | None:
         # The documents of Zarr come first: its version 2 may have millions of chunk files beside them.
         is_zarr = any((folder / document).exists() for document in ("zarr.json", ".zarray", ".zgroup"))
         return PARQUET if not is_zarr and holds_parquet(location) else None
-    return next((known for known in FORMATS if name.endswith(known.endings)), None)
+    return format_by_ending(name)
 
 
 def _is_column(matrix: Matrix, name: str) -> bool:
