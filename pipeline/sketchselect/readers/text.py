@@ -27,7 +27,7 @@ from sketchselect.linalg.arrays import Array
 from sketchselect.linalg.hashing import digest
 from sketchselect.location import Location
 from sketchselect.readers.arrays import ArrayMatrix, ArrayVector, SparseMatrix
-from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries, check_range
+from sketchselect.readers.base import Matrix, Nonfinite, Vector, as_entries
 from sketchselect.readers.stored import MATRICES, LoadedMatrix
 
 _DELIMITERS = ",;\t"
@@ -261,9 +261,7 @@ class SvmlightVector(Vector):
         values = self._values()
         self.shape, self.dtype, self.address = values.shape, values.dtype, f"{self.path}: {TARGET}"
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return entries `start` to `stop`."""
-        check_range(start, stop, self.n_rows, self.address)
+    def _entries(self, start: int, stop: int) -> Array:
         return self._values()[start:stop]
 
     def identity(self) -> str | None:
