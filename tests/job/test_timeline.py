@@ -14,7 +14,7 @@ import zarr
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter, ConfigError, Incompatible
-from sketchselect.readers.zarr.matrix import ZarrMatrix
+from sketchselect.readers.stored import StoredMatrix
 from sketchselect.report.charts import timeline_section
 from sketchselect.report.content import check_timeline
 
@@ -153,13 +153,13 @@ def test_the_report_draws_what_rose_and_fell(along: Job) -> None:
 
 def test_only_appended_rows_are_read_by_a_second_run(along: Job, drift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
-    plain = ZarrMatrix.read_rows
+    plain = StoredMatrix.read_rows
 
-    def counted(self: ZarrMatrix, start: int, stop: int) -> Any:
+    def counted(self: StoredMatrix, start: int, stop: int) -> Any:
         reads.append((start, stop))
         return plain(self, start, stop)
 
-    monkeypatch.setattr(ZarrMatrix, "read_rows", counted)
+    monkeypatch.setattr(StoredMatrix, "read_rows", counted)
     long_job = along(timeline={"window": 60}, output={"features": False})
     kept = str(drift.parent / "kept")
     long_job["execution"]["checkpoint"] = kept

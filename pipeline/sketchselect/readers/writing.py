@@ -25,8 +25,7 @@ from sketchselect.readers.base import Matrix
 from sketchselect.readers.formats import format_by_ending
 from sketchselect.readers.partitions import ENTRY_NBYTES, row_partitions
 from sketchselect.readers.zarr.array import MARKER
-from sketchselect.readers.zarr.matrix import ATTRIBUTE
-from sketchselect.readers.zarr.store import read_node
+from sketchselect.readers.zarr.matrix import ATTRIBUTE, read_node
 
 ZSTD_LEVEL = 1
 ROOT = "zarr.json"

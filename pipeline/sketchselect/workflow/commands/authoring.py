@@ -18,7 +18,7 @@ from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.linalg.csr import is_csr
 from sketchselect.location import locate, location_of
 from sketchselect.readers import Matrix, open_matrix, open_vector, row_partitions
-from sketchselect.readers.obs_columns import obs_columns
+from sketchselect.readers.opening import obs_columns
 from sketchselect.selectors import METHODS, AutoSelector, HighlyVariableGenes
 from sketchselect.selectors.base import BaseSelector
 
