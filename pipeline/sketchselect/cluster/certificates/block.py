@@ -15,24 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
-from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_statistics
 from sketchselect.cluster.certificates.spectral import underflow
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution import (
     Block,
-    PassStats,
-    Reduced,
+    Result,
     Source,
-    as_engine,
+    Statistics,
     fitted_source,
     make_progress,
+    open_engine,
     reduce_blocks,
     summarize_source,
 )
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Vector
@@ -112,14 +112,14 @@ def opened_rows(
     """
     rows = open_source(source, labels, sample_weight, steps.resolve(prepare), target_name="labels")
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
-    with as_engine(client, rows.matrix, rows.target, rows.weight) as engine:
+    with open_engine(client, rows.matrix, rows.target, rows.weight) as engine:
         options = PassOptions(engine, checkpoint=folder, progress=reporting)
         yield fitted_source(rows, options), options
 
 
 def block_pass(
     rows: Source, description: Summary[Any], options: PassOptions, stage: str = "block certificate"
-) -> Reduced[Summary[Any]]:
+) -> Result[Summary[Any]]:
     """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
     size = block_partition_bytes(description, rows)
     return summarize_source(rows, description, options.but(partition_bytes=size), stage=stage)
@@ -144,7 +144,7 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
 
 
 def blocks_certificate(
-    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: Statistics | None = None
 ) -> Certificate:
     """Return the certificate of a finished `BlockBound`.
 
@@ -158,7 +158,7 @@ def blocks_certificate(
         As in `certify`; of no effect where every block was solved.
     began : float
         When `time.perf_counter` was asked.
-    stats : PassStats, optional
+    stats : Statistics, optional
         Account of the pass, for what was read.
     """
     require_confidence(confidence)
@@ -173,7 +173,7 @@ def blocks_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
-        certificate = with_account(certificate, stats)
+        certificate = with_statistics(certificate, stats)
     sure = float(confidence) if sampled and confidence is not None else 1.0
     return replace(certificate, confidence=sure, note=note)
 
@@ -224,7 +224,7 @@ class Measured:
     objective: float  # Exact (weighted) objective of the labels
     bounds: Mapping[str, Summary[Any]]  # What was summarised beside it
     same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
-    stats: PassStats
+    stats: Statistics
     scatter: float | None = None  # Objective of one cluster of all rows
 
 

@@ -28,7 +28,7 @@ from sketchselect.cluster.certificates.certificate import (
     as_objective,
     compared,
     made_certificate,
-    with_account,
+    with_statistics,
 )
 from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
@@ -127,7 +127,7 @@ def measured_certificate(
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measured.scatter)
     certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return with_account(certificate, measured.stats, began)
+    return with_statistics(certificate, measured.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sketchselect.cluster.kmeans.coreset import MOST_NBYTES, Comparison, coreset, coreset_rows
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.passes import Reduction
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, exponential_keys, smallest_rows, uniforms
 from sketchselect.linalg.kmeans import lloyd

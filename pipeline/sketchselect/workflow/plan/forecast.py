@@ -38,7 +38,7 @@ from sketchselect.job.schema import ClusterSettings, JobConfig
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.readers.partitions import accepted_size
-from sketchselect.selectors.timeline import scan_pass
+from sketchselect.selectors.timeline import scan_plan
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
@@ -319,7 +319,7 @@ class _Walk:
         from sketchselect.selectors.timeline import window_of
 
         description = session.selector.summary_description(session.n_columns)
-        work = scan_pass(
+        work = scan_plan(
             session.selection_source,
             description,
             repr,

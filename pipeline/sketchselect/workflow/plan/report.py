@@ -14,7 +14,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.passes import PROCESS_NBYTES
+from sketchselect.execution.plan import PROCESS_NBYTES
 from sketchselect.workflow.plan.simulation import START_SECONDS
 
 USABLE = 0.8
