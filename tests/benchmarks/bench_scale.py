@@ -35,7 +35,7 @@ from simulation import simulate_pass
 import sketchselect as sks
 from sketchselect.execution import LocalEngine, PassOptions, Source
 from sketchselect.execution.clusters import local_cluster
-from sketchselect.execution.passes import Inputs, Pass
+from sketchselect.execution.plan import Inputs, Plan
 from sketchselect.execution.source import Rows
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.execution.tasks import run_leaf, run_merge
@@ -57,10 +57,10 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def planned(path: str) -> Pass[Any]:
+def planned(path: str) -> Plan[Any]:
     """Return the pass over a store, as `summarize` plans it."""
     bundle, options = sks.Bundle(SPEC), PassOptions(LocalEngine(1))
-    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).planned(bundle)
+    return SummaryPasses.of(Source(sks.open_matrix(path)), bundle, options).plan(bundle)
 
 
 def leaf_costs(path: str, first: int) -> dict[str, float]:
@@ -75,15 +75,15 @@ def leaf_costs(path: str, first: int) -> dict[str, float]:
     seconds, parts = {"read": 0.0, "compute": 0.0}, []
     for i, span in enumerate(spans):
         start = processor_seconds()
-        rows = Rows(work.spec.source.matrix.read_rows(span.start, span.stop))
+        rows = Rows(work.context.source.matrix.read_rows(span.start, span.stop))
         middle = processor_seconds()
-        part = run_leaf(work.spec, [span], rows)
+        part = run_leaf(work.context, [span], rows)
         if i >= 2:
             parts.append(part)
             seconds["read"] += (middle - start) / count
             seconds["compute"] += (processor_seconds() - middle) / count
     start = processor_seconds()
-    whole = run_merge(work.spec, parts, (spans[0].start, spans[-1].stop))
+    whole = run_merge(work.context, parts, (spans[0].start, spans[-1].stop))
     merge = (processor_seconds() - start) / max(1, count - 1)
     return {**seconds, "merge": merge, "state": float(whole.value.nbytes)}
 
@@ -300,7 +300,7 @@ def graph(n_partitions: int, whole: bool) -> None:
     columns = source.n_columns
     rows = source.n_rows // n_partitions
     options = PassOptions(LocalEngine(1), partition_bytes=8 * rows * columns)
-    work = SummaryPasses.of(source, sks.ColumnStats(), options).planned(sks.ColumnStats())
+    work = SummaryPasses.of(source, sks.ColumnStats(), options).plan(sks.ColumnStats())
     inputs, ready, n_tasks = Inputs(source), {}, 0
     for node in [work.tree.root] if whole else work.cuts(512):
         tasks = work.graph(node, inputs, ready)

@@ -14,7 +14,7 @@ from sketchselect.cluster.certificates.spectral import spectral_bound
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
-from sketchselect.execution.client import as_engine
+from sketchselect.execution.client import open_engine
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import summarize_source
@@ -204,7 +204,7 @@ def cluster_range(
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
-    with as_engine(client, rows.matrix, rows.weight) as engine:
+    with open_engine(client, rows.matrix, rows.weight) as engine:
         return range_of_source(
             rows,
             numbers,

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect import prepare as steps
+from sketchselect._progress import Statistics
 from sketchselect.cluster.kmeans.labels import RowLabels, merge_labels, with_dropped_rows
 from sketchselect.errors import BadParameter
 from sketchselect.execution.api import open_source
-from sketchselect.execution.client import as_engine
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.run import PassStats, reduce_blocks
+from sketchselect.execution.client import open_engine
+from sketchselect.execution.engine import PassOptions, reduce_blocks
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import fitted_source, summarize_source, summary_reduction
 from sketchselect.readers.dask import as_dask
@@ -74,7 +74,7 @@ def kmeans_objective(
     2.0
     """
     source = _with_labels(X, labels, prepare, sample_weight)
-    with as_engine(client, source.matrix, source.target, source.weight) as engine:
+    with open_engine(client, source.matrix, source.target, source.weight) as engine:
         options = PassOptions(engine)
         return objective_source(fitted_source(source, options), n_clusters, options)
 
@@ -136,7 +136,7 @@ def reassign(
     ([0, 0, 1, 1], 96.67, 32.5)
     """
     source = _with_labels(X, labels, prepare)
-    with as_engine(client, source.matrix, source.target) as engine:
+    with open_engine(client, source.matrix, source.target) as engine:
         options = PassOptions(engine)
         rows = fitted_source(source, options)
         sums = summarize_source(rows, CentroidSums(n_clusters), options, stage="k-means objective")
@@ -145,7 +145,7 @@ def reassign(
     return result if lazy is None else replace(result, labels=as_dask(result.labels, lazy))
 
 
-def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, PassStats]:
+def reassign_source(source: Source, before: CentroidSums, options: PassOptions) -> tuple[Reassigned, Statistics]:
     """Return the rows of `source` moved to the nearest mean of `before`, and the statistics of the pass.
 
     Parameters

@@ -9,10 +9,9 @@ import numpy as np
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.execution import Source
-from sketchselect.execution.engine import FitKeywords, PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import reduce_blocks
+from sketchselect.execution.engine import FitKeywords, PassOptions, reduce_blocks
 from sketchselect.execution.source import Block
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, as_weights, global_rows
 from sketchselect.linalg.barrier import longest_run, sample_frobenius, sample_spectral, top_up
 from sketchselect.linalg.hashing import KeyedRows, derive_seed, smallest_rows, uniforms
@@ -66,8 +65,8 @@ def seeded(source: Source, n_clusters: int, seed: int, options: PassOptions) -> 
         working_nbytes=2 * nbytes,
     )
     reduced = reduce_blocks(source, reduction, options)
-    if options.account is not None:
-        options.account(reduced.stats)
+    if options.on_statistics is not None:
+        options.on_statistics(reduced.stats)
     sample = reduced.value
     if not sample.weights.size:
         raise BadParameter("no row has a positive weight")

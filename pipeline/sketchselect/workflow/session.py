@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from sketchselect.readers.base import require_few_dropped
 from sketchselect.workflow.folder import OutputFolder
 
 if TYPE_CHECKING:
-    from sketchselect.execution import Engine, PassOptions, PassStats, Progress, Reduced, Source
+    from sketchselect.execution import Engine, PassOptions, Progress, Result, Source, Statistics
     from sketchselect.prepare import Step
     from sketchselect.selectors import BaseSelector
     from sketchselect.summaries import BlockBound, StepStatistics
@@ -33,28 +33,20 @@ VERSION = f"{__version__}/{KERNEL_VERSION}"
 """What of this package decides the bits of a result."""
 
 
-@contextlib.contextmanager
-def engine_for(settings: ExecutionSettings, client: Any = None) -> Iterator[Engine]:
-    """Yield the engine that a job's ``[execution]`` names (or the caller's `client`), and close it at the end."""
-    from sketchselect import execution
+def engine_for(settings: ExecutionSettings, client: Any = None) -> contextlib.AbstractContextManager[Engine]:
+    """Return the context of the engine that a job's ``[execution]`` names, or of the caller's `client`."""
+    from sketchselect.execution import open_engine
 
     if client is not None:
-        with execution.as_engine(client) as engine:
-            yield engine
-    elif settings.cluster == "local":
-        with execution.local_cluster(settings.n_workers, settings.memory_limit) as engine:
-            yield engine
-    elif settings.cluster == "threads":
-        yield execution.LocalEngine(settings.n_workers, memory_limit=settings.memory_limit)
-    elif settings.tls_ca and settings.tls_cert and settings.tls_key:
-        from sketchselect.execution.clusters import connect, tls_security
+        return open_engine(client)
+    security = None
+    if settings.tls_ca and settings.tls_cert and settings.tls_key and settings.cluster not in ("local", "threads"):
+        from sketchselect.execution.clusters import tls_security
 
         security = tls_security(settings.tls_ca, settings.tls_cert, settings.tls_key)
-        with connect(settings.cluster, security=security) as engine:
-            yield engine
-    else:
-        with execution.as_engine(settings.cluster) as engine:
-            yield engine
+    return open_engine(
+        settings.cluster, n_workers=settings.n_workers, memory_limit=settings.memory_limit, security=security
+    )
 
 
 def iterating_engine(engine: Engine, nbytes: int) -> Engine:
@@ -78,14 +70,16 @@ class Session:
     config: JobConfig  # The job
     folder: OutputFolder  # Its output, locked
     progress: Progress  # What progress is reported to
-    client: Any = None  # What the caller wants tasks to run on, instead of what the job says; see `execution.as_engine`
+    client: Any = (
+        None  # What the caller wants tasks to run on, instead of what the job says; see `execution.open_engine`
+    )
     stages: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     engine_description: dict[str, Any] | None = None
     projected_nbytes: int = 0
     has_preset: bool = False
     statistics: StepStatistics | None = None
-    block_bound: Reduced[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
+    block_bound: Result[BlockBound] | None = None  # Of the prepared rows in all columns, once it is made
     start: Floats | None = None  # What k-means starts from, in all prepared columns, where the summary has rows
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _engine: Any = None
@@ -339,19 +333,17 @@ class Session:
                 "its bits are not those of one run; --fresh computes all of it again"
             )
 
-    def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+    def add_statistics(self, entry: dict[str, Any], stats: Statistics) -> None:
+        """Add the statistics of a pass to its stage's entry: what several passes read and did is summed.
 
         Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
         """
         slots = self.engine.n_workers * self.engine.slots_per_process
         wait = max(0.0, slots * stats.seconds - sum(stats.profile.values()))
         profile = Laps.total([entry.get("profile", {}), stats.profile, {"wait": wait}])
-        for name, value in asdict(stats).items():
-            if name == "projected_nbytes":
-                entry[name] = max(entry.get(name, 0), value)
-            elif name not in ("seconds", "profile"):
-                entry[name] = entry.get(name, 0) + value
+        for name, value in stats.counts.items():
+            entry[name] = entry.get(name, 0) + value
+        entry["projected_nbytes"] = max(entry.get("projected_nbytes", 0), stats.projected_nbytes)
         entry["profile"] = {step: round(seconds, 3) for step, seconds in profile.items()}
         entry["build"] = list(self.engine.build())
         self.projected_nbytes = max(self.projected_nbytes, stats.projected_nbytes)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_account
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_statistics
 from sketchselect.cluster.certificates.spectral import sketch_rows, underflow
 from sketchselect.errors import BadParameter
-from sketchselect.execution import PassStats, Reduced, Source, summarize_source
+from sketchselect.execution import Result, Source, Statistics, summarize_source
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_number, require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES
@@ -75,7 +75,7 @@ def require_unused(chosen: Mapping[str, Any], why: str, *allowed: str) -> None:
 
 def block_pass(
     rows: Source, description: Summary[Any], options: PassOptions, stage: str = "block certificate"
-) -> Reduced[Summary[Any]]:
+) -> Result[Summary[Any]]:
     """Make the pass over rows that a `BlockBound`, or a Bundle with one, needs: partitions hold several blocks."""
     size = block_partition_bytes(description, rows)
     return summarize_source(rows, description, options.but(partition_bytes=size), stage=stage)
@@ -100,7 +100,7 @@ def block_partition_bytes(description: Summary[Any], source: Source) -> int:
 
 
 def blocks_certificate(
-    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: PassStats | None = None
+    bound: BlockBound, objective: float, confidence: float | None, began: float, stats: Statistics | None = None
 ) -> Certificate:
     """Return the certificate of a finished `BlockBound`.
 
@@ -114,7 +114,7 @@ def blocks_certificate(
         As in `certify`; of no effect where every block was solved.
     began : float
         When `time.perf_counter` was asked.
-    stats : PassStats, optional
+    stats : Statistics, optional
         Account of the pass, for what was read.
     """
     require_confidence(confidence)
@@ -129,7 +129,7 @@ def blocks_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
-        certificate = with_account(certificate, stats)
+        certificate = with_statistics(certificate, stats)
     sure = float(confidence) if sampled and confidence is not None else 1.0
     return replace(certificate, confidence=sure, note=note)
 

@@ -24,13 +24,13 @@ from sketchselect.cluster.certificates.certificate import (
     as_objective,
     compared,
     made_certificate,
-    with_account,
+    with_statistics,
 )
 from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
 from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import BadParameter, Incompatible
-from sketchselect.execution import Source, as_engine, fitted_source, make_progress
+from sketchselect.execution import Source, fitted_source, make_progress, open_engine
 from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
@@ -117,7 +117,7 @@ def measured_certificate(
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measured.scatter)
     certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return with_account(certificate, measured.stats, began)
+    return with_statistics(certificate, measured.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:
@@ -349,7 +349,7 @@ def opened_rows(
     """
     rows = open_source(source, labels, sample_weight, steps.resolve(prepare), target_name="labels")
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
-    with as_engine(client, rows.matrix, rows.target, rows.weight) as engine:
+    with open_engine(client, rows.matrix, rows.target, rows.weight) as engine:
         options = PassOptions(engine, checkpoint=folder, progress=reporting)
         yield fitted_source(rows, options), options
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.errors import BadBlock, BadParameter
-from sketchselect.execution import Block, PassStats, Source, reduce_blocks, summarize_source
+from sketchselect.execution import Block, Source, Statistics, reduce_blocks, summarize_source
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.readers import Vector
 from sketchselect.summaries import BlockBound, Bundle, CentroidSums, Summary
@@ -54,7 +54,7 @@ class Measured:
     objective: float  # Exact (weighted) objective of the labels
     bounds: Mapping[str, Summary[Any]]  # What was summarised beside it
     same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
-    stats: PassStats
+    stats: Statistics
     scatter: float | None = None  # Objective of one cluster of all rows
 
 

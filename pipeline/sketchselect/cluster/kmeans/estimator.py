@@ -30,10 +30,9 @@ from sketchselect.cluster.kmeans.passes import Passes, open_passes, partition_si
 from sketchselect.cluster.kmeans.seeding import Seeding, coreset
 from sketchselect.errors import BadBlock, BadParameter
 from sketchselect.execution.client import check_run, fit_options, run_options
-from sketchselect.execution.engine import FitKeywords, RunKeywords
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import source_partitions
+from sketchselect.execution.engine import FitKeywords, RunKeywords, source_partitions
 from sketchselect.execution.source import Source
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, as_weights, stacked
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import WeightedRows

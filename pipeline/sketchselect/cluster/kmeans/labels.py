@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes, assign_block
-from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import reduce_blocks, source_partitions
+from sketchselect.execution.engine import PassOptions, reduce_blocks, source_partitions
 from sketchselect.execution.source import Block, Source
 from sketchselect.execution.summarize import summary_reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_rows
 from sketchselect.linalg.kmeans.distances import distances_to

@@ -23,13 +23,7 @@ from sketchselect.cluster.kmeans.labels import label_rows
 from sketchselect.cluster.kmeans.passes import Passes, open_passes
 from sketchselect.cluster.kmeans.seeding import Seeding, checked_centers
 from sketchselect.errors import BadParameter, SketchSelectError
-from sketchselect.execution.checkpoints import (
-    Checkpoint,
-    entries_identity,
-    list_nodes,
-    read_node,
-    write_node,
-)
+from sketchselect.execution.checkpoints import Checkpoint, entries_identity, list_nodes, read_node, write_node
 from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.source import Source
 from sketchselect.linalg.arrays import Floats

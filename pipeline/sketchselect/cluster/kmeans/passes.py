@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sketchselect._memory import available_nbytes
+from sketchselect._progress import Result, Statistics
 from sketchselect.errors import BadParameter
-from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, Ran
-from sketchselect.execution.passes import Pass, Reduction, pass_inputs
-from sketchselect.execution.run import planned_pass, reduce_blocks
+from sketchselect.execution.engine import Engine, LocalEngine, PassOptions, make_plan, reduce_blocks
+from sketchselect.execution.plan import Plan, plan_inputs
 from sketchselect.execution.source import Block, CachedBlock, CachedSource, Source, cache_block
 from sketchselect.execution.summarize import summary_key, summary_reduction
-from sketchselect.execution.tasks import Part, Span, Stopped, run_leaf, run_merge
+from sketchselect.execution.tasks import Reduction, Span, Stopped, run_leaf, run_merge
 from sketchselect.execution.tree import Node
 from sketchselect.linalg.arrays import Floats, canonical
 from sketchselect.linalg.csr import is_csr
@@ -69,31 +69,31 @@ class BlockEngine(LocalEngine):
 
     _pool: ThreadPoolExecutor | None = None
 
-    def run(self, work: Pass[T]) -> Ran[T]:
-        """Run a pass."""
-        source, tree = work.spec.source, work.tree
+    def run(self, plan: Plan[T]) -> Result[T]:
+        """Run a plan."""
+        source, tree = plan.source, plan.tree
         if not isinstance(source, CachedSource):
-            return super().run(work)
+            return super().run(plan)
         failures: list[BaseException] = []
         stop, lock = threading.Event(), threading.Lock()
 
-        def report(span: Span | None) -> None:
+        def on_task_end(span: Span | None) -> None:
             if stop.is_set():
                 raise Stopped
             if span is not None:
-                work.progress.advance(span.nbytes)
+                plan.progress.advance(span.nbytes)
 
-        inputs = pass_inputs(source, work.partitions, remote=False)
-        spec = replace(work.spec, source=inputs.source, report=report)
+        inputs = plan_inputs(source, plan.partitions, remote=False)
+        context = replace(plan.context, source=inputs.source, on_task_end=on_task_end)
         nodes = list(tree.post_order())
         above = {child: node for node in nodes for child in tree.children(node)}
         leaves = iter([node for node in nodes if node.level == 0])
-        parts: dict[Node, Part[T]] = {}
+        parts: dict[Node, Result[T]] = {}
 
         def compute(node: Node) -> None:
-            part: Part[T] | None = None
-            for span in map(work.span, tree.partitions(node)):
-                part = run_leaf(spec, [span], source.blocks[span.start, span.stop], part)
+            part: Result[T] | None = None
+            for span in map(plan.span, tree.partitions(node)):
+                part = run_leaf(context, [span], source.blocks[span.start, span.stop], part)
             assert part is not None
             while True:
                 with lock:
@@ -103,7 +103,7 @@ class BlockEngine(LocalEngine):
                         return
                     below = [parts.pop(child) for child in children]
                 node = above[node]
-                part = run_merge(spec, below, work.rows(node))
+                part = run_merge(context, below, plan.rows(node))
 
         def compute_leaves() -> None:
             try:
@@ -127,7 +127,8 @@ class BlockEngine(LocalEngine):
             wait(helpers)
         if failures:
             raise failures[0]
-        return Ran(parts[tree.root], len(nodes))
+        root = parts[tree.root]
+        return Result(root.value, root.stats + Statistics(n_tasks=len(nodes)))
 
     def close(self) -> None:
         """End the threads."""
@@ -227,7 +228,7 @@ def open_passes(source: Source, n_clusters: int, options: PassOptions) -> Passes
         here = BlockEngine(local.n_slots, memory_limit=local.memory_limit)
         return Passes(CachedSource.of(source, blocks), PassOptions(here, options.partition_bytes))
     if place == "workers":
-        work = planned_pass(source, LOAD_ROWS, options)
+        work = make_plan(source, LOAD_ROWS, options)
         persisted = cast("DaskEngine", engine).persist_blocks(work)
         progress.note(f"k-means: the rows stay in the workers' memory between iterations, in {len(persisted)} blocks")
         return Passes(CachedSource.of(source, persisted), options.but(checkpoint=None))

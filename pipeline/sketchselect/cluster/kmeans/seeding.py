@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sketchselect.cluster.kmeans.passes import Passes
 from sketchselect.errors import BadParameter
-from sketchselect.execution.passes import Reduction
 from sketchselect.execution.source import Block, CachedBlock
 from sketchselect.execution.summarize import summary_reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Floats, Labels, as_weights, global_rows
 from sketchselect.linalg.hashing import (
     KeyedRows,

@@ -11,7 +11,7 @@ import numpy as np
 
 from sketchselect.errors import Incompatible
 from sketchselect.execution import PassOptions, Source, fit_steps, make_progress, reduce_blocks
-from sketchselect.execution.passes import Reduction
+from sketchselect.execution.tasks import Reduction
 from sketchselect.job.schema import ExecutionSettings
 from sketchselect.location import write_atomically
 from sketchselect.prepare import resolve

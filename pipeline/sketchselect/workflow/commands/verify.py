@@ -18,7 +18,7 @@ from sketchselect.cluster import Certificate, certify, dropped_columns_certifica
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import Source, summarize_source
 from sketchselect.execution.checkpoints import list_nodes, read_node
-from sketchselect.execution.run import node_index, run_pass
+from sketchselect.execution.engine import run_plan, saved_nodes, source_identities
 from sketchselect.execution.summarize import SummaryPasses
 from sketchselect.linalg.hashing import digest
 from sketchselect.readers import open_matrix
@@ -226,8 +226,8 @@ def _read_again(
     passes, differing = SummaryPasses.of(source, description, options), list[str]()
     n_read = n_parts = n_saved = 0
     for described in passes.descriptions:
-        work = passes.planned(described)
-        index = node_index(work, options, passes.reduction(described).key)
+        work = passes.plan(described)
+        index = saved_nodes(work, options, passes.reduction(described).key, source_identities(work.source))
         saved = {} if index is None else list_nodes(index.directory)
         names = {} if index is None else {node: index.name(node).name for node in work.tree.post_order()}
         nodes = [node for node in names if names[node] in saved]
@@ -241,10 +241,10 @@ def _read_again(
                 work,
                 tree=replace(work.tree, n_partitions=len(below)),
                 partitions=Partitions(edges),
-                stage="verify",
                 token=uuid4().hex,
+                context=replace(work.context, reduction=replace(work.context.reduction, stage="verify")),
             )
-            value = run_pass(part, options, None).output.value
+            value = run_plan(part, options.engine).value
             n_read, n_parts = n_read + edges[-1] - edges[0], n_parts + 1
             if codec.encode(value) != codec.encode(read_node(saved[names[node]])):
                 differing.append(f"rows {edges[0]} to {edges[-1] - 1}")

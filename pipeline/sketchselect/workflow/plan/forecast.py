@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect._memory import can_reset, peak_nbytes, resident_nbytes
-from sketchselect._progress import Progress
+from sketchselect._progress import Progress, Result, Statistics
 from sketchselect.cluster import KMeansParameters, fit_kmeans, reassign_source
 from sketchselect.cluster.certificates.block import block_partition_bytes
 from sketchselect.cluster.kmeans import seeding
@@ -34,10 +34,10 @@ from sketchselect.cluster.n_clusters import range_of_source
 from sketchselect.errors import BadParameter, SketchSelectError
 from sketchselect.execution import LocalEngine, PassOptions, Source, reduce_blocks, summarize_source
 from sketchselect.execution.clusters import local_memory_limit
-from sketchselect.execution.engine import Engine, Ran, available_cores
-from sketchselect.execution.passes import PROCESS_NBYTES, Inputs, Pass
+from sketchselect.execution.engine import Engine, available_cores
+from sketchselect.execution.plan import PROCESS_NBYTES, Inputs, Plan
 from sketchselect.execution.source import Block, CachedSource
-from sketchselect.execution.tasks import Part, read_block
+from sketchselect.execution.tasks import read_block
 from sketchselect.execution.tree import FAN_IN, MergeTree
 from sketchselect.job.load import load_job
 from sketchselect.job.schema import ClusterSettings, JobConfig
@@ -45,7 +45,7 @@ from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.readers import Vector, open_matrix
 from sketchselect.readers.partitions import accepted_size
-from sketchselect.selectors.timeline import scan_pass
+from sketchselect.selectors.timeline import scan_plan
 from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
@@ -189,9 +189,9 @@ class DryRun(Engine):
         """Return None: nothing is run."""
         return None
 
-    def run(self, work: Pass[T]) -> Ran[T]:
+    def run(self, work: Plan[T]) -> Result[T]:
         """Write the pass down, and return the state of its first rows as if it were that of all."""
-        source, tree, partitions = work.spec.source, work.tree, work.partitions
+        source, tree, partitions = work.source, work.tree, work.partitions
         nodes = {node for node in tree.post_order() if node.level <= tree.depth}
         below = [len(tree.children(node)) for node in nodes]
         matrix, is_cached, remote = source.matrix, isinstance(source, CachedSource), self._is_remote
@@ -199,9 +199,9 @@ class DryRun(Engine):
         tried = _Tried(self, work)
         value = tried.value()
         # On a cluster, a leaf of a pass that reads ahead is a task for each of its partitions.
-        inputs = Inputs(source, (lambda span: None) if remote and work.spec.reads_ahead else None)
+        inputs = Inputs(source, (lambda span: None) if remote and work.context.reads_ahead else None)
         state, n_tasks = _nbytes(value), len(work.graph(tree.root, inputs, {}))
-        slots = self.slots_per_process * (1 + work.spec.reads_ahead)
+        slots = self.slots_per_process * (1 + work.context.reads_ahead)
         chain = len(partitions) / tree.n_leaves
         self.last_tree, self.last_state_nbytes = tree, state
         read = None if tried.read is None else chain * tried.read
@@ -240,7 +240,7 @@ class DryRun(Engine):
         )
         self.spent += tried.spent
         self.last_rows = tried.rows
-        return Ran(Part(value, partitions.edges[-1], 0, nbytes), len(nodes))
+        return Result(value, Statistics(rows_read=partitions.edges[-1], bytes_read=nbytes, n_tasks=len(nodes)))
 
     @property
     def _is_remote(self) -> bool:
@@ -258,7 +258,7 @@ class DryRun(Engine):
 class _Tried:
     """The trial of one pass: a few rows first, to warm up, then the rest of the partition if that may be afforded."""
 
-    def __init__(self, engine: DryRun, work: Pass[Any]) -> None:
+    def __init__(self, engine: DryRun, work: Plan[Any]) -> None:
         self.engine, self.work = engine, work
         self.read: float | None = None
         self.leaf: float | None = None
@@ -270,7 +270,7 @@ class _Tried:
     def value(self) -> Any:
         """Run it, and return the state."""
         began = time.perf_counter()
-        source = self.work.spec.source
+        source = self.work.source
         first, last = self.work.partitions[0]
         if self.engine.most_rows is not None:
             last = min(last, self.engine.most_rows)
@@ -278,10 +278,10 @@ class _Tried:
         with one_blas_thread():
             if isinstance(source, CachedSource):
                 block, _ = timed(lambda: source.blocks[next(iter(source.blocks))])
-                value, _ = timed(lambda: self.work.spec.leaf(block))
+                value, _ = timed(lambda: self.work.context.reduction.leaf(block))
                 if self.engine.seconds:
                     # Again, now that everything is compiled and loaded.
-                    value, seconds = timed(lambda: self.work.spec.leaf(block))
+                    value, seconds = timed(lambda: self.work.context.reduction.leaf(block))
                     self.leaf = seconds * self._scale(block.stop - block.start)
                     self.read = 0.0
             else:
@@ -290,16 +290,16 @@ class _Tried:
         return value
 
     def _from_rows(self, first: int, few: int, last: int) -> Any:
-        spec = self.work.spec
+        reduction = self.work.context.reduction
         block = self._block(first, few)
-        value = spec.leaf(block)
+        value = reduction.leaf(block)
         self.rows = few - first
         if not self.engine.seconds:
             return value
         # Again, or of more rows where that leaves most of the partition: the first time compiles kernels and loads
         # modules, and would make all that follows look too slow.
         begin, end = (few, 2 * few - first) if MANY * (few - first) <= last - first else (first, few)
-        second, warm = timed(lambda: spec.leaf(self._block(begin, end)))
+        second, warm = timed(lambda: reduction.leaf(self._block(begin, end)))
         left = self.engine.seconds - self.engine.spent
         del block
         if end < last and warm * (last - end) / max(end - begin, 1) > 0.5 * left:
@@ -308,12 +308,12 @@ class _Tried:
         start, stop = (end, last) if end < last else (begin, end)
         before = resident_nbytes(reset_peak=True)
         again, read = timed(lambda: self._block(start, stop))
-        more, seconds = timed(functools.partial(spec.leaf, again))
+        more, seconds = timed(functools.partial(reduction.leaf, again))
         del again
         # Two merges where there are three states: every second merge of two sketches shrinks, and the first does not.
         others = [] if start == first else [second, more] if begin > first else [more]
         if others:
-            value, merging = timed(lambda: functools.reduce(spec.merge, others, value))
+            value, merging = timed(lambda: functools.reduce(reduction.merge, others, value))
             self.merge = merging / len(others)
         peak = peak_nbytes()
         rows, self.rows = stop - start, stop - first
@@ -325,7 +325,7 @@ class _Tried:
         return value
 
     def _block(self, start: int, stop: int) -> Block:
-        return read_block(self.work.spec.source, start, stop, self.work.spec.retries)
+        return read_block(self.work.source, start, stop, self.work.context.retries)
 
     def _scale(self, rows: int) -> float:
         first, last = self.work.partitions[0]
@@ -333,7 +333,7 @@ class _Tried:
 
     def _decoded(self, start: int, stop: int) -> int:
         """Return the rows that are decoded for some rows: whole chunks."""
-        height = self.work.spec.source.matrix.chunk_rows
+        height = self.work.source.matrix.chunk_rows
         return max(1, -(-stop // height) * height - start // height * height)
 
 
@@ -638,7 +638,7 @@ class _Walk:
         from sketchselect.selectors.timeline import window_of
 
         description = session.selector.summary_description(session.n_columns)
-        work = scan_pass(
+        work = scan_plan(
             session.selection_source,
             description,
             repr,

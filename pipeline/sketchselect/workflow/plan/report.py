@@ -11,7 +11,7 @@ from typing import Any
 
 from sketchselect._byte_sizes import format_bytes
 from sketchselect._text import counted, format_seconds
-from sketchselect.execution.passes import PROCESS_NBYTES
+from sketchselect.execution.plan import PROCESS_NBYTES
 
 START_SECONDS = 3.0
 """From the start of worker processes to their first task: the imports."""

@@ -25,7 +25,7 @@ from sketchselect.cluster.certificates.labels import require_all_rows, rows_are_
 from sketchselect.cluster.kmeans.passes import WeightedColumns
 from sketchselect.cluster.kmeans.seeding import n_starts
 from sketchselect.errors import WillNotFit
-from sketchselect.execution import Reduced, Source
+from sketchselect.execution import Result, Source
 from sketchselect.job.schema import JobConfig
 from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
@@ -151,13 +151,13 @@ def from_blocks(
     return blocks_certificate(reduced.value, objective, planned.confidence, began, reduced.stats)
 
 
-def bound_of_blocks(session: Session, source: Source, description: BlockBound, stage: str) -> Reduced[BlockBound]:
+def bound_of_blocks(session: Session, source: Source, description: BlockBound, stage: str) -> Result[BlockBound]:
     """Return the bound of a pass over rows in blocks; that of all columns is made once in a run."""
     if source.columns is None and source.matrix is session.matrix and session.block_bound is not None:
         return session.block_bound
     with session.stage(stage) as entry:
-        reduced = cast(Reduced[BlockBound], block_pass(source, description, session.pass_options, stage))
-        session.account(entry, reduced.stats)
+        reduced = cast(Result[BlockBound], block_pass(source, description, session.pass_options, stage))
+        session.add_statistics(entry, reduced.stats)
         session.require_unchanged()
     if source.matrix is session.matrix:
         session.block_bound = reduced
@@ -198,7 +198,7 @@ def reassigned(
     source = session.labelled_rows(clustering.labels_file)
     with session.stage("reassign") as entry:
         moved, stats = reassign_source(source, sums, session.pass_options)
-        session.account(entry, stats)
+        session.add_statistics(entry, stats)
         session.require_unchanged()
     better = replace(clustering, labels=moved.labels, centers=moved.means[:, selection.support], weighted_inertia=None)
     if not np.array_equal(moved.labels, clustering.labels):

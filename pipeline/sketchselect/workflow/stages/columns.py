@@ -89,7 +89,7 @@ def summarize(session: Session) -> Summary[Any]:
         source = session.rows if session.selects_apart else session.source
         _state_projection(session, source, described)
         reduced = summarize_source(source, described, session.pass_options)
-        session.account(entry, reduced.stats)
+        session.add_statistics(entry, reduced.stats)
         session.require_unchanged()
         # Only now: a source that cannot be read takes nothing of the earlier run away.
         session.folder.invalidate_results()
@@ -172,7 +172,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     with session.stage("collect") as entry:
         if session.reusable("collect", fingerprint, entry):
             return codec.load(folder.path / "columns.sks")
-        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
+        options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
         if selector.reads_columns:
             size = column_partition_bytes(session.config.execution.partition_bytes)
             options = options.but(partition_bytes=size)
@@ -252,7 +252,7 @@ def write_selected(
             path = folder.staging("features.zarr")
             view = view_of(summary)
             reduced = write_features(written_rows(session), selection.support, path, view, seed, session.pass_options)
-            session.account(entry, reduced.stats)
+            session.add_statistics(entry, reduced.stats)
             session.require_unchanged()
             folder.publish("features.zarr")
             entry["view"] = {"rows": reduced.value.rows.tolist(), "points": reduced.value.points.tolist()}

@@ -295,7 +295,7 @@ def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) 
     clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
     labelled = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
     reduced = summarize_source(labelled, CentroidSums(clustering.centers.shape[0]), session.pass_options)
-    session.account(entry, reduced.stats)
+    session.add_statistics(entry, reduced.stats)
     return clustering, float(reduced.value.objective)  # type: ignore[attr-defined]
 
 
@@ -303,7 +303,7 @@ def cluster_sums(session: Session, clustering: Clustering, entry: dict[str, Any]
     """Return the sums of a published clustering in all prepared columns: one fused pass."""
     source, description = session.labelled_rows(clustering.labels_file), CentroidSums(clustering.centers.shape[0])
     reduced = summarize_source(source, description, session.pass_options, stage="objective")
-    session.account(entry, reduced.stats)
+    session.add_statistics(entry, reduced.stats)
     session.require_unchanged()
     return cast(CentroidSums, reduced.value)
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchselect._progress import Result
 from sketchselect.errors import SketchSelectError
 from sketchselect.execution import Block, Source, reduce_blocks
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Reduction
-from sketchselect.execution.run import Reduced
+from sketchselect.execution.tasks import Reduction
 from sketchselect.linalg.arrays import Array, Floats
 from sketchselect.linalg.csr import densify, is_csr, row_pieces, take_columns, take_rows
 from sketchselect.linalg.hashing import derive_seed, smallest_keys, uniforms
@@ -144,7 +144,7 @@ def feature_dtype(source: Source) -> np.dtype[Any]:
 
 def write_features(
     source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
-) -> Reduced[Sampled]:
+) -> Result[Sampled]:
     """Write ``prepared rows [:, support]`` as a Zarr array at `path`, one chunk per partition, and return the sample.
 
     Rows dropped for non-finite values are rows of NaN. `seed` decides which rows are sampled; without a view none are.
@@ -161,7 +161,7 @@ def write_features(
 
 def feature_pass(
     source: Source, support: NDArray[np.int64], path: Path, view: View | None, seed: int, options: PassOptions
-) -> tuple[Any, Reduced[Sampled]]:
+) -> tuple[Any, Result[Sampled]]:
     """Make the array of the features and fill it in one pass; return it, and the sample."""
     source, size = replace(source, takes_sparse=True), options.partition_bytes
     # Chunks are of one height, and begin where partitions do.
@@ -286,7 +286,7 @@ def _fit(session: Session) -> None:
         if session.reusable("prepare", fingerprint, entry):
             session.use_fitted(*fit_with(session, codec.load(session.folder.path / FILE)))
             return
-        options = session.pass_options.but(account=lambda stats: session.account(entry, stats))
+        options = session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats))
         fitted = fit_steps(session.source, options)
         assert fitted.statistics is not None
         session.require_unchanged()

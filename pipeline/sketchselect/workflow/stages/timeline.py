@@ -58,7 +58,7 @@ def timeline(session: Session) -> dict[str, Any] | None:
             result = timeline_of(
                 session.selection_source,
                 selector,
-                session.pass_options.but(account=lambda stats: session.account(entry, stats)),
+                session.pass_options.but(on_statistics=lambda stats: session.add_statistics(entry, stats)),
                 window=window,
                 points=settings.points,
             )
