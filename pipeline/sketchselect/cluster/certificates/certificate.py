@@ -257,7 +257,7 @@ def compared(certificate: Certificate, same_rows: bool) -> Certificate:
     return replace(certificate, factor=factor, details=details) if certificate.objective == 0 else certificate
 
 
-def with_account(certificate: Certificate, stats: PassStats, began: float | None = None) -> Certificate:
+def with_stats(certificate: Certificate, stats: PassStats, began: float | None = None) -> Certificate:
     """Return the certificate with what the pass read, and the time since it began."""
     cost = certificate.cost if began is None else time.perf_counter() - began
     return replace(certificate, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)

@@ -24,7 +24,7 @@ from sketchselect.cluster.certificates.certificate import (
     as_objective,
     compared,
     made_certificate,
-    with_account,
+    with_stats,
 )
 from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
 from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
@@ -117,7 +117,7 @@ def measured_certificate(
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measured.scatter)
     certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return with_account(certificate, measured.stats, began)
+    return with_stats(certificate, measured.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:

@@ -1,7 +1,4 @@
-"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations.
-
-Columns multiplied by the weights of a selection: what the theory of sampled columns clusters.
-"""
+"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations."""
 
 from __future__ import annotations
 
@@ -45,10 +42,10 @@ N_PARTITIONS = 32
 LEAST_PARTITION_NBYTES = 16 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
-# Times the centres' bytes that a partition has at least: making and merging their sums is work of that size.
+# Minimum ratio of partition bytes to centre bytes: making and merging sums is work of the size of the centres.
 CENTER_RATIO = 16
 
-REMEMBERED_SHARE = 8  # Times the bytes of a block's sums that its rows take at least where the sums are remembered
+REMEMBERED_SHARE = 8  # Minimum ratio of the bytes of a block's rows to those of its sums, where these are remembered
 
 # Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
 # in its memory already is so at any size that fits.
@@ -306,7 +303,9 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
 
 
 class WeightedColumns(MatrixView):
-    """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
+    """A matrix whose column j is multiplied by ``weights[j]`` as it is read: what theorems of sampled columns cluster.
+
+    In the matrix's own precision.
 
     `matrix`: Of floating-point numbers, such as the selected columns of a job.
     `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.
