@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_stats
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
 from sketchselect.cluster.certificates.spectral import sketch_rows, underflow
 from sketchselect.errors import BadParameter
 from sketchselect.execution import PassStats, Reduced, Source, summarize_source
@@ -129,7 +129,7 @@ def blocks_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
-        certificate = with_stats(certificate, stats)
+        certificate = certificate.with_stats(stats)
     sure = float(confidence) if sampled and confidence is not None else 1.0
     return replace(certificate, confidence=sure, note=note)
 

@@ -240,14 +240,11 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
     if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
         return "client"
-    return "workers" if _fits_workers(source, cast("DaskEngine", engine), nbytes) else "source"
-
-
-def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
-    """Return whether workers can read the rows themselves, again should they lose them, and have room for them."""
+    # Workers must be able to read the rows themselves, again should they lose them, and have room for them.
     if engine.memory_limit is None or source.matrix.in_memory:
-        return False
-    return nbytes <= WORKER_SHARE * engine.memory_limit * engine.n_workers
+        return "source"
+    room = WORKER_SHARE * engine.memory_limit * cast("DaskEngine", engine).n_workers
+    return "workers" if nbytes <= room else "source"
 
 
 def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:
