@@ -94,8 +94,8 @@ class ClusterRange:
     @property
     def elbows(self) -> dict[int, float]:
         """How much faster log(objective) falls against log(k) before each k than behind it; not of the last k."""
-        ks = [1, *(one.n_clusters for one in self.counts if one.n_clusters > 1)]
-        falls = [self.scatter, *(one.best_objective for one in self.counts if one.n_clusters > 1)]
+        ks = [1, *(count.n_clusters for count in self.counts if count.n_clusters > 1)]
+        falls = [self.scatter, *(count.best_objective for count in self.counts if count.n_clusters > 1)]
         if min(falls) <= 0:
             return {}
         slopes = np.maximum(-np.diff(np.log(falls)) / np.diff(np.log(ks)), 1e-3)
@@ -107,10 +107,10 @@ class ClusterRange:
 
         Where the objective is 0, the smallest k of which it is.
         """
-        for one in self.counts:
-            if one.best_objective <= 0:
-                return one.n_clusters
-        stable = {one.n_clusters for one in self.counts if one.stability >= STABLE}
+        for count in self.counts:
+            if count.best_objective <= 0:
+                return count.n_clusters
+        stable = {count.n_clusters for count in self.counts if count.stability >= STABLE}
         sharp = {k: ratio for k, ratio in self.elbows.items() if k in stable and ratio >= ELBOW}
         return max(sharp, key=lambda k: (sharp[k], -k)) if sharp else None
 
@@ -124,13 +124,13 @@ class ClusterRange:
                 f"{ELBOW:g} times as fast before it as behind it, on logarithmic scales) and clusters that different "
                 f"seeds agree on (mean ARI of at least {STABLE:g})."
             )
-        one = next(c for c in self.counts if c.n_clusters == k)
-        if one.best_objective <= 0:
+        count = next(c for c in self.counts if c.n_clusters == k)
+        if count.best_objective <= 0:
             return f"{k} clusters leave no distance at all: the rows have that many distinct values."
         return (
             f"{k} clusters: the sharpest elbow from {first} to {last} (the objective falls {self.elbows[k]:.1f} times "
             f"as fast before it as behind it, on logarithmic scales) among those that different seeds agree on (mean "
-            f"ARI {one.stability:.2f}; at least {STABLE:g} is asked for)."
+            f"ARI {count.stability:.2f}; at least {STABLE:g} is asked for)."
         )
 
 
@@ -246,7 +246,7 @@ def range_of_source(
     every = Bundle({f"k{k}": CentroidSums(centers=best) for k, best in centers.items()})
     sums = cast(Bundle, read(every, "range of clusters: objectives"))
     objectives = {k: cast(CentroidSums, sums[f"k{k}"]).objective for k in centers}
-    counts = tuple(replace(one, objective=objectives[one.n_clusters]) for one in estimates.counts)
+    counts = tuple(replace(count, objective=objectives[count.n_clusters]) for count in estimates.counts)
     return replace(estimates, counts=counts)
 
 

@@ -1,18 +1,11 @@
-"""Centred second moments of a block, and the pairwise (Chan) update that merges those of two sets of rows.
+"""Centred second moments of rows, dense, sparse or float32: whole, in panels, or as triangular factors; their merges.
 
 Sums of raw squares cancel once the mean is large against the spread (relative error 2e-3 at mean/sd = 1e6), so only
 centred quantities are stored. Source: Chan, Golub and LeVeque 1983, eq. 2.1; Schubert and Gertz 2018.
 
-Centred triangular factors R with R'R = the scatter, for problems too ill-conditioned for R'R; merged by stacking.
-
-A scatter matrix squares the condition number; its factor does not. Source: TSQR, Demmel, Grigori, Hoemmen and Langou
-2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq. 2.1, in factored form.
-
-Panels of a centred co-moment matrix: some of its rows, where the whole matrix is too large for a task.
-
-Centred second moments of sparse rows: products of the stored entries, from which the mean is subtracted.
-
-Centred second moments of a float32 block: products in float32, sums in float64.
+A scatter matrix squares the condition number; its triangular factor R does not, and factors are merged by stacking.
+Source: TSQR, Demmel, Grigori, Hoemmen and Langou 2012; the mean-difference row is Chan, Golub and LeVeque 1983, eq.
+2.1, in factored form.
 
 Products of float32 numbers are twice as fast as those of float64. They are safe because only centred, scaled numbers
 are multiplied, for at most 2048 rows at a time, and the products are added up in float64.

@@ -1,9 +1,7 @@
-"""Ridge leverage scores of rows: exact, of a weighted sample, and online over blocks of arriving rows.
+"""Ridge leverage scores of rows: exact, bounded from a sketch, and online; the spectral error of a weighted sample.
 
 The ridge leverage of a row a of A is ``tau = a'(A'A + ridge I)^-1 a``, between 0 and 1: the larger, the less of a is in
 the span of the other rows, and 1 (as the ridge goes to zero) for a direction that only a has.
-
-Bounds of ridge leverage scores from a sketch, and the spectral error of a weighted sample.
 """
 
 from __future__ import annotations

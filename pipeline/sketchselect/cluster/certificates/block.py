@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sketchselect._text import format_seconds
-from sketchselect.cluster.certificates.certificate import Certificate, made_certificate, with_statistics
+from sketchselect.cluster.certificates.certificate import Certificate, made_certificate
 from sketchselect.cluster.certificates.spectral import sketch_rows, underflow
 from sketchselect.errors import BadParameter
 from sketchselect.execution import Result, Source, Statistics, summarize_source
@@ -115,7 +115,7 @@ def blocks_certificate(
     began : float
         When `time.perf_counter` was asked.
     stats : Statistics, optional
-        Account of the pass, for what was read.
+        Statistics of the pass, for what was read.
     """
     require_confidence(confidence)
     certain, note = bound.lower_bound(), ""
@@ -129,7 +129,7 @@ def blocks_certificate(
         lower if sampled else certain, objective, bound.n_clusters, "blocks", block_details(bound), began
     )
     if stats is not None:
-        certificate = with_statistics(certificate, stats)
+        certificate = certificate.with_statistics(stats)
     sure = float(confidence) if sampled and confidence is not None else 1.0
     return replace(certificate, confidence=sure, note=note)
 
@@ -173,14 +173,14 @@ def block_details(summary: BlockBound) -> dict[str, float]:
     }
 
 
-SHARE = 0.2  # Share of the reckoned seconds of a run that its certificate may take
-LEAST_SECONDS = 10.0  # Reckoned seconds that it may take in any case: all blocks of some ten thousand rows
+SHARE = 0.2  # Share of the estimated seconds of a run that its certificate may take
+LEAST_SECONDS = 10.0  # Estimated seconds that it may take in any case: all blocks of some ten thousand rows
 FEWEST_BLOCKS = 8  # A sample of fewer solved blocks proves less than the spectrum, so none is solved
 CONFIDENCE = 0.99  # Probability of a bound from a sample of blocks, where the job names none
 LARGEST_SAMPLE = 0.9  # Share of the blocks from which all are solved: little is saved by a sample, and a proof is lost
 MOST_NBYTES = 1 << 30  # Memory of a block above which none is solved
 
-# What a core is reckoned to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
+# What a core is assumed to do in a second: flops of a matrix product, of an eigenvalue problem and of a round of the
 # dual method or of k-means, and bytes read. Constants, so that no clock decides the bits of a result.
 PRODUCTS, REDUCTIONS, ROUNDS, BYTES = 20e9, 7e9, 5e9, 2e9
 
@@ -190,14 +190,14 @@ _EVALUATIONS, _ITERATIONS, _ROUNDS = 6, 20, 100
 
 @dataclass(frozen=True)
 class Affordable:
-    """What a certificate solves, and what it is reckoned to cost.
+    """What a certificate solves, and what it is estimated to cost.
 
     `description`: Of the summary; None where blocks are too dear.
     `confidence`: Of its bound; None where all blocks are solved.
     `n_blocks`: Blocks of all rows, as far as known before the pass; 0 where the job says what is solved.
     `n_solved`: Expected number that is solved.
-    `cost_share`: Reckoned seconds of the certificate over those of the run without it.
-    `seconds`: Of one core, as reckoned.
+    `cost_share`: Estimated seconds of the certificate over those of the run without it.
+    `seconds`: Of one core, estimated.
     """
 
     description: BlockBound | None = None
@@ -209,7 +209,7 @@ class Affordable:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the number of blocks was reckoned, and not asked for."""
+        """Whether the number of blocks was estimated, not given."""
         return self.n_blocks > 0
 
     def sentence(self) -> str:
@@ -225,14 +225,14 @@ class Affordable:
         solved = "all" if self.confidence is None else f"about {self.n_solved} of"
         cost = f"about {format_seconds(self.seconds)} of one core"
         if self.cost_share < 1.0:
-            cost += f", {100 * self.cost_share:.0f} % of what this run is reckoned to cost without them"
+            cost += f", {100 * self.cost_share:.0f} % of what this run is estimated to cost without them"
         return f"certificate: {solved} {self.n_blocks} blocks of rows are solved, for {cost}"
 
 
 def affordable_blocks(
     source: Source, n_selected: int, n_clusters: int, n_starts: int, options: BlockOptions, *, every: bool = False
 ) -> Affordable:
-    """Return which blocks of rows a certificate solves beside a run, by reckoned operations.
+    """Return which blocks of rows a certificate solves beside a run, by estimated operations.
 
     As many as fit into `SHARE` of the run or `LEAST_SECONDS`; all where those are nearly all. The others contribute
     their spectral bound, unless that takes more than half of what there is: a sample of twice as many then proves more.

@@ -190,6 +190,11 @@ class Certificate:
         """Whether `objective` is an upper bound, not a measurement."""
         return self.method.endswith(("drop", "selection"))
 
+    def with_statistics(self, stats: Statistics, began: float | None = None) -> Certificate:
+        """Return the certificate with what a pass read, and the time since it began."""
+        cost = self.cost if began is None else time.perf_counter() - began
+        return replace(self, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: numbers, text and a dict; an infinite factor as None."""
         plain = asdict(self) | {"details": dict(self.details), "sentence": self.sentence()}
@@ -255,12 +260,6 @@ def compared(certificate: Certificate, same_rows: bool) -> Certificate:
     factor = 1.0 if same_rows else float("inf")
     details = {**certificate.details, "rows_compared": 1.0}
     return replace(certificate, factor=factor, details=details) if certificate.objective == 0 else certificate
-
-
-def with_statistics(certificate: Certificate, stats: Statistics, began: float | None = None) -> Certificate:
-    """Return the certificate with what the pass read, and the time since it began."""
-    cost = certificate.cost if began is None else time.perf_counter() - began
-    return replace(certificate, rows_read=stats.rows_read, bytes_read=stats.bytes_read, cost=cost)
 
 
 def strongest(certificates: Sequence[Certificate]) -> Certificate | None:

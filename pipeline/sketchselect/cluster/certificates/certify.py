@@ -19,13 +19,7 @@ from sketchselect.cluster.certificates.block import (
     blocks_certificate,
     require_unused,
 )
-from sketchselect.cluster.certificates.certificate import (
-    Certificate,
-    as_objective,
-    compared,
-    made_certificate,
-    with_statistics,
-)
+from sketchselect.cluster.certificates.certificate import Certificate, as_objective, compared, made_certificate
 from sketchselect.cluster.certificates.labels import Measured, as_cluster_numbers, measure
 from sketchselect.cluster.certificates.spectral import sketch_rows, spectral_bound
 from sketchselect.cluster.kmeans.seeding import n_starts
@@ -117,7 +111,7 @@ def measured_certificate(
     if certificate.scatter is None:
         certificate = replace(certificate, scatter=measured.scatter)
     certificate = certificate if measured.same_rows is None else compared(certificate, measured.same_rows)
-    return with_statistics(certificate, measured.stats, began)
+    return certificate.with_statistics(measured.stats, began)
 
 
 def _estimate(trial: BlockBound) -> float:

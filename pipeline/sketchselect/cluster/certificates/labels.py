@@ -52,7 +52,7 @@ class Measured:
     """One pass over labelled rows."""
 
     objective: float  # Exact (weighted) objective of the labels
-    bounds: Mapping[str, Summary[Any]]  # What was summarised beside it
+    bounds: Mapping[str, Summary[Any]]  # Other summaries of the same rows
     same_rows: bool | None  # Where the objective is 0: whether the rows of each cluster are the same. None elsewhere.
     stats: Statistics
     scatter: float | None = None  # Objective of one cluster of all rows

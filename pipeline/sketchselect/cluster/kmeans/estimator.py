@@ -1,7 +1,4 @@
-"""The scikit-learn estimator of k-means for matrices of any size.
-
-k-means of a stream: a weighted sample of all rows seen so far, clustered when somebody asks.
-"""
+"""The scikit-learn estimator of k-means for matrices of any size, and for streams: a sample, clustered on demand."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ STARTS = 10
 
 @dataclass(frozen=True)
 class StreamSample:
-    """What is kept of a stream: the first rows as they are, later a `RowSample` about their mean.
+    """What is kept of a stream: the first rows, later a `RowSample` about their mean.
 
     Rows are numbered as they arrive, and which of them are kept depends on their numbers and values alone: the same
     stream gives the same bits whatever batches it comes in.

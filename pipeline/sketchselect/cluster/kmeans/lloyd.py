@@ -1,7 +1,4 @@
-"""Lloyd's k-means over any engine: every iteration is one fold of `CentroidSums`.
-
-The state after each iteration of k-means, saved in a checkpoint: a run that is killed goes on from its last one.
-"""
+"""Lloyd's k-means over any engine: every iteration is one reduction to `CentroidSums`, which a checkpoint may keep."""
 
 from __future__ import annotations
 
@@ -130,7 +127,7 @@ class KMeansParameters:
     Parameters
     ----------
     n_clusters : int
-        Clusters checked.
+        Number of clusters.
     init : {"k-means||", "k-means++", "random"}, function or array of shape (n_clusters, n_features)
         Where to start.
     n_init : int or "auto"
@@ -326,7 +323,7 @@ def _run(
         if final.sums.farthest_points.shape[0] and repair < MOST_REPAIRS - 1:
             centers = np.where(empty[:, None], _reseeded(final.sums, centers), centers)
         else:
-            # Every row lies on a centre: the others stand for nothing.
+            # All rows coincide with a centre; empty ones are dropped.
             centers = centers[~empty]
         final = label_rows(passes, centers)
     last = final.sums
@@ -336,7 +333,7 @@ def _run(
 def _after(sums: CentroidSums, tolerance: float, still: float) -> tuple[Floats, bool]:
     """Return the centres that follow from an iteration's sums, and whether they moved no more than the tolerance.
 
-    Where they moved by rounding alone they stay as they are: labels and sums of all rows are known for these.
+    If the movement is rounding, the old centres are returned: labels and sums of all rows are known for these.
     """
     assert sums.centers is not None
     if not sums.n_rows:

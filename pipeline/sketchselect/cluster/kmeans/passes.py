@@ -1,7 +1,4 @@
-"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations.
-
-Columns multiplied by the weights of a selection: what the theory of sampled columns clusters.
-"""
+"""Passes of k-means over one source: its partitions, and where its blocks are cached between iterations."""
 
 from __future__ import annotations
 
@@ -45,10 +42,10 @@ N_PARTITIONS = 32
 LEAST_PARTITION_NBYTES = 16 << 20
 MOST_PARTITION_NBYTES = 128 << 20
 
-# Times the centres' bytes that a partition has at least: making and merging their sums is work of that size.
+# Minimum ratio of partition bytes to centre bytes: making and merging sums is work of the size of the centres.
 CENTER_RATIO = 16
 
-REMEMBERED_SHARE = 8  # Times the bytes of a block's sums that its rows take at least where the sums are remembered
+REMEMBERED_SHARE = 8  # Minimum ratio of the bytes of a block's rows to those of its sums, where these are remembered
 
 # Prepared, selected data up to this size are clustered in the client's process even where a cluster was given; what is
 # in its memory already is so at any size that fits.
@@ -244,14 +241,11 @@ def placement(source: Source, n_clusters: int, engine: Engine) -> Literal["clien
     # Rows that are in our memory already would be sent in every pass, which takes longer than a sweep over them.
     if nbytes <= (here if source.matrix.in_memory else min(here, LOCAL_NBYTES)):
         return "client"
-    return "workers" if _fits_workers(source, cast("DaskEngine", engine), nbytes) else "source"
-
-
-def _fits_workers(source: Source, engine: DaskEngine, nbytes: int) -> bool:
-    """Return whether workers can read the rows themselves, again should they lose them, and have room for them."""
+    # Workers must be able to read the rows themselves, again should they lose them, and have room for them.
     if engine.memory_limit is None or source.matrix.in_memory:
-        return False
-    return nbytes <= WORKER_SHARE * engine.memory_limit * engine.n_workers
+        return "source"
+    room = WORKER_SHARE * engine.memory_limit * cast("DaskEngine", engine).n_workers
+    return "workers" if nbytes <= room else "source"
 
 
 def partition_size(source: Source, n_clusters: int, options: PassOptions) -> int | str:
@@ -307,7 +301,9 @@ def prepared_nbytes(source: Source, n_clusters: int) -> int:
 
 
 class WeightedColumns(MatrixView):
-    """A matrix whose column j is multiplied by ``weights[j]`` as it is read, in the matrix's own precision.
+    """A matrix whose column j is multiplied by ``weights[j]`` as it is read: what theorems of sampled columns cluster.
+
+    In the matrix's own precision.
 
     `matrix`: Of floating-point numbers, such as the selected columns of a job.
     `weights` of shape (n_features,): Finite and not negative; a column of weight 0 plays no part.

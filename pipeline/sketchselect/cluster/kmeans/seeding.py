@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -298,7 +298,9 @@ def initial_centers(
     if init == "k-means||":
         candidates, rows = _oversample(passes, sample.points, n_clusters, seed, description)
     else:
-        candidates, rows = WeightedRows(sample.points, sample.weights), _sampled(passes, description)
+        candidates, rows = WeightedRows(sample.points, sample.weights), None
+        if description is not None:
+            rows = passes.reduce(summary_reduction(passes.source, description, "k-means: coreset"))
     compared = None if rows is None else StartComparison(rows, n_directions(starts, n_clusters, width), seed)
     made: list[Floats]
     if init == "k-means||":
@@ -377,12 +379,6 @@ class StartComparison:
         labels = self.points.assign(centers)
         sums = CentroidSums(int(labels.max()) + 1).from_block(self.rows.rows, labels, sample_weight=self.rows.weights)
         return self.rows.polish(sums.cluster_means[sums.cluster_weights > 0])[1] + self._mean
-
-
-def _sampled(passes: Passes, description: RowSample | None) -> RowSample | None:
-    if description is None:
-        return None
-    return cast(RowSample, passes.reduce(summary_reduction(passes.source, description, "k-means: coreset")))
 
 
 def distinct(points: Floats) -> Floats:

@@ -4,7 +4,7 @@ The products of rows and centres are float32 matrix products of pilot-shifted da
 rigorous error of those products are then compared by float64 distances, so labels, distances and sums are those of
 float64 arithmetic and depend on the rows alone: not on BLAS, pieces, partitions or workers.
 
-Distance bounds of rows in memory between sweeps of Lloyd's iteration, so that most rows need no comparison.
+Rows in memory keep bounds of their distances between sweeps, so that most need no comparison.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A lower bound of the k-means objective of a few hundred rows, from the dual of a semidefinite relaxation.
 
-Multipliers for the dual of the semidefinite relaxation of k-means, by an ascent in single precision.
-
-They need not be exact: `partition_bound` derives a valid bound from any multipliers.
+Its multipliers are found by an ascent in single precision. They need not be exact: any give a valid bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels.
-
-Cluster sums of sparse rows.
-"""
+"""Sums of clusters, merged pairwise per cluster, with means in more than float64 precision so that nothing cancels."""
 
 from __future__ import annotations
 
