@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from sketchselect._blas_kernel import recall_kernel, use_kernel
 from sketchselect.cli.certify import certify, compare, evaluate, verify
 from sketchselect.cli.files import (
     assign,
@@ -66,16 +65,11 @@ def run(
     storage: StorageOptions = None,
 ) -> Outcome:
     """Run a whole job: summarise, select, cluster, certify, report."""
-    from sketchselect._progress import make_progress
-    from sketchselect.job.load import blas_kernel_of, load_job, with_cluster, with_storage
-    from sketchselect.job.text import read_job_text
+    from sketchselect import workflow
+    from sketchselect.job.load import with_cluster, with_storage
 
-    overrides, text = with_storage(with_cluster(settings or (), cluster), storage), read_job_text(job)
-    if note := use_kernel(blas_kernel_of(text, overrides)):
-        make_progress(True).note(note)
-    from sketchselect.workflow.job import run_config
-
-    result = run_config(load_job(text, overrides), fresh=fresh, progress=True)
+    overrides = with_storage(with_cluster(settings or (), cluster), storage)
+    result = workflow.run(job, overrides=overrides, fresh=fresh, progress=True)
     return Outcome(result.summary(), result.manifest)
 
 
@@ -178,14 +172,11 @@ def _show_version(is_set: bool) -> None:
 
 @app.callback()
 def _common(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""
-    if context.invoked_subcommand != "run":  # whose job may name another kernel
-        recall_kernel()
 
 
 def main() -> None:

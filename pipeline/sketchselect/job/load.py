@@ -65,13 +65,6 @@ def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overr
     return _resolved(config, text.folder)
 
 
-def blas_kernel_of(job: JobText, overrides: Sequence[str]) -> str:
-    """Return the setting ``execution.blas_kernel`` of a job that is not checked yet: a check imports NumPy."""
-    execution = with_overrides(job, overrides).values.get("execution")
-    kernel = execution.get("blas_kernel") if isinstance(execution, dict) else None
-    return kernel if isinstance(kernel, str) else "auto"
-
-
 def with_cluster(overrides: Sequence[str], cluster: str | None) -> list[str]:
     """Return overrides of a job, with one of ``execution.cluster`` where a cluster is named.
 

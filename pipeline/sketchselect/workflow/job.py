@@ -29,7 +29,7 @@ from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import Clustering, cluster_count
 from sketchselect.workflow.stages.evaluation import Evaluation, aim, evaluate, tries_again
 from sketchselect.workflow.stages.model import Model
-from sketchselect.workflow.stages.opening import open_session, require_blas_kernel, require_weights
+from sketchselect.workflow.stages.opening import open_session, require_weights
 from sketchselect.workflow.stages.timeline import timeline
 
 
@@ -173,7 +173,6 @@ def run_config(
     """Run a checked job; with a `preset` selection its ``[select]`` says only what is summarised."""
     began = time.perf_counter()
     require_weights(config, preset)
-    require_blas_kernel(config.execution.blas_kernel)
     with open_session(config, client, fresh=fresh, progress=progress) as session:
         if preset is not None and preset.scores.size != session.n_columns:
             raise _other_columns(preset, session)

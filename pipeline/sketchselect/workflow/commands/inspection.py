@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sketchselect import _kernel_cache
-from sketchselect._blas_kernel import describe_kernels, measure_kernels
+from sketchselect._blas_kernel import compare_kernels
 from sketchselect._text import printable
 from sketchselect.errors import ConfigError, SketchSelectError
 from sketchselect.location import location_of
@@ -279,7 +279,7 @@ def _threads() -> str:
 
 
 def _blas_kernel() -> str:
-    return describe_kernels(measure_kernels())
+    return compare_kernels()
 
 
 def _memory() -> str:

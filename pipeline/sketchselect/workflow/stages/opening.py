@@ -61,7 +61,7 @@ def open_session(
         looked_at if read_only else open_folder(config.output.dir, fresh=fresh) as session.folder,
         library_logs(None if read_only else session.folder.path / "run.log"),
     ):
-        for text in session.matrix.notes:
+        for text in (*session.matrix.notes, *_kernel_notes(config.execution.blas_kernel)):
             session.note(text)
         try:
             yield session
@@ -77,6 +77,18 @@ def open_session(
                 ) from error
             raise
         session.close_engine()
+
+
+def _kernel_notes(kernel: str) -> Iterator[str]:
+    """Yield a note where the job names a kernel of OpenBLAS that this process does not use."""
+    from sketchselect.linalg.threads import blas_builds
+
+    builds = blas_builds()
+    if kernel not in ("auto", "default") and not any(kernel.casefold() in b.casefold().split() for b in builds):
+        yield (
+            f"execution.blas_kernel = {kernel!r}: this process uses {', '.join(builds)}, so the result has "
+            f"its bits; for those of {kernel} set {VARIABLE}={kernel} before Python starts, on every worker"
+        )
 
 
 def check_session(session: Session) -> None:
@@ -162,18 +174,6 @@ def require_weights(config: JobConfig, selection: Selection | None = None) -> No
         weighted = ", ".join(name for name, cls in METHODS.items() if cls.has_weights)
         raise ConfigError(
             f"cluster.weighted: a selection by {method} has no weights; leave the key out, or use one of {weighted}"
-        )
-
-
-def require_blas_kernel(kernel: str) -> None:
-    """Raise `ConfigError` where the job names a kernel of OpenBLAS that this process does not use."""
-    from sketchselect.linalg.threads import blas_builds
-
-    builds = blas_builds()
-    if kernel not in ("auto", "default") and not any(kernel.casefold() in b.casefold().split() for b in builds):
-        raise ConfigError(
-            f"execution.blas_kernel = {kernel!r}: this process uses {', '.join(builds)}; run the job with "
-            f"`sketchselect run`, or set {VARIABLE}={kernel} before Python imports NumPy"
         )
 
 
