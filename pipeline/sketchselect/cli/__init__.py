@@ -117,7 +117,7 @@ GROUPS: dict[str, dict[Callable[..., None], str]] = {
     },
     "Proofs, comparisons and new rows": {
         certify: "sketchselect certify rows.zarr --labels labels.npy --n-clusters 3",
-        verify: "sketchselect verify rows-selected --share 0.1",
+        verify: "sketchselect verify rows-selected",
         compare: "sketchselect compare job.toml --methods greedy,variance",
         evaluate: "sketchselect evaluate clusters --labels truth.npy",
         assign: "sketchselect assign rows-selected new.zarr -o new-labels.csv",

@@ -92,9 +92,6 @@ def certify(
 @command
 def verify(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.")],
-    share: Annotated[
-        float, typer.Option("--share", help="Share of the saved parts whose rows are read again; 1 reads all rows.")
-    ] = 1.0,
     cluster: Annotated[str | None, typer.Option("--scheduler", metavar="CLUSTER", help=CLUSTER_HELP)] = None,
     workers: Workers = None,
     storage: StorageOptions = None,
@@ -107,7 +104,7 @@ def verify(
 
     runs_on = {name: value for name, value in (("cluster", cluster), ("n_workers", workers)) if value is not None}
     options = storage_options(storage)
-    checks = verify_run(folder, share=share, execution=runs_on, storage_options=options, progress=True)
+    checks = verify_run(folder, execution=runs_on, storage_options=options, progress=True)
     holds = all(check.holds is not False for check in checks)
     text = "\n".join(check.line() for check in checks)
     return Outcome(text, {"holds": holds, "checks": [asdict(check) for check in checks]}, holds)
@@ -123,7 +120,6 @@ def compare(
         ),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table here.")] = None,
-    page: Annotated[Path | None, typer.Option("--page", help="Write the table here as a web page.")] = None,
     settings: Sets = None,
     storage: StorageOptions = None,
 ) -> Outcome:
@@ -141,9 +137,8 @@ def compare(
     else:
         names = [name.strip() for name in methods.split(",")]
         compared = verb.compare_methods(targets[0], names, overrides, progress=True)
-    for path, text in ((csv, verb.to_csv), (page, verb.to_html)):
-        if path is not None:
-            write_atomically(path, text(compared).encode())
+    if csv is not None:
+        write_atomically(csv, verb.to_csv(compared).encode())
     return Outcome(verb.to_text(compared), verb.to_data(compared))
 
 

@@ -51,8 +51,8 @@ RENAMED = {
 METAVARS = {
     "N": "--after --block-rows --folds --n-clusters --n-features --n-workers --random-state --sample --size"
     " --top-values",
-    "0..1": "--fraction --max-dropped --share",
-    "FILE": "--csv --fitted --model --output --page --selection --write-fitted",
+    "0..1": "--fraction --max-dropped",
+    "FILE": "--csv --fitted --model --output --selection --write-fitted",
     "FILE|NAME": "--batches --labels --row-names --target --weight",
     "NAME": "--key --method",
 }

@@ -220,23 +220,6 @@ def to_text(compared: Sequence[Compared]) -> str:
     return "\n".join([*lines, CAPTION])
 
 
-def to_html(compared: Sequence[Compared]) -> str:
-    """Return the table as a page."""
-    from markupsafe import escape
-
-    head, *rows = shown(compared)
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
-
-    style = "body{font:15px sans-serif;margin:2em}td,th{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}"
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Comparison</title><style>{style}</style>\n'
-        f"<h1>Comparison of {len(rows)} selections</h1>\n<table>\n{line(head, 'th')}"
-        f"{''.join(line(row, 'td') for row in rows)}</table>\n<p>{CAPTION}</p>\n</html>\n"
-    )
-
-
 def _shown(value: Any) -> str:
     if value is None:
         return "–"

@@ -182,12 +182,9 @@ def feature_pass(
 
 
 def differing_rows(
-    source: Source, support: NDArray[np.int64], path: Path, share: float, options: PassOptions
-) -> tuple[int, list[tuple[int, int]]]:
-    """Return how many rows of the features at `path` were compared with the source, and where some bit differs.
-
-    Below a `share` of 1 these are that share of the chunks (at least one), chosen by a hash of the file's metadata.
-    """
+    source: Source, support: NDArray[np.int64], path: Path, options: PassOptions
+) -> list[tuple[int, int]]:
+    """Return the ranges of rows in which some bit of the features at `path` differs from the source."""
     written = open_matrix(str(path), nonfinite="missing")
     source, edges = replace(source, takes_sparse=True), (*range(0, source.n_rows, written.chunk_rows), source.n_rows)
     reduction = Reduction(
@@ -197,16 +194,7 @@ def differing_rows(
         state_nbytes=64 * len(edges),
         working_nbytes=3 * 8 * written.chunk_rows * len(support),
     )
-    if share == 1:
-        whole = reduce_blocks(source, reduction, options, partitions=Partitions(edges))
-        return source.n_rows, list(whole.value)
-    draws = uniforms(derive_seed(len(edges), written.address), np.arange(len(edges) - 1, dtype=np.uint64))
-    chosen = np.flatnonzero(draws < share) if draws.min() < share else [int(draws.argmin())]
-    n_rows, differing = 0, list[tuple[int, int]]()
-    for start, stop in ((edges[i], edges[i + 1]) for i in chosen):
-        differing += reduce_blocks(source, reduction, options, partitions=Partitions((start, stop))).value
-        n_rows += stop - start
-    return n_rows, differing
+    return list(reduce_blocks(source, reduction, options, partitions=Partitions(edges)).value)
 
 
 def _create(path: Path, source: Source, support: NDArray[np.int64], chunk_rows: int) -> Any:
