@@ -14,7 +14,7 @@ import pytest
 import sketchselect as sks
 from sketchselect.selectors import make
 from sketchselect.summaries import Folds, FrequentDirections
-from sketchselect.workflow.commands.compare import SHARED, _charged, compare_runs
+from sketchselect.workflow.compare import SHARED, _charged, compare_runs
 
 from .commands import cli, refused
 

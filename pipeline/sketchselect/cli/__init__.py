@@ -1,4 +1,4 @@
-"""Command line: a thin shell over `sketchselect.workflow`; the commands on whole jobs, heavy imports inside them."""
+"""Command line: every command by name and group, and those that run a whole job."""
 
 from __future__ import annotations
 
@@ -9,51 +9,23 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from sketchselect.cli.authoring import init, methods, plan, schema
 from sketchselect.cli.certify import certify, compare, evaluate, verify
-from sketchselect.cli.files import (
-    assign,
-    cluster,
-    convert,
-    init,
-    inspect,
-    merge,
-    methods,
-    plan,
-    schema,
-    select,
-    summarize,
-)
+from sketchselect.cli.files import assign, cluster, convert, inspect, merge, select, summarize
+from sketchselect.cli.installation import demo, doctor
 from sketchselect.cli.shell import (
-    Cluster,
     Command,
     Fresh,
     JobCluster,
+    Outcome,
     Sets,
     StorageOptions,
     command,
     open_standard_streams,
     plain_usage,
 )
-from sketchselect.workflow.commands.options import Outcome
 
 __all__ = ["app", "main"]
-
-
-@command
-def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder.")] = Path("sketchselect-demo"),
-    cluster: Cluster = "local",
-    fresh: Fresh = False,
-) -> Outcome:
-    """Run a whole job on 1797 digits of 8 x 8 pixels, which scikit-learn includes."""
-    from sketchselect.job.load import with_cluster
-    from sketchselect.workflow.commands.inspection import prepare_demo, proved_sentence
-    from sketchselect.workflow.job import run
-
-    job = prepare_demo(out, fresh=fresh)
-    result = run(job, overrides=with_cluster((), cluster), progress=True)
-    again = f"run it again, or change it:  sketchselect run {job}"
-    return Outcome(f"{result.summary()}\n{again}\n{proved_sentence(result)}", result.manifest)
 
 
 @command
@@ -82,16 +54,6 @@ def report(
 
     page = render_folder(folder)
     return Outcome(f"report: {page}", {"report": page})
-
-
-@command
-def doctor() -> Outcome:
-    """Check this installation. Versions, BLAS, memory, temporary folder, and a cluster on this machine."""
-    from sketchselect.workflow.commands.inspection import examine
-
-    lines: list[str] = []
-    healthy = examine(lines.append)
-    return Outcome("\n".join(lines), {"healthy": healthy, "checks": lines[:-1]}, healthy)
 
 
 GROUPS: dict[str, dict[Callable[..., None], str]] = {

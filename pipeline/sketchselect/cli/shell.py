@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NoReturn, TextIO, cast, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, cast, get_type_hints
 
 import typer
 import typer.core
@@ -61,7 +61,15 @@ METAVARS = {
 _METAVARS = {option: metavar for metavar, options in METAVARS.items() for option in options.split()}
 
 
-def command(function: Callable[..., Any]) -> Callable[..., None]:
+class Outcome(NamedTuple):
+    """What a command has to say."""
+
+    text: str
+    data: Any  # Printed by ``--json``
+    is_good: bool = True  # Whether the exit code is 0
+
+
+def command(function: Callable[..., Outcome]) -> Callable[..., None]:
     """Return a command of a function that returns an `Outcome`, with the shared options."""
 
     @functools.wraps(function)

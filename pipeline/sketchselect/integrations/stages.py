@@ -204,7 +204,7 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
         If there is no day; if days differ in columns, steps or summaries; if two are copies of each other.
     """
     from sketchselect.summaries import load, save
-    from sketchselect.workflow.commands.summaries import merge_files
+    from sketchselect.workflow.summary_files import merge_files
 
     parent = Path(folder).absolute()
     days = sorted(path for path in parent.glob("*/summary.sks") if last is None or path.parent.name <= last)
@@ -229,7 +229,7 @@ def select_merged(
     """
     from sketchselect.job.load import load_job
     from sketchselect.selectors import METHODS
-    from sketchselect.workflow.commands.summaries import select_from_file
+    from sketchselect.workflow.summary_files import select_from_file
 
     chosen, source = load_job(job, overrides).select, Path(summary)
     settings = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.parameters.items()]

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import DamagedFile, SketchSelectError, SourceError
+from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.location import is_url
+from sketchselect.readers import Matrix
+from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
 from sketchselect.workflow.manifest import JobResults
 from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages.features import feature_dtype
 from sketchselect.workflow.stages.model import model_json
-from sketchselect.workflow.tables import plain_value, row_texts
+from sketchselect.workflow.tables import csv_text, disarmed, plain_value, row_texts
 
 FILE = "assign.json"
 """Name of the file in an output folder."""
@@ -156,6 +159,57 @@ def _spread(block: Block, values: Any, absent: float) -> Any:
     whole = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
     whole[block.surviving - block.start] = values
     return whole
+
+
+def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:
+    """Return the matrix with the columns of the run, by their names where both have such, and what was left out."""
+    n_columns, names, ours = rules["n_columns"], rules["feature_names"], matrix.feature_names
+    places = dict.fromkeys(names or (), 0)
+    if names is None or ours is None or len(places) < len(names):
+        if matrix.shape[1] != n_columns:
+            raise Incompatible(f"{matrix.address}: has {matrix.shape[1]} columns, the run's rows had {n_columns}")
+        return matrix, []
+    if ours == tuple(names):
+        return matrix, []
+    times = Counter(ours)
+    if absent := [name for name in names if times[name] != 1]:
+        raise Incompatible(
+            f"{matrix.address}: of the run's {n_columns} columns these are not in it, or not once: {_some(absent)}"
+        )
+    extra = [name for name in times if name not in places]
+    notes = [f"note: {len(extra)} columns that the run did not have are left out: {_some(extra)}"] if extra else []
+    places |= {name: place for place, name in enumerate(ours)}
+    return ChosenColumns(matrix, [places[name] for name in names]), notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(f"{name!r:.80}" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def prediction_names(model: dict[str, Any]) -> list[str]:
+    """Return the names of the columns of predictions."""
+    return ["class"] if model["classes"] else [str(name) for name in model["outputs"]]
+
+
+def assigned_csv(assigned: Assigned, model: dict[str, Any] | None, names: Any, n_rows: int) -> str:
+    """Return the CSV of all rows: number or name, cluster, predictions; no cluster is -1."""
+    rows = range(n_rows) if names is None else [disarmed(name) for name in row_texts(names, 0, n_rows)]
+    columns: dict[str, Any] = {"row": rows}
+    if assigned.labels is not None:
+        columns["cluster"] = assigned.labels.tolist()
+    if model is not None and assigned.outputs is not None:
+        columns |= dict(zip(prediction_names(model), _predictions(model, assigned.outputs), strict=True))
+    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
+
+
+def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
+    """Return the columns of predictions: the targets, or the class; empty where the row was dropped."""
+    dropped = np.isnan(outputs).any(axis=1).tolist()
+    columns = outputs.T.tolist()
+    if classes := model["classes"]:
+        places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+        columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
+    return [["" if absent else value for absent, value in zip(dropped, one, strict=True)] for one in columns]
 
 
 ANNOTATIONS_FILE = "annotations.h5ad"

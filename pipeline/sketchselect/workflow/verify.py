@@ -1,4 +1,4 @@
-"""The verb `verify` of the command line: a finished run, read and computed again, and compared with what it left."""
+"""A finished run, read and computed again, and compared with what it left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sketchselect.execution import Source, summarize_source
 from sketchselect.readers import open_matrix
 from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
-from sketchselect.workflow.commands.certify import complete, job_of
+from sketchselect.workflow.certify import complete, job_of_run
 from sketchselect.workflow.folder import PUBLISHED, read_manifest, tree_digest
 from sketchselect.workflow.manifest import is_digested
 from sketchselect.workflow.session import Session, differing_builds
@@ -90,7 +90,7 @@ def verify_run(
     with _checking(checks, "files") as add:
         add(*_files(path, content))
     checks += _only_stated(content)
-    job = job_of(path, content, execution or {}, storage_options)
+    job = job_of_run(path, content, execution or {}, storage_options)
     with open_session(job, read_only=True, progress=progress) as session:
         checks.append(_source(session, content))
         unchanged = checks[-1].holds is not False

@@ -1,31 +1,26 @@
-"""The verb `certify` of the command line: of a run's folder, of anybody's labels, or of a summary file."""
+"""Finished runs opened again, and certificates added to them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sketchselect._byte_sizes import format_bytes
-from sketchselect._text import format_seconds
-from sketchselect.cluster import Certificate, certify, certify_labels
+from sketchselect.cluster import Certificate, certify
 from sketchselect.cluster.certificates.block import BlockOptions
 from sketchselect.cluster.certificates.certify import bound_from_rows
 from sketchselect.errors import ConfigError, DamagedFile, Incompatible, SourceChanged
-from sketchselect.execution import make_progress
 from sketchselect.job.load import CLUSTERS, load_job
-from sketchselect.job.schema import ExecutionSettings, JobConfig
-from sketchselect.readers import open_matrix, open_vector
-from sketchselect.readers.base import require_few_dropped
+from sketchselect.job.schema import JobConfig
+from sketchselect.prepare import labels, resolve
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import Summary, codec
-from sketchselect.workflow.folder import MARKER, read_manifest, sealed, tree_digest, unsealed
+from sketchselect.workflow.folder import read_manifest, sealed, tree_digest, unsealed
 from sketchselect.workflow.manifest import write_manifest
 from sketchselect.workflow.pages import publish_report, record_of
-from sketchselect.workflow.session import Session, engine_for
+from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages import features
 from sketchselect.workflow.stages.opening import open_session
 from sketchselect.workflow.tables import plain_value
@@ -36,101 +31,16 @@ FILE = "certificate.json"
 """Name of the file in an output folder that holds what `certify` added."""
 
 
-def certify_target(
-    target: str,
-    bound: Mapping[str, Any],
-    *,
-    clusters: int | None = None,
-    labels: str | None = None,
-    objective: float | None = None,
-    weight: str | None = None,
-    prepare: Sequence[Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    execution: Mapping[str, Any] | None = None,
-    max_dropped: float = 0.2,
-    progress: Any = False,
-) -> Certificate:
-    """Return the certificate of a run's folder, of a summary file, or of the rows of a source.
-
-    Parameters
-    ----------
-    target : str
-        An output folder, a summary file, or the address of a matrix.
-    bound : mapping
-        Which bound: `method`, and what `BlockOptions` has; None leaves a choice to `certify`.
-    clusters, labels, objective, weight : optional
-        Number of clusters; each row's cluster, or what the clustering costs; row weights. A run's folder has its own.
-    prepare : sequence, optional
-        Prepare steps; of a summary file they are only compared.
-    options, execution : mapping, optional
-        Keys of the sections ``[input]`` and ``[execution]``.
-    max_dropped : float
-        Share of the rows of a source that may be left out for values that are not finite.
-    progress : bool or Progress
-        As in `run`.
-
-    Raises
-    ------
-    ConfigError
-        For options that the target cannot take, or lacks.
-    SketchSelectError
-        As `sketchselect.certify`; `SourceChanged` where a run's source is not what it was.
-    """
-    inputs = {name: value for name, value in (options or {}).items() if value is not None}
-    runs_on = {name: value for name, value in (execution or {}).items() if value is not None}
-    bound = {name: value for name, value in bound.items() if value is not None}
-    path = Path(target)
-    if (path / MARKER).is_file():
-        options_of_runs: dict[str, Any] = {"--n-clusters": clusters, "--labels": labels, "--objective": objective}
-        options_of_runs |= {"--weight": weight, "--prepare": prepare or None}
-        storage = inputs.pop("storage_options", None)
-        _refuse("a run's folder has its own", options_of_runs | {f"--{name}": value for name, value in inputs.items()})
-        return _of_folder(path, bound, runs_on, storage, progress)
-    if clusters is None:
-        raise ConfigError("--n-clusters: missing; say how many clusters the clustering has")
-    if path.suffix == ".sks":
-        rows = {"--labels": labels, "--weight": weight} | {f"--{n}": v for n, v in inputs.items()}
-        _refuse("a summary file holds no rows", rows)
-        if objective is None:
-            raise ConfigError("--objective: missing; a summary file holds no labels (`kmeans_objective` measures it)")
-        return _of_summary(path, bound, clusters, objective, prepare)
-    if (labels is None) == (objective is None):
-        raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
-    matrix = open_matrix(target, **inputs, vectors=(labels, weight))
-    beside = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
-    weights = None if weight is None else beside(weight, name="sample_weight")
-    with engine_for(ExecutionSettings(**runs_on)) as engine:
-        common = {"sample_weight": weights, "prepare": prepare, "client": engine, **bound}
-        common["progress"] = make_progress(progress)
-        if labels is not None:
-            certificate = certify_labels(matrix, beside(labels, name="labels"), clusters, **common)
-        else:
-            assert objective is not None
-            certificate = certify(matrix, objective, clusters, **common)
-    n_rows = matrix.shape[0]
-    if n_dropped := n_rows - int(certificate.details["n_rows"]):
-        dropped = require_few_dropped(matrix.address, n_dropped, n_rows, max_dropped, "--max-dropped ")
-        certificate = replace(certificate, note=f"{certificate.note} {dropped}.".lstrip())
-    return certificate
-
-
-def to_text(certificate: Certificate) -> str:
-    """Return a certificate for people: the sentence, and what it cost."""
-    size = format_bytes(certificate.bytes_read)
-    read = f", {certificate.rows_read:,} rows ({size}) read" if certificate.rows_read else ""
-    return f"{certificate.sentence()}\ncost: {format_seconds(certificate.cost)}{read}"
-
-
-def _refuse(why: str, options: Mapping[str, Any]) -> None:
+def refuse(why: str, options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where one of these options is given."""
     if names := [name.replace("_", "-") for name, value in options.items() if value is not None]:
         raise ConfigError(f"{', '.join(names)}: {why}; leave it out")
 
 
-def _of_summary(
+def certify_summary(
     path: Path, bound: Mapping[str, Any], clusters: int, objective: float, prepare: Sequence[Any] | None
 ) -> Certificate:
-    from sketchselect.prepare import labels, resolve
-
+    """Return the certificate of a summary file; prepare steps are only compared with those of its rows."""
     summary: Summary[Any] = codec.load(path)
     if prepare:
         steps = labels(resolve(prepare))
@@ -139,17 +49,17 @@ def _of_summary(
     return certify(summary, objective, clusters, **bound)
 
 
-def _of_folder(
+def certify_folder(
     path: Path,
     bound: Mapping[str, Any],
     runs_on: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
-    progress: Any,
+    progress: Any = False,
 ) -> Certificate:
     """Certify the published labels of a finished run, and add the certificate to what the folder says of itself."""
     content = read_manifest(path, complete)
     require_digests(path, content)
-    config = job_of(path, content, runs_on, storage_options)
+    config = job_of_run(path, content, runs_on, storage_options)
     if config.cluster is None or "clustering" not in content:
         raise ConfigError(f"{path}: the run clustered nothing, so there is nothing to certify")
     with open_session(config, progress=progress) as session:
@@ -173,7 +83,7 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
     chosen = dict(bound)
     method = chosen.pop("method", None)
     if method == "spectral":
-        _refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
+        refuse("for --method blocks", {f"--{name}": value for name, value in chosen.items()})
     blocks = BlockOptions(**{"random_state": settings.random_state, **chosen})
     rows = session.labelled_rows("labels.zarr")
     spectrum = codec.load(session.folder.path / "summary.sks")
@@ -232,7 +142,7 @@ def complete(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def job_of(
+def job_of_run(
     path: Path,
     content: Mapping[str, Any],
     runs_on: Mapping[str, Any],

@@ -14,7 +14,7 @@ import numpy as np
 from sketchselect.errors import ConfigError
 from sketchselect.job.load import check_select, load_job
 from sketchselect.job.parameters import make_selector, method_parameters, predict_starts
-from sketchselect.workflow.commands.certify import complete, require_digests
+from sketchselect.workflow.certify import complete, require_digests
 from sketchselect.workflow.folder import read_manifest
 from sketchselect.workflow.tables import csv_text, read_selection
 
