@@ -84,13 +84,13 @@ ABOVE_STEPS = {"execution", *LAYERS}
 
 STEP_EXAMPLES = {
     "job.schema": "what is expected of a key",
-    "cli.options": "the help of options",
+    "cli.shell": "the help of options",
     "cli.authoring": "the job file of `init`",
     "cli.installation": "the job file of the demo",
 }
 """Modules that may have the name of a step in a text."""
 
-NORMS = {"selectors.sketched.ridge"}
+NORMS = {"selectors.sketched"}
 """Modules with a parameter of their own that takes a norm, "l2" among others."""
 
 
