@@ -213,7 +213,7 @@ def evaluate(
 ) -> Outcome:
     """Compare clusters with known labels: NMI, ARI, accuracy, purity. Accuracy is of the best matching."""
     from sketchselect.job.load import storage_options
-    from sketchselect.workflow.stages.evaluation import evaluate_target
+    from sketchselect.workflow.agreement import evaluate_target
 
     agreement = evaluate_target(target, labels, storage_options(storage))
     return Outcome(agreement.to_text(), agreement.to_dict())

@@ -103,8 +103,7 @@ def summarize(
     from sketchselect.readers import open_matrix, open_vector
     from sketchselect.readers.base import require_few_dropped
     from sketchselect.summaries import Bundle, DecayedMoments, load, save
-    from sketchselect.workflow.session import engine_for
-    from sketchselect.workflow.stages.opening import library_logs
+    from sketchselect.workflow.session import engine_for, library_logs
     from sketchselect.workflow.summary_files import MAGIC, require_replaceable
 
     require_replaceable(output, ".sks", MAGIC)
@@ -372,7 +371,7 @@ def cluster(
     """Cluster the rows of a matrix on selected columns."""
     from sketchselect.job.load import storage_options
     from sketchselect.workflow.job import run_config
-    from sketchselect.workflow.stages.features import FILE
+    from sketchselect.workflow.stages.columns import FILE
     from sketchselect.workflow.tables import read_selection
 
     selected, beside = read_selection(selection), selection.parent / FILE

@@ -36,7 +36,7 @@ def _python() -> str:
 
 
 def _libraries() -> str:
-    from sketchselect.workflow.manifest import versions
+    from sketchselect.workflow.job import versions
 
     return ", ".join(f"{name} {version}" for name, version in versions().items() if name not in ("python", "platform"))
 

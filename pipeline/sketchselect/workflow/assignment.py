@@ -27,9 +27,9 @@ from sketchselect.readers import Matrix
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
-from sketchselect.workflow.manifest import JobResults
 from sketchselect.workflow.session import Session
-from sketchselect.workflow.stages.features import feature_dtype
+from sketchselect.workflow.stages.columns import feature_dtype
+from sketchselect.workflow.stages.evaluation import JobResults
 from sketchselect.workflow.stages.model import model_json
 from sketchselect.workflow.tables import csv_text, disarmed, plain_value, row_texts
 

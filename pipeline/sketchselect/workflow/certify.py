@@ -18,11 +18,10 @@ from sketchselect.prepare import labels, resolve
 from sketchselect.selectors.sketched import VarianceSelector
 from sketchselect.summaries import Summary, codec
 from sketchselect.workflow.folder import read_manifest, sealed, tree_digest, unsealed
-from sketchselect.workflow.manifest import write_manifest
+from sketchselect.workflow.job import write_manifest
 from sketchselect.workflow.pages import publish_report, record_of
-from sketchselect.workflow.session import Session
-from sketchselect.workflow.stages import features
-from sketchselect.workflow.stages.opening import open_session
+from sketchselect.workflow.session import Session, open_session
+from sketchselect.workflow.stages.columns import prepare
 from sketchselect.workflow.tables import plain_value
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ def certify_folder(
             address = session.matrix.address
             raise SourceChanged(f"{address}: it is not what it was when the run read it; run the job again")
         if not session.is_prepared:
-            features.prepare(session)
+            prepare(session)
         if list(session.prepare) != content["prepare"]:
             raise Incompatible(f"{path}: the run prepared rows by {content['prepare']}, now {list(session.prepare)}")
         certificate = _measured(session, bound)

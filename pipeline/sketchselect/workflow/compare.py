@@ -116,8 +116,8 @@ def compare_methods(
     from sketchselect.selectors import AutoSelector
     from sketchselect.summaries import Folds
     from sketchselect.workflow.job import run_config
+    from sketchselect.workflow.session import open_session
     from sketchselect.workflow.stages import columns as stages
-    from sketchselect.workflow.stages.opening import open_session
 
     config = load_job(job, overrides)
     if config.cluster is None:

@@ -29,10 +29,10 @@ from sketchselect.report import (
 )
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.folder import MARKER, OutputFolder, open_folder, sealed, unsealed
-from sketchselect.workflow.manifest import JobResults
 from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages.clustering import sizes
 from sketchselect.workflow.stages.columns import sketch_of, view_of
+from sketchselect.workflow.stages.evaluation import JobResults
 from sketchselect.workflow.tables import plain_value
 
 MAX_SPECTRUM = 512

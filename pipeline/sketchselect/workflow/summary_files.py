@@ -28,8 +28,8 @@ from sketchselect.selectors import METHODS, Selection
 from sketchselect.selectors.registry import require_known
 from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Folds, Summary, load, save
 from sketchselect.workflow.inspection import columns_in
+from sketchselect.workflow.session import n_choices
 from sketchselect.workflow.stages.model import model_json, model_of
-from sketchselect.workflow.stages.opening import n_choices
 from sketchselect.workflow.tables import selection_json
 
 MAGIC = b"\x89SKS"

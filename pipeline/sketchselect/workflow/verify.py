@@ -21,12 +21,11 @@ from sketchselect.summaries import CentroidSums, Summary, codec
 from sketchselect.workflow import tables
 from sketchselect.workflow.certify import complete, job_of_run
 from sketchselect.workflow.folder import PUBLISHED, read_manifest, tree_digest
-from sketchselect.workflow.manifest import is_digested
-from sketchselect.workflow.session import Session, differing_builds
-from sketchselect.workflow.stages import clustering, columns, evaluation, features
-from sketchselect.workflow.stages.features import differing_rows
+from sketchselect.workflow.job import is_digested
+from sketchselect.workflow.session import Session, differing_builds, open_session
+from sketchselect.workflow.stages import clustering, columns, evaluation
+from sketchselect.workflow.stages.columns import differing_rows
 from sketchselect.workflow.stages.model import model_json, model_of
-from sketchselect.workflow.stages.opening import open_session
 
 ROUNDING = 1e-9
 """Objectives of the same labels, summed in another order, differ by less."""
@@ -200,7 +199,7 @@ def _build(stages: list[dict[str, Any]], here: list[str]) -> Check:
 def _use_statistics(session: Session) -> None:
     """Take the steps as the run fitted them."""
     if not session.is_prepared and session.statistics is None:
-        session.use_fitted(*features.fit_with(session, codec.load(session.folder.path / features.FILE)))
+        session.fit_with(codec.load(session.folder.path / columns.FILE))
 
 
 def _read_again(

@@ -44,12 +44,11 @@ from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_pa
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.dry_run import DryRun, idle_worker_nbytes, timed
 from sketchselect.workflow.plan.report import ClusterSpec, JobForecast, limit_for, warnings_of
-from sketchselect.workflow.session import Session, iterating_engine
+from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.certificates import solved_blocks
 from sketchselect.workflow.stages.clustering import numbers
-from sketchselect.workflow.stages.features import feature_pass, prepare
-from sketchselect.workflow.stages.opening import check_session, require_weights
+from sketchselect.workflow.stages.columns import feature_pass, prepare
+from sketchselect.workflow.stages.evaluation import solved_blocks
 
 TYPICAL_ITERATIONS = 20
 """Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""

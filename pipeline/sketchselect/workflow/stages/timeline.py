@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import estimator
+from sketchselect.job.schema import TimelineSettings
 from sketchselect.report import TimelineRecord
+from sketchselect.selectors.timeline import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
-
-if TYPE_CHECKING:
-    from sketchselect.selectors.timeline import Timeline
 
 FILE = "timeline.csv"
 MAX_LISTED = 2000
@@ -25,27 +23,11 @@ MAX_SHOWN = 5
 """Columns that rose, and as many that fell, in the figure."""
 
 
-def check(selector: Any) -> None:
-    """Raise `ConfigError` where the method cannot give a timeline."""
-    from sketchselect.selectors.timeline import require_one_summary
-
-    try:
-        require_one_summary(selector)
-    except BadParameter as error:
-        raise ConfigError(str(error)) from None
-
-
-def timeline(session: Session) -> TimelineRecord | None:
-    """Publish ``timeline.csv``; return what the report shows of it, None where the job asks for no timeline.
+def timeline(session: Session, settings: TimelineSettings) -> TimelineRecord:
+    """Publish ``timeline.csv``; return what the report shows of it.
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
-    folder, settings = session.folder, session.config.timeline
-    if settings is None or session.has_preset:
-        folder.discard((FILE,))
-        return None
-    from sketchselect.selectors.timeline import timeline_of, window_of
-
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.target)
     window = window_of(selector, settings.window)
@@ -68,8 +50,8 @@ def timeline(session: Session) -> TimelineRecord | None:
             record = record_of(result, window, getattr(selector, "half_life", None))
             entry["n_points"] = len(result.rows)
             entry["record"] = tables.plain_value(asdict(record))
-            folder.write(FILE, timeline_csv(result))
-            folder.finish("timeline", fingerprint, [FILE], entry)
+            session.folder.write(FILE, timeline_csv(result))
+            session.folder.finish("timeline", fingerprint, [FILE], entry)
         return TimelineRecord(**entry.pop("record"))
 
 
