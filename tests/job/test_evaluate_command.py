@@ -18,6 +18,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import sketchselect as sks
 from sketchselect.readers import open_vector
+from sketchselect.workflow import agreement
 
 from .commands import cli
 
@@ -97,10 +98,10 @@ def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
         cluster={"compare_all_columns": True},
     )
     result = sks.run(compared)
-    agreement = result.manifest["agreement"]
+    stated = result.manifest["agreement"]
     table = agreement.cross(open_vector(np.arange(300) % 3, 300), result.labels).table
-    assert agreement["accuracy"] == table.accuracy
-    assert agreement["accuracy_all_columns"] == 1.0
+    assert stated["accuracy"] == table.accuracy
+    assert stated["accuracy_all_columns"] == 1.0
     assert "Accuracy (best matching)" in (tmp_path / "out" / "report.html").read_text()
     assert f"accuracy {table.accuracy:.4f}" in shell(tmp_path / "out").stdout, "the job's own labels"
 
