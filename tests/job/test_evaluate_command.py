@@ -99,7 +99,7 @@ def test_accuracy_in_manifest_and_report(job: Job, tmp_path: Path) -> None:
     )
     result = sks.run(compared)
     stated = result.manifest["agreement"]
-    table = agreement.cross(open_vector(np.arange(300) % 3, 300), result.labels).table
+    table = agreement.compare_labels(open_vector(np.arange(300) % 3, 300), result.labels).table
     assert stated["accuracy"] == table.accuracy
     assert stated["accuracy_all_columns"] == 1.0
     assert "Accuracy (best matching)" in (tmp_path / "out" / "report.html").read_text()

@@ -117,13 +117,13 @@ def certify(
     if (labels is None) == (objective is None):
         raise ConfigError("give either --labels (each row's cluster) or --objective (what the clustering costs)")
     matrix = open_matrix(target, **inputs, vectors=(labels, weight))
-    beside = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
-    weights = None if weight is None else beside(weight, name="sample_weight")
+    vector = partial(open_vector, n_rows=matrix.shape[0], matrix=matrix, storage_options=inputs.get("storage_options"))
+    weights = None if weight is None else vector(weight, name="sample_weight")
     with engine_for(ExecutionSettings(**runs_on)) as engine:
         common = {"sample_weight": weights, "prepare": prepare, "client": engine, **bound}
         common["progress"] = make_progress(True)
         if labels is not None:
-            certificate = certify_labels(matrix, beside(labels, name="labels"), clusters, **common)
+            certificate = certify_labels(matrix, vector(labels, name="labels"), clusters, **common)
         else:
             assert objective is not None
             certificate = certify_rows(matrix, objective, clusters, **common)

@@ -147,7 +147,7 @@ def summarize(
     if batches is not None and target is not None:
         raise ConfigError("--batches: each row has one label in a pass, and --target names another; make two files")
     inputs: dict[str, Any] = {"key": key, "max_dropped": max_dropped, "missing_chunks": missing_chunks}
-    # "missing" is checked above: in a job it depends on the method, of which there is none here.
+    # "missing" is checked above: a job's check depends on its method, and there is none here.
     inputs |= {"nonfinite": "error" if missing else nonfinite, "storage_options": storage_options(storage)}
     execution = {"cluster": cluster, "n_workers": workers, "partition_bytes": partition_bytes}
     config = _job(source, inputs, {"steps": prepare or [], "fitted": fitted}, execution)
@@ -374,11 +374,11 @@ def cluster(
     from sketchselect.workflow.stages.columns import FILE
     from sketchselect.workflow.tables import read_selection
 
-    selected, beside = read_selection(selection), selection.parent / FILE
+    selected, statistics = read_selection(selection), selection.parent / FILE
     steps = list(selected.prepare if prepare is None else prepare)
     # Steps that were fitted to all rows (their labels have a #) need the statistics that the selection's run left.
-    if fitted is None and prepare is None and beside.exists() and any("#" in label for label in steps):
-        fitted = str(beside)
+    if fitted is None and prepare is None and statistics.exists() and any("#" in label for label in steps):
+        fitted = str(statistics)
     config = _job(
         source,
         {"key": key, "labels": labels, "storage_options": storage_options(storage)},
@@ -510,7 +510,7 @@ def assign(
         steps = fit_steps(plain, passes, statistics=rules["statistics"]).steps
         rows = Source(matrix, prepare=steps, takes_missing=plain.takes_missing, takes_sparse=True)
         state = matrix.shape[0] * (4 + 8 * n_outputs)
-        reduced = reduce_blocks(rows, Reduction(leaf, Assigned.joined, "assign", state_nbytes=state), passes)
+        reduced = reduce_blocks(rows, Reduction(leaf, Assigned.followed_by, "assign", state_nbytes=state), passes)
     if reduced.stats.rows_dropped:
         shape, confirm = matrix.shape, "--max-dropped "
         notes += [require_few_dropped(matrix.address, reduced.stats.rows_dropped, shape[0], max_dropped, confirm)]

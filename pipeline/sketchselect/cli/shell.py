@@ -28,8 +28,8 @@ INTERRUPTED = "interrupted; finished work is kept: run the same command again to
 GRACE_SECONDS = 3.5
 """Time to clean up after Ctrl-C or SIGTERM before the process is ended."""
 
-LAST_WORD_SECONDS = 0.5
-"""Time to say so then."""
+EXIT_MESSAGE_SECONDS = 0.5
+"""Time to write the last message."""
 
 SHARED = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")],
@@ -56,7 +56,7 @@ METAVARS = {
     "FILE|NAME": "--batches --labels --row-names --target --weight",
     "NAME": "--key --method",
 }
-"""What stands for the value in the help -> the options of which it does, where a command says nothing else."""
+"""Placeholder of a value in the help -> options that have it, unless a command says otherwise."""
 
 _METAVARS = {option: metavar for metavar, options in METAVARS.items() for option in options.split()}
 
@@ -258,17 +258,17 @@ def _orderly_signals() -> Iterator[None]:
 
 
 def _end_soon(code: int) -> None:
-    """End the process after the time to clean up, and its children; whether anybody reads what it says or not."""
+    """End the process after the time to clean up, and its children, even if standard error blocks."""
     try:
         time.sleep(GRACE_SECONDS)
         import multiprocessing
 
         for child in multiprocessing.active_children():
             child.kill()
-        # In a thread of its own: a full pipe that nobody reads takes no more, for ever.
+        # In a thread of its own: writing to a full pipe without a reader blocks for ever.
         last = threading.Thread(target=_print_error, args=(INTERRUPTED,), daemon=True)
         last.start()
-        last.join(LAST_WORD_SECONDS)
+        last.join(EXIT_MESSAGE_SECONDS)
     finally:
         os._exit(code)
 

@@ -109,7 +109,7 @@ def run_stage(
 def _main_hidden() -> Iterator[None]:
     """Keep worker processes that are started meanwhile from importing the orchestrator's program once more.
 
-    They need nothing of it, and a task of Airflow has settings with which its program cannot be imported.
+    They do not need it, and under the settings of an Airflow task its program cannot be imported.
     """
     main: Any = sys.modules["__main__"]
     names = {name: getattr(main, name) for name in ("__file__", "__spec__") if getattr(main, name, None) is not None}
@@ -223,7 +223,7 @@ def merge_days(folder: str | os.PathLike[str], *, last: str | None = None) -> Pa
 def select_merged(
     job: str | os.PathLike[str] | Mapping[str, Any], summary: str | os.PathLike[str], overrides: Sequence[str] = ()
 ) -> Path:
-    """Select from a merged summary with the job's method; write ``selection.json`` beside it and return its path.
+    """Select from a merged summary with the job's method; write ``selection.json`` next to it and return that path.
 
     A method with a target writes ``model.json`` too. The data are not read.
     """

@@ -33,7 +33,7 @@ LOCAL_CLUSTER_KEYS = ("n_workers", "memory_limit")
 """Keys of ``[execution]`` that apply only to a cluster that the job starts itself."""
 
 CLUSTERS = ("local", "threads", "serial", "env")
-"""Values of ``[execution] cluster`` beside the address of a scheduler."""
+"""Values of ``[execution] cluster`` other than the address of a scheduler."""
 
 
 def load_job(source: str | os.PathLike[str] | Mapping[str, Any] | JobText, overrides: Sequence[str] = ()) -> JobConfig:

@@ -29,7 +29,7 @@ _SHOWN_CLASSES = 40
 
 
 @dataclass(frozen=True)
-class Crossed:
+class LabelComparison:
     """Known labels against clusters."""
 
     table: Contingency  # Of the rows that have both
@@ -85,7 +85,7 @@ class Crossed:
         return "\n".join(lines)
 
 
-def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
+def compare_labels(known: Vector, clusters_of: Vector | Array) -> LabelComparison:
     """Return known labels against clusters of the same rows: tables of pieces of the rows, merged.
 
     Raises `SourceError` if there is more than one label for a row, or not as many labels as clusters; `BadParameter` if
@@ -109,19 +109,19 @@ def cross(known: Vector, clusters_of: Vector | Array) -> Crossed:
         if clusters.dtype.kind in "if":
             # The mark of a dropped row, as in labels.zarr.
             dropped |= clusters < 0
-        labelled = ~(unknown | dropped)
-        table = table.merge(Contingency.of(classes[labelled], clusters[labelled]))
+        has_both = ~(unknown | dropped)
+        table = table.merge(Contingency.of(classes[has_both], clusters[has_both]))
         n_unknown += int(unknown.sum())
         n_dropped += int(dropped.sum())
-    return Crossed(table, n_unknown, n_dropped)
+    return LabelComparison(table, n_unknown, n_dropped)
 
 
 def evaluate_target(
     target: str, labels: str | None = None, storage_options: Mapping[str, Any] | None = None
-) -> Crossed:
+) -> LabelComparison:
     """Return how clusters agree with known labels.
 
-    `target`: The output folder of a run, or anybody's clusters: what `open_vector` opens.
+    `target`: The output folder of a run, or any clusters that `open_vector` opens.
     `labels`: The known labels: what `open_vector` opens, such as a file or ``store.zarr/obs/cell_type``; of a run's
         folder also the name of an array in the store that the run read, and by default the labels of its job.
     `storage_options`: Arguments of the file system of those that are URLs.
@@ -129,9 +129,9 @@ def evaluate_target(
     Raises `ConfigError` if there is nothing to compare; `SketchSelectError` if something cannot be read, or is not of
     the same rows.
     """
-    path, beside = Path(target), None
+    path, store = Path(target), None
     if (path / MARKER).is_file():
-        inputs, beside = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
+        inputs, store = read_manifest(path, lambda content: (content["job"]["input"], content["job"]["input"]["url"]))
         labels = labels or inputs.get("labels")
         target = str(path / "labels.zarr")
         if not Path(target).exists():
@@ -139,11 +139,11 @@ def evaluate_target(
     if labels is None:
         raise ConfigError("--labels: missing; say where the known labels are")
     clustering = open_vector(target, None, storage_options=storage_options, name="clusters")
-    known = open_vector(labels, None, matrix=beside, storage_options=storage_options, name="labels")
-    crossed = cross(known, clustering)
-    if not crossed.table.n_rows:
+    known = open_vector(labels, None, matrix=store, storage_options=storage_options, name="labels")
+    comparison = compare_labels(known, clustering)
+    if not comparison.table.n_rows:
         raise ConfigError(f"{labels}: no row has both a known label and a cluster")
-    return crossed
+    return comparison
 
 
 def _missing(labels: Array) -> Array:
@@ -156,21 +156,21 @@ def _missing(labels: Array) -> Array:
 def agree(
     known: Vector, clustering: Clustering, on_all: Clustering | None, note: Callable[[str], None]
 ) -> Agreement | None:
-    """Return the agreement with known labels, rows labelled NaN left out; None where they are no classes."""
+    """Return the agreement with known labels, rows has_both NaN left out; None where they are no classes."""
     try:
-        crossed = cross(known, clustering.labels)
-        count = str(len(crossed.table.classes))
+        comparison = compare_labels(known, clustering.labels)
+        count = str(len(comparison.table.classes))
     except BadParameter:
-        crossed, count = None, f"more than {MAX_CLASSES}"
-    if crossed is not None and crossed.n_unknown:
-        note(f"labels: {crossed.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
-    if crossed is None or not 0 < len(crossed.table.classes) <= MAX_CLASSES:
+        comparison, count = None, f"more than {MAX_CLASSES}"
+    if comparison is not None and comparison.n_unknown:
+        note(f"labels: {comparison.n_unknown} of {known.n_rows} are NaN; those rows are left out of the comparison")
+    if comparison is None or not 0 < len(comparison.table.classes) <= MAX_CLASSES:
         note(f"labels: {count} different values, so not compared with the clusters (1 to {MAX_CLASSES} can be)")
         return None
-    contingency = crossed.table
+    contingency = comparison.table
     table = np.zeros((len(contingency.classes), clustering.centers.shape[0]), dtype=np.int64)
     table[:, contingency.clusters] = contingency.counts
-    other = None if on_all is None else cross(known, on_all.labels).table
+    other = None if on_all is None else compare_labels(known, on_all.labels).table
     return Agreement(
         table,
         tuple(map(str, contingency.classes.tolist())),

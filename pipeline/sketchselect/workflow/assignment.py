@@ -1,7 +1,4 @@
-"""The file that treats new rows as those of a finished run: columns, prepare steps, centres and model, as JSON.
-
-Results under the keys of scanpy: what goes into an AnnData object, and a file of them without a matrix.
-"""
+"""What a run leaves for others: ``assign.json``, which treats new rows as the run's, and an AnnData file of results."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def assignment_json(session: Session, results: JobResults) -> str | None:
         "n_columns": session.matrix.shape[1],
         "feature_names": session.matrix.feature_names,
         "no_features": [
-            name for name in inputs.beside if name is not None and not os.path.isabs(name) and not is_url(name)
+            name for name in inputs.vectors if name is not None and not os.path.isabs(name) and not is_url(name)
         ],
         "nonfinite": inputs.nonfinite,
         "prepare": [
@@ -105,8 +102,8 @@ class Assigned:
     labels: NDArray[np.int32] | None
     outputs: Floats | None
 
-    def joined(self, other: Assigned) -> Assigned:
-        """Return both, one behind the other."""
+    def followed_by(self, other: Assigned) -> Assigned:
+        """Return the results of these rows and of those after them."""
         labels = None if self.labels is None else np.concatenate([self.labels, other.labels])
         outputs = None if self.outputs is None else np.concatenate([self.outputs, other.outputs])
         return Assigned(labels, outputs)

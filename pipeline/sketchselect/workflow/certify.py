@@ -1,4 +1,4 @@
-"""Finished runs opened again, and certificates added to them."""
+"""Finished runs opened again, and certificates with_new to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sketchselect.workflow.tables import plain_value
 T = TypeVar("T")
 
 FILE = "certificate.json"
-"""Name of the file in an output folder that holds what `certify` added."""
+"""Name of the file in an output folder that holds what `certify` with_new."""
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
@@ -93,16 +93,16 @@ def _measured(session: Session, bound: Mapping[str, Any]) -> Certificate:
 
 
 def _add(session: Session, content: dict[str, Any], certificate: Certificate) -> None:
-    """Put the certificate beside the run's own in manifest and report."""
+    """Add the certificate to the run's own in manifest and report."""
     folder, plain = session.folder, plain_value(certificate.to_dict())
 
-    def added(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def with_new(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return _with(entries, plain, lambda e: (e["method"], e["confidence"]), lambda e: e["factor"] or math.inf)
 
     ours = folder.path / FILE
     before = unsealed(ours)["certificates"] if ours.exists() else []
-    folder.write(FILE, sealed({"format": 1, "certificates": added(before)}, indent=1))
-    content["certificates"] = added(content.get("certificates", ()))
+    folder.write(FILE, sealed({"format": 1, "certificates": with_new(before)}, indent=1))
+    content["certificates"] = with_new(content.get("certificates", ()))
     report = folder.path / "report.json"
     if report.exists():
         record = record_of(unsealed(report))
@@ -149,9 +149,9 @@ def job_of_run(
 ) -> JobConfig:
     """Return the job of a finished run, to be run on something else where that is asked for.
 
-    Where nothing is, a run that used a scheduler is opened on threads: whoever answers at an address can run code in
-    its client, and the folder may be from anybody. For that reason, too, nothing is saved where the folder says, but in
-    the folder itself.
+    By default a run that used a scheduler is opened on threads: whoever answers at an address can run code in its
+    client, and the folder may come from anywhere. For the same reason checkpoints are saved in the folder itself, never
+    at a place that it names.
 
     `storage_options`: Of its source; a run's folder has only their names.
     """

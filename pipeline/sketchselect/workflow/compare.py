@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchselect.summaries import Summary
 
 FOLDS = 5
-"""Parts of the rows of which each is left out once, for the stability of the columns."""
+"""Parts of the rows; leaving each out once measures the stability of the columns."""
 
 SHARED = ("summarize", "block certificate")
 """Stages that all methods of one job share: whichever comes first would pay for the others."""
@@ -107,7 +107,7 @@ def compare_runs(targets: Sequence[str], overrides: Sequence[str] = (), progress
 def compare_methods(
     job: str, methods: Sequence[str], overrides: Sequence[str] = (), progress: Any = False
 ) -> list[Compared]:
-    """Return a job's runs with each of some methods, in a folder ``compare`` beside its own.
+    """Return a job's runs with each of some methods, in a folder ``compare`` inside its own.
 
     All methods select from the summary of one pass, and without a fold of the rows from that of another one; each with
     the job's tolerance, and those of its parameters that the method has and that do not change the summary.
@@ -168,9 +168,9 @@ def _of_method(
 
     has = method_parameters(method)
     # The summary is made once for all methods, each with its defaults.
-    taken = {k: v for k, v in chosen.parameters.items() if k in has and needed({k: v}) == needed({})}
-    unused = [name for name in chosen.parameters if name not in taken]
-    return taken, unused + ["tolerance_proved"] * (chosen.tolerance_proved is not None)
+    usable = {k: v for k, v in chosen.parameters.items() if k in has and needed({k: v}) == needed({})}
+    unused = [name for name in chosen.parameters if name not in usable]
+    return usable, unused + ["tolerance_proved"] * (chosen.tolerance_proved is not None)
 
 
 def _selected(
@@ -190,7 +190,7 @@ def overlap(compared: Sequence[Compared]) -> list[list[float]]:
 
 
 def to_rows(compared: Sequence[Compared]) -> list[list[Any]]:
-    """Return the table with its header: a row for each selection, its overlaps with all of them last."""
+    """Return the table with its header: a row for each selection, its overlaps with the others last."""
     names = [one.name for one in fields(Compared)][:-1]
     head = [*names, *(f"overlap with {one.name}" for one in compared)]
     values = ([getattr(one, name) for name in names] for one in compared)
@@ -207,14 +207,14 @@ def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
     return {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
 
 
-def shown(compared: Sequence[Compared]) -> list[list[str]]:
+def text_cells(compared: Sequence[Compared]) -> list[list[str]]:
     """Return the table for people."""
     return [[_shown(value) for value in row] for row in to_rows(compared)]
 
 
 def to_text(compared: Sequence[Compared]) -> str:
     """Return the table for a terminal, a line for each property."""
-    columns = list(zip(*shown(compared), strict=True))
+    columns = list(zip(*text_cells(compared), strict=True))
     widths = [max(len(row[i]) for row in columns) for i in range(len(compared) + 1)]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in columns]
     return "\n".join([*lines, CAPTION])

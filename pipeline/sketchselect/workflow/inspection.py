@@ -73,8 +73,8 @@ def _summary_lines(summary: Any, indent: str) -> Iterator[str]:
     yield f"{indent}prepared with: {', '.join(summary.prepare) or 'nothing'}"
     names = summary.feature_names
     if names is not None:
-        shown = ", ".join(_clean(name) for name in names[:5])
-        yield f"{indent}feature names: {shown}{', ...' if len(names) > 5 else ''}"
+        text = ", ".join(_clean(name) for name in names[:5])
+        yield f"{indent}feature names: {text}{', ...' if len(names) > 5 else ''}"
     yield from (f"{indent}{printable(line)}" for line in summary.details())
 
 
@@ -87,8 +87,8 @@ def columns_in(summary: Any) -> int:
 
 def _parameter(value: Any) -> str:
     """Return a parameter in short: a description of a summary by its kind."""
-    shown = value.kind if isinstance(value, Summary) else repr(value)
-    return _clean(shown)
+    text = value.kind if isinstance(value, Summary) else repr(value)
+    return _clean(text)
 
 
 def _run_lines(content: dict[str, Any]) -> Iterator[str]:
@@ -134,5 +134,5 @@ def _matrix_lines(matrix: Matrix) -> Iterator[str]:
 
 def _clean(name: str) -> str:
     """Return a name that is safe to show in a terminal."""
-    shown = printable(name)
-    return shown if len(shown) <= 40 else shown[:37] + "..."
+    text = printable(name)
+    return text if len(text) <= 40 else text[:37] + "..."

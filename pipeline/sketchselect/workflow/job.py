@@ -29,8 +29,8 @@ from sketchselect.workflow.pages import publish_report, run_record
 from sketchselect.workflow.session import Session, open_session, require_weights
 from sketchselect.workflow.stages import clustering
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.clustering import Clustering, cluster_count, described
-from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, aim, evaluate, tries_again
+from sketchselect.workflow.stages.clustering import Clustering, cluster_count, clustering_entry
+from sketchselect.workflow.stages.evaluation import Evaluation, JobResults, evaluate, next_size, set_target_bound
 from sketchselect.workflow.stages.model import Model
 from sketchselect.workflow.tables import plain_value
 
@@ -181,7 +181,7 @@ def run_config(
         session.has_preset = preset is not None
         summary = stages.summarize(session)
         collected = stages.collect(session, summary)
-        aim(session)
+        set_target_bound(session)
         while True:
             selection, model = stages.select(session, collected, preset)
             features, sample = stages.write_selected(session, summary, selection)
@@ -194,7 +194,7 @@ def run_config(
                 clustering.name_rows(session, clustered)
             else:
                 clustering.discard(session)
-            if not tries_again(session, evaluation):
+            if not next_size(session, evaluation):
                 break
         along = None
         if config.timeline is None or session.has_preset:
@@ -316,7 +316,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     if results.model is not None:
         content["model"] = results.model.outline()
     if results.clustering is not None:
-        content["clustering"] = described(results.clustering)
+        content["clustering"] = clustering_entry(results.clustering)
     if results.cluster_count is not None:
         content["range_of_clusters"] = {
             "recommended": results.cluster_count.recommended,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sketchselect.summaries import BlockBound, StepStatistics, Summary
 
 VERSION = f"{__version__}/{KERNEL_VERSION}"
-"""What of this package decides the bits of a result."""
+"""Version string in fingerprints."""
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ class Session:
             storage_options=inputs.storage_options or None,
             missing_chunks=inputs.missing_chunks,
             nonfinite=inputs.nonfinite,
-            vectors=(*inputs.beside, self.config.select.parameters.get("partition")),
+            vectors=(*inputs.vectors, self.config.select.parameters.get("partition")),
         )
 
     @cached_property
@@ -144,7 +144,7 @@ class Session:
 
     @cached_property
     def target(self) -> Vector | None:
-        """The opened ``[input] target``, with the groups of the rows beside it where there are any."""
+        """The opened ``[input] target``, with the groups of its rows, if the job names any."""
         target, groups = self.vector("target"), self.vector("cv_groups")
         return target if target is None or groups is None else grouped(target, groups)
 
@@ -191,7 +191,7 @@ class Session:
 
     @property
     def selects_apart(self) -> bool:
-        """Whether the method needs counts, and the prepare steps make something else of them."""
+        """Whether the method needs counts, and the prepare steps change them."""
         return self.selector.needs_counts and bool(self.steps)
 
     @property
@@ -237,8 +237,8 @@ class Session:
         """Where tasks run; a cluster of our own starts here, when the first stage needs it."""
         if self._engine is None:
             self._engine = self._opened_engine()
-            described = self.engine_description = self._engine.describe()
-            if described.get("encrypted") is False and not self.starts_cluster:
+            description = self.engine_description = self._engine.describe()
+            if description.get("encrypted") is False and not self.starts_cluster:
                 self.note(
                     "the connection to the cluster is neither encrypted nor authenticated: whoever reaches its port "
                     "can run code there; use tls:// outside a private network"
@@ -317,7 +317,7 @@ class Session:
         if self.identity is not None and self.matrix.identity(0, self.matrix.shape[0]) != self.identity:
             raise SourceChanged(
                 f"{self.matrix.address}: it was rewritten while the job ran, so nothing made from it is published; "
-                "run again when nobody writes to it"
+                "run again when it is no longer written to"
             )
 
     def source_fingerprint(self, **further: Any) -> dict[str, Any] | None:
@@ -371,7 +371,7 @@ class Session:
             )
 
     def account(self, entry: dict[str, Any], stats: PassStats) -> None:
-        """Add a pass's account to its stage's entry: what several passes read and did is summed.
+        """Add a pass's statistics to its stage's entry; those of several passes are summed.
 
         Its profile are the seconds of all task slots: those of the steps of tasks, and the rest, "wait".
         """

@@ -219,8 +219,8 @@ def _selection(
     if content["selection"]["given"]:
         return add("selection", None, "the columns came from a file")
     origin = "columns.sks" if "columns.sks" in content["files"] else "summary.sks"
-    evaluation.aim_again(session, tables.read_selection(folder / "selection.json"))
-    fitted = columns.fitted(session, codec.load(folder / origin))
+    evaluation.restore_target_bound(session, tables.read_selection(folder / "selection.json"))
+    fitted = columns.fit_selector(session, codec.load(folder / origin))
     texts = {"selection.json": tables.selection_json(fitted.selection_)}
     if "scores.csv" in content["files"]:
         texts["scores.csv"] = tables.scores_csv(fitted.selection_)

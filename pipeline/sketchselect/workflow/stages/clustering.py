@@ -204,7 +204,7 @@ def sizes(clustering: Clustering) -> list[int]:
     return [int(n) for n in np.bincount(there, minlength=clustering.centers.shape[0])]
 
 
-def described(clustering: Clustering) -> dict[str, Any]:
+def clustering_entry(clustering: Clustering) -> dict[str, Any]:
     """Return what the manifest says of a clustering."""
     content: dict[str, Any] = {
         "n_clusters": int(clustering.centers.shape[0]),
@@ -297,6 +297,6 @@ def clusters_csv(result: ClusterRange) -> str:
     elbows, best = result.elbows, result.recommended
     for one in result.counts:
         values = [getattr(one, name) for name in measures[:-1]] + [elbows.get(one.n_clusters)]
-        shown = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
-        lines.append([one.n_clusters, *shown, int(one.n_clusters == best)])
+        values_text = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
+        lines.append([one.n_clusters, *values_text, int(one.n_clusters == best)])
     return tables.csv_text(lines)

@@ -77,7 +77,7 @@ def prepare(session: Session) -> None:
 
 
 def description(config: JobConfig, selector: BaseSelector, n_features: int) -> Summary[Any]:
-    """Return the bundle of everything the job needs to know of the rows: one pass for all of it.
+    """Return the bundle of all summaries that the job needs, for one pass.
 
     Methods with passes of their own add nothing; jobs that learn from a target and cluster nothing need no sketch.
     """
@@ -195,7 +195,7 @@ def _note_units(session: Session, summary: Summary[Any]) -> None:
 def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
     """Return what the method selects from: the summary of the rows, or what its own or further passes find.
 
-    Methods that read columns, some rows, raw counts beside prepared rows, or the source more than once, publish
+    Methods that read columns, some rows, raw counts as well as prepared rows, or the source more than once, publish
     ``columns.sks``.
     """
     folder, selector = session.folder, session.selector
@@ -207,7 +207,7 @@ def collect(session: Session, summary: Summary[Any]) -> Summary[Any]:
         return summary
     parameters = selector.get_params()
     if selector.axis == "columns":
-        # What a stream of columns leaves does not depend on how many of them are selected in the end.
+        # What a stream of columns leaves does not depend on how many are selected in the end.
         del parameters["n_features_to_select"]
     labels = session.partition()
     fingerprint = session.source_fingerprint(
@@ -244,7 +244,7 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     folder, chosen, model = session.folder, session.config.select, None
     with session.stage("select") as entry:
         if preset is None:
-            selector = fitted(session, summary)
+            selector = fit_selector(session, summary)
             selection: Selection = selector.selection_
             model = model_of(selector)
         else:
@@ -268,17 +268,17 @@ def select(session: Session, summary: Summary[Any], preset: Selection | None = N
     return selection, model
 
 
-def fitted(session: Session, summary: Summary[Any]) -> BaseSelector:
+def fit_selector(session: Session, summary: Summary[Any]) -> BaseSelector:
     """Return the fitted selector; what it warns of is a note of the run."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = session.selector.fit_summary(summary)
+        selector = session.selector.fit_summary(summary)
     for warning in caught:
         if issubclass(warning.category, UserWarning):
             session.note(f"{session.selector.method}: {warning.message}")
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return fitted
+    return selector
 
 
 def write_selected(
@@ -409,7 +409,7 @@ class WriteColumns:
 
 @dataclass(frozen=True)
 class CompareColumns:
-    """Leaf of the pass that compares the source with what was written of it."""
+    """Leaf of the pass that compares the source with the written features."""
 
     written: Matrix
     columns: tuple[int, ...]  # Chosen columns

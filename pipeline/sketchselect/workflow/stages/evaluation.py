@@ -58,7 +58,7 @@ class Evaluation:
     # Objective of k-means on all columns, where the job asked for the comparison
     objective_all_columns: float | None = None
     compared: tuple[ComparedRecord, ...] = ()  # All clusterings that were made, where there are several
-    # Of k-means itself: of the clustering it candidates, in the columns that it worked on
+    # Of k-means itself: of its clustering, in the columns that it worked on
     selected_certificate: Certificate | None = None
     # What the selected columns promised for all columns before they were clustered
     selection_bound: SelectionBound | None = None
@@ -82,7 +82,7 @@ class JobResults:
     model: Model | None = None  # Of a method that learns from a target
     sample: dict[str, Any] | None = None  # Rows and points of the 2-D view
     clustering: Clustering | None = None  # The published one
-    evaluation: Evaluation | None = None  # What is known of it
+    evaluation: Evaluation | None = None  # Its objective, certificates and agreement
     timeline: TimelineRecord | None = None  # How the selection changed along the rows
     cluster_count: ClusterCountRecord | None = None  # What is known of a range of numbers of clusters
 
@@ -154,14 +154,14 @@ def _columns(clustering: Clustering, was_reassigned: bool) -> str:
 
 
 def _on_random_columns(session: Session, n_columns: int, entry: dict[str, Any]) -> tuple[Clustering, float]:
-    """Return the clustering on some random columns, and its objective in all of them."""
+    """Return the clustering on some random columns, and its objective in all columns."""
     settings = session.config.cluster
     assert settings is not None
     drawn = np.random.default_rng(settings.random_state).choice(session.n_columns, n_columns, replace=False)
     columns = np.sort(drawn)
     clustering = k_means(session, replace(session.rows, columns=tuple(columns.tolist())), columns)
-    labelled = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
-    reduced = summarize_source(labelled, CentroidSums(clustering.centers.shape[0]), session.pass_options)
+    with_labels = replace(session.rows, target=ArrayVector(clustering.labels, "labels of random columns"))
+    reduced = summarize_source(with_labels, CentroidSums(clustering.centers.shape[0]), session.pass_options)
     session.account(entry, reduced.stats)
     return clustering, float(reduced.value.objective)  # type: ignore[attr-defined]
 
@@ -353,7 +353,7 @@ STEP = 8
 """An eighth of the columns is added where a proof fails, and left out where it holds, until it does the other."""
 
 
-def aim(session: Session) -> None:
+def set_target_bound(session: Session) -> None:
     """Make the lower bound of all clusterings, and have the selector choose columns by it, if the job asks for it."""
     tolerance, settings, selector = session.config.select.tolerance_proved, session.config.cluster, session.selector
     if tolerance is None or session.has_preset:
@@ -382,19 +382,19 @@ def _use(selector: AutoSelector, sizes: Mapping[str, Any]) -> None:
     selector.largest_columns = sizes.get("largest_columns")
 
 
-def aim_again(session: Session, selection: Selection) -> None:
+def restore_target_bound(session: Session, selection: Selection) -> None:
     """Have the selector choose columns by the bound that an earlier selection was made by, if it was by one."""
     if isinstance(session.selector, AutoSelector) and "largest_objective" in selection.diagnostics:
         session.selector.largest_objective = selection.diagnostics["largest_objective"]
         _use(session.selector, selection.diagnostics)
 
 
-def tries_again(session: Session, evaluation: Evaluation | None) -> bool:
-    """Return whether another number of columns is to be tried, which the selector takes then.
+def next_size(session: Session, evaluation: Evaluation | None) -> bool:
+    """Set the number of columns that the selector tries next; return False where the search has ended.
 
     More where the proof failed, fewer where it holds, down to a number for which it failed; the last one that is tried
-    is one for which it holds. Where it fails for the most columns too, all of them would prove nothing: those within
-    `tolerance` by estimate are tried last, and it is said what is proved of them.
+    is one for which it holds. Where it fails for the largest number too, the columns within `tolerance` by estimate are
+    tried last, and a note says what is proved for them.
     """
     selector, tolerance = session.selector, session.config.select.tolerance_proved
     if tolerance is None or evaluation is None or session.has_preset:

@@ -24,7 +24,7 @@ MAX_SHOWN = 5
 
 
 def timeline(session: Session, settings: TimelineSettings) -> TimelineRecord:
-    """Publish ``timeline.csv``; return what the report shows of it.
+    """Publish ``timeline.csv``; return its part of the report.
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
@@ -82,7 +82,7 @@ def listed(timeline: Timeline) -> NDArray[np.int64]:
 def record_of(timeline: Timeline, window: int | None = None, half_life: float | None = None) -> TimelineRecord:
     """Return what the report shows: the columns that rose and fell the most."""
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
-    shown = np.concatenate([risen, fallen])
+    columns = np.concatenate([risen, fallen])
     unknown: NDArray[np.bool_] = np.asarray(np.isnan(timeline.scores).all(axis=1))
     names = timeline.feature_names
     return TimelineRecord(
@@ -90,9 +90,9 @@ def record_of(timeline: Timeline, window: int | None = None, half_life: float | 
         n_selected=[support.size for support in timeline.supports],
         n_ever=int(timeline.selected.any(axis=0).sum()),
         n_always=int(timeline.selected.all(axis=0).sum()),
-        names=[f"column {j}" if names is None else names[j] for j in shown.tolist()],
+        names=[f"column {j}" if names is None else names[j] for j in columns.tolist()],
         n_risen=len(risen),
-        ranks=np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
+        ranks=np.where(unknown[:, None], np.nan, timeline.ranks[:, columns]),
         window=window,
         half_life=half_life,
     )
