@@ -19,7 +19,7 @@ from sketchselect.readers import convert, open_matrix, row_partitions
 from sketchselect.readers.partitions import even_partitions
 from sketchselect.selectors import VarianceSelector
 from sketchselect.summaries import Bundle, ColumnStats, FrequentDirections, LeverageSample, Moments
-from sketchselect.workflow.stages.columns import View, write_features
+from sketchselect.workflow.stages.features import View, write_features
 
 DESCRIPTION = {"directions": FrequentDirections(8), "stats": ColumnStats(), "moments": Moments()}
 

@@ -17,7 +17,7 @@ import sketchselect as sks
 from sketchselect.errors import DamagedFile, NotFinite, SourceError
 from sketchselect.selectors import Selection
 from sketchselect.workflow import tables
-from sketchselect.workflow.stages.columns import sample_rows
+from sketchselect.workflow.stages.features import sample_rows
 
 from .oracles import scatter, unit
 
@@ -132,12 +132,12 @@ def test_credentials_are_nowhere_in_the_output(job: Job, rows: np.ndarray, tmp_p
 
 def test_sampled_rows_are_those_of_smallest_hash_for_any_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchselect.linalg.hashing import derive_seed, uniforms
-    from sketchselect.workflow.stages import columns
+    from sketchselect.workflow.stages import features
 
     draws = uniforms(derive_seed(7, "view sample"), np.arange(5000, dtype=np.uint64))
     reference = np.sort(np.argsort(draws)[:100]).tolist()
     for piece in (1, 99, 4096, 10_000):
-        monkeypatch.setattr(columns, "_HASH_PIECE", piece if piece > 1 else 37)
+        monkeypatch.setattr(features, "_HASH_PIECE", piece if piece > 1 else 37)
         assert sample_rows(5000, 7, 100).tolist() == reference
     assert sample_rows(50, 7, 100).tolist() == list(range(50))
 

@@ -17,7 +17,6 @@ from sketchselect import errors
 
 if TYPE_CHECKING:
     from sketchselect.execution import Progress
-    from sketchselect.job.schema import JobConfig
 
 STAGES = ("summarize", "select", "cluster", "report")
 """Stages of a job; each works on the output folder of the one before."""
@@ -101,8 +100,25 @@ def run_stage(
         `worth_retrying` tells which of them a retry can cure.
     """
     require_stage(stage)
+    from sketchselect import workflow
+    from sketchselect.execution import make_progress
+    from sketchselect.job.load import load_job, with_cluster
+
+    listener, settings = make_progress(progress), with_cluster(overrides, cluster)
     with _main_hidden():
-        return _run(stage, job, overrides, cluster, progress)
+        config = load_job(job, settings)
+        if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
+            listener.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
+            config = load_job(job, with_cluster(settings, "threads"))
+        folder = Path(config.output.dir)
+        if stage == "summarize":
+            return workflow.summarize(config, progress=listener)
+        if stage == "select":
+            return workflow.select(config)
+        if stage == "report":
+            return workflow.report(folder) if config.output.report else folder / "manifest.json"
+        perform = workflow.cluster if stage == "cluster" else workflow.run
+        return perform(config, progress=listener).folder / "manifest.json"
 
 
 @contextlib.contextmanager
@@ -120,42 +136,6 @@ def _main_hidden() -> Iterator[None]:
     finally:
         for name, value in names.items():
             setattr(main, name, value)
-
-
-def _run(
-    stage: str,
-    job: str | os.PathLike[str] | Mapping[str, Any],
-    overrides: Sequence[str],
-    cluster: str | None,
-    progress: bool | Progress,
-) -> Path:
-    from sketchselect import workflow
-    from sketchselect.execution import make_progress
-
-    listener = make_progress(progress)
-    config = _config(job, overrides, cluster, listener)
-    folder = Path(config.output.dir)
-    if stage == "summarize":
-        return workflow.summarize(config, progress=listener)
-    if stage == "select":
-        return workflow.select(config)
-    if stage == "report":
-        return workflow.report(folder) if config.output.report else folder / "manifest.json"
-    perform = workflow.cluster if stage == "cluster" else workflow.run
-    return perform(config, progress=listener).folder / "manifest.json"
-
-
-def _config(
-    job: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str], cluster: str | None, progress: Progress
-) -> JobConfig:
-    from sketchselect.job.load import load_job, with_cluster
-
-    settings = with_cluster(overrides, cluster)
-    config = load_job(job, settings)
-    if config.execution.cluster == "local" and multiprocessing.current_process().daemon:
-        progress.note("note: a daemonic process cannot start worker processes, so tasks run in its threads")
-        config = load_job(job, with_cluster(settings, "threads"))
-    return config
 
 
 @contextlib.contextmanager

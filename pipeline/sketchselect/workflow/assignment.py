@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from sketchselect.errors import DamagedFile, Incompatible, SketchSelectError, SourceError
 from sketchselect.execution import Block
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.csr import densify, is_csr, take_columns
 from sketchselect.linalg.kmeans.distances import distances_to
 from sketchselect.location import is_url
 from sketchselect.readers import Matrix
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.summaries import codec
 from sketchselect.workflow.folder import sealed, unsealed
-from sketchselect.workflow.session import Session
-from sketchselect.workflow.stages.columns import feature_dtype
-from sketchselect.workflow.stages.evaluation import JobResults
-from sketchselect.workflow.stages.model import model_json
+from sketchselect.workflow.stages.features import dense_columns, feature_dtype, with_dropped
 from sketchselect.workflow.tables import csv_text, disarmed, plain_value, row_texts
+
+if TYPE_CHECKING:
+    from sketchselect.workflow.session import Session
+    from sketchselect.workflow.stages.evaluation import JobResults
 
 FILE = "assign.json"
 """Name of the file in an output folder."""
@@ -36,6 +36,8 @@ FILE = "assign.json"
 
 def assignment_json(session: Session, results: JobResults) -> str | None:
     """Return the content of ``assign.json``: no row and no label of the source; None where nothing can be assigned."""
+    from sketchselect.workflow.stages.model import model_json  # workers, which import this module, need no model
+
     clustering, model, support = results.clustering, results.model, results.selection.support
     if clustering is None and model is None:
         return None
@@ -124,11 +126,11 @@ class AssignBlock:
         labels = outputs = None
         if self.centers is not None:
             scale = 1.0 if self.weights is None else self.weights
-            rows = _columns(block.values, self.support).astype(self.dtype).astype(np.float64)
+            rows = dense_columns(block.values, self.support).astype(self.dtype).astype(np.float64)
             nearest = distances_to(rows * scale, self.centers * scale).argmin(axis=1) if len(rows) else np.empty(0)
-            labels = _spread(block, nearest.astype(np.int32), -1)
+            labels = with_dropped(block, nearest.astype(np.int32), -1)
         if self.model is not None:
-            outputs = _spread(block, outputs_of(self.model, block.values), np.nan)
+            outputs = with_dropped(block, outputs_of(self.model, block.values), np.nan)
         return Assigned(labels, outputs)
 
 
@@ -136,7 +138,7 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     """Return the outputs of the model in ``model.json`` for prepared rows, shape (n_rows, n_outputs)."""
     intercepts = np.array([-np.inf if value is None else value for value in model["intercepts"]])
     used = sorted({j for columns in model["terms"] for j in columns})
-    values = _columns(rows, tuple(used)).astype(np.float64)
+    values = dense_columns(rows, tuple(used)).astype(np.float64)
     if (scaling := model["scaling"]) is not None:
         values = (values - scaling["mean"]) / scaling["scale"]
     place = {j: i for i, j in enumerate(used)}
@@ -144,18 +146,6 @@ def outputs_of(model: dict[str, Any], rows: Any) -> Floats:
     products = np.stack(terms, axis=1) if terms else np.zeros((values.shape[0], 0))
     outputs: Floats = products @ np.reshape(model["coefficients"], (len(terms), intercepts.size)) + intercepts
     return outputs
-
-
-def _columns(rows: Any, columns: tuple[int, ...]) -> Any:
-    return densify(take_columns(rows, columns)) if is_csr(rows) else rows[:, list(columns)]
-
-
-def _spread(block: Block, values: Any, absent: float) -> Any:
-    if block.surviving is None:
-        return values
-    whole = np.full((block.stop - block.start, *values.shape[1:]), absent, dtype=values.dtype)
-    whole[block.surviving - block.start] = values
-    return whole
 
 
 def columns_of_run(matrix: Matrix, rules: dict[str, Any]) -> tuple[Matrix, list[str]]:

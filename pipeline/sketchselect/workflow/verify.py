@@ -24,7 +24,7 @@ from sketchselect.workflow.folder import PUBLISHED, read_manifest, tree_digest
 from sketchselect.workflow.job import is_digested
 from sketchselect.workflow.session import Session, differing_builds, open_session
 from sketchselect.workflow.stages import clustering, columns, evaluation
-from sketchselect.workflow.stages.columns import differing_rows
+from sketchselect.workflow.stages.features import differing_rows
 from sketchselect.workflow.stages.model import model_json, model_of
 
 ROUNDING = 1e-9

@@ -47,8 +47,9 @@ from sketchselect.workflow.plan.report import ClusterSpec, JobForecast, limit_fo
 from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as stages
 from sketchselect.workflow.stages.clustering import numbers
-from sketchselect.workflow.stages.columns import feature_pass, prepare
+from sketchselect.workflow.stages.columns import prepare
 from sketchselect.workflow.stages.evaluation import solved_blocks
+from sketchselect.workflow.stages.features import feature_pass
 
 TYPICAL_ITERATIONS = 20
 """Iterations that are reckoned with; how many there will be depends on the data, `max_iter` is the most."""
