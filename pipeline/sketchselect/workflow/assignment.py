@@ -196,7 +196,7 @@ def _predictions(model: dict[str, Any], outputs: Any) -> list[list[Any]]:
     if classes := model["classes"]:
         places = (outputs[:, 0] > 0).astype(int) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
         columns = [[disarmed(str(classes[place])) for place in places.tolist()]]
-    return [["" if absent else value for absent, value in zip(dropped, one, strict=True)] for one in columns]
+    return [["" if absent else value for absent, value in zip(dropped, column, strict=True)] for column in columns]
 
 
 ANNOTATIONS_FILE = "annotations.h5ad"

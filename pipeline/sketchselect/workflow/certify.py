@@ -118,9 +118,9 @@ def _with(
 
     Of those that always hold the closest stays; picked from several draws, one of a probability would lose it.
     """
-    same = [one for one in entries if kind(one) == kind(new)]
+    same = [entry for entry in entries if kind(entry) == kind(new)]
     best = min([new, *same], key=factor) if kind(new)[1] == 1 else new
-    return [*(one for one in entries if kind(one) != kind(new)), best]
+    return [*(entry for entry in entries if kind(entry) != kind(new)), best]
 
 
 def require_digests(path: Path, content: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ def complete(content: dict[str, Any]) -> dict[str, Any]:
     content["job"]["input"]["url"], content["source"]["identity"], content["prepare"]
     sections = [section for section in content["job"].values() if section is not None]
     texts = [*content["files"], *content.get("digests", {})]
-    if not all(isinstance(one, dict) for one in (*sections, *content["stages"])) or {*map(type, texts)} - {str}:
+    if not all(isinstance(section, dict) for section in (*sections, *content["stages"])) or {*map(type, texts)} - {str}:
         raise TypeError("sections, stages and names of files")
     return content
 

@@ -60,7 +60,7 @@ class Compared:
         unused: Sequence[str] = (),
     ) -> Compared:
         """Return what the manifest of a run says."""
-        proved = [one for one in content.get("certificates", ()) if one["factor"] is not None]
+        proved = [entry for entry in content.get("certificates", ()) if entry["factor"] is not None]
         factor, confidence = min(((float(c["factor"]), c["confidence"]) for c in proved), default=(None, None))
         agreement = content.get("agreement") or {}
         return cls(
@@ -149,13 +149,13 @@ def compare_methods(
         ]
         stay = [np.isin(selection.support, other).mean() for other in without]
         result = run_config(config, preset=selection, progress=progress)
-        seconds += sum(one["seconds"] for one in _charged(result.manifest["stages"]))
+        seconds += sum(stage["seconds"] for stage in _charged(result.manifest["stages"]))
         compared.append(Compared.of(method, result.manifest, selection, seconds, float(np.mean(stay)), unused))
     return compared
 
 
 def _charged(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in stages if not one["reused"] and one["name"] not in SHARED]
+    return [stage for stage in stages if not stage["reused"] and stage["name"] not in SHARED]
 
 
 def _of_method(
@@ -185,15 +185,15 @@ def _selected(
 
 def overlap(compared: Sequence[Compared]) -> list[list[float]]:
     """Return the shares of the columns of two selections that both have (Jaccard), for all pairs."""
-    sets = [set(one.support) for one in compared]
+    sets = [set(each.support) for each in compared]
     return [[len(a & b) / max(len(a | b), 1) for b in sets] for a in sets]
 
 
 def to_rows(compared: Sequence[Compared]) -> list[list[Any]]:
     """Return the table with its header: a row for each selection, its overlaps with the others last."""
-    names = [one.name for one in fields(Compared)][:-1]
-    head = [*names, *(f"overlap with {one.name}" for one in compared)]
-    values = ([getattr(one, name) for name in names] for one in compared)
+    names = [field.name for field in fields(Compared)][:-1]
+    head = [*names, *(f"overlap with {each.name}" for each in compared)]
+    values = ([getattr(each, name) for name in names] for each in compared)
     return [head, *([*row, *shares] for row, shares in zip(values, overlap(compared), strict=True))]
 
 
@@ -204,7 +204,7 @@ def to_csv(compared: Sequence[Compared]) -> str:
 
 def to_data(compared: Sequence[Compared]) -> dict[str, Any]:
     """Return everything as plain data."""
-    return {"compared": [asdict(one) for one in compared], "overlap": overlap(compared)}
+    return {"compared": [asdict(each) for each in compared], "overlap": overlap(compared)}
 
 
 def text_cells(compared: Sequence[Compared]) -> list[list[str]]:

@@ -325,7 +325,7 @@ def manifest(session: Session, results: JobResults, peak_nbytes: int | None) -> 
     if evaluation is not None:
         content["objective"] = evaluation.objective
         content["objective_all_columns"] = evaluation.objective_all_columns
-        content["compared"] = [asdict(one) for one in evaluation.compared]
+        content["compared"] = [asdict(clustering) for clustering in evaluation.compared]
         content["certificates"] = [plain_value(c.to_dict()) for c in evaluation.certificates]
         if evaluation.selection_bound is not None:
             content["selection_bound"] = plain_value(evaluation.selection_bound.to_dict())

@@ -292,7 +292,7 @@ def _certificate(session: Session, content: Mapping[str, Any], stated: Mapping[s
         certify(summary, content["objective"], k, method="spectral"),
         dropped_columns_certificate(summary, inertia, support, k),
     ]
-    again = next((one for one in cheap if one.method == stated["method"]), None)
+    again = next((certificate for certificate in cheap if certificate.method == stated["method"]), None)
     if again is None or again.objective == 0:
         return None, "it takes a pass over the rows (`sketchselect certify` makes one)"
     pairs = [(getattr(again, name), stated[name]) for name in ("objective", "lower_bound", "factor")]

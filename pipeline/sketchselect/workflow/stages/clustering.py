@@ -81,7 +81,7 @@ def _start_from(session: Session, summary: Summary[Any]) -> None:
     """
     settings = session.config.cluster
     assert settings is not None
-    members = {one.kind: one for one in (summary.values() if isinstance(summary, Bundle) else [summary])}
+    members = {member.kind: member for member in (summary.values() if isinstance(summary, Bundle) else [summary])}
     sample = members.get(RowSample.kind)
     if not settings.starts_open or session.start is not None or not isinstance(sample, RowSample):
         return
@@ -275,10 +275,10 @@ def cluster_count(session: Session, features: Source | None) -> ClusterCountReco
 def record_of(result: ClusterRange) -> ClusterCountRecord:
     """Return what the report shows."""
     return ClusterCountRecord(
-        n_clusters=[one.n_clusters for one in result.counts],
-        objectives=[one.best_objective for one in result.counts],
-        lower_bounds=[one.lower_bound or 0.0 for one in result.counts],
-        stability=[one.stability for one in result.counts],
+        n_clusters=[count.n_clusters for count in result.counts],
+        objectives=[count.best_objective for count in result.counts],
+        lower_bounds=[count.lower_bound or 0.0 for count in result.counts],
+        stability=[count.stability for count in result.counts],
         sentence=result.sentence(),
         n_seeds=result.n_seeds,
         n_sampled=result.n_sampled,
@@ -295,8 +295,8 @@ def clusters_csv(result: ClusterRange) -> str:
     measures = ("objective", "coreset_objective", "lower_bound", "factor", "stability", "elbow")
     lines: list[list[Any]] = [["n_clusters", *measures, "recommended"]]
     elbows, best = result.elbows, result.recommended
-    for one in result.counts:
-        values = [getattr(one, name) for name in measures[:-1]] + [elbows.get(one.n_clusters)]
+    for count in result.counts:
+        values = [getattr(count, name) for name in measures[:-1]] + [elbows.get(count.n_clusters)]
         values_text = ["" if v is None or v == float("inf") else repr(float(v)) for v in values]
-        lines.append([one.n_clusters, *values_text, int(one.n_clusters == best)])
+        lines.append([count.n_clusters, *values_text, int(count.n_clusters == best)])
     return tables.csv_text(lines)

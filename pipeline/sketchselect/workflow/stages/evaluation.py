@@ -98,11 +98,11 @@ def evaluate(
     settings = session.config.cluster
     assert settings is not None
     sums = []
-    for one in clusterings:
-        with session.stage("objective" if len(clusterings) == 1 else f"objective, {one.variant}") as entry:
-            sums.append(cluster_sums(session, one, entry))
+    for clustering in clusterings:
+        with session.stage("objective" if len(clusterings) == 1 else f"objective, {clustering.variant}") as entry:
+            sums.append(cluster_sums(session, clustering, entry))
     # Of equal partitions, which differ by rounding alone, the first.
-    best = next(i for i, one in enumerate(sums) if one.objective <= min(s.objective for s in sums) * (1 + _TIE))
+    best = next(i for i, each in enumerate(sums) if each.objective <= min(s.objective for s in sums) * (1 + _TIE))
     clustering, objective, means = clusterings[best], float(sums[best].objective), sums[best].cluster_means
     moved: Reassignment | None = None
     if settings.reassign:
@@ -112,7 +112,10 @@ def evaluate(
     elif len(clusterings) > 1:
         clustering = publish(session, clustering)
     proofs = prove(session, summary, selection, features, clusterings[best], clustering, sums[best], objective)
-    candidates = [(_columns(one, False), one, float(sums[place].objective)) for place, one in enumerate(clusterings)]
+    candidates = [
+        (_columns(clustering, False), clustering, float(sums[place].objective))
+        for place, clustering in enumerate(clusterings)
+    ]
     candidates[best] = (_columns(clusterings[best], moved is not None), clustering, objective)
     on_all = None
     if settings.compare_all_columns:
@@ -123,7 +126,9 @@ def evaluate(
             at_random = _on_random_columns(session, selection.support.size, entry)
         candidates += [("all columns", on_all, on_all.inertia), ("as many random columns", *at_random)]
     known = session.vector("labels")
-    agreements = [None if known is None else agree(known, one, on_all, session.note) for _, one, _ in candidates]
+    agreements = [
+        None if known is None else agree(known, clustering, on_all, session.note) for _, clustering, _ in candidates
+    ]
     compared = [
         ComparedRecord(
             columns,
@@ -224,15 +229,19 @@ def prove(
     if method_certificate is not None and published.weighted_inertia is not None and method_certificate.n_clusters == k:
         bound, began = method_certificate.bound(published.weighted_inertia), time.perf_counter()
         certificates.append(bounded_certificate(method_certificate.lower_bound, bound, k, began, scatter))
-    if any(one.objective == 0 for one in certificates):
+    if any(certificate.objective == 0 for certificate in certificates):
         same = _rows_are_same(session, session.rows, published)
-        certificates = [compared(one, same) for one in certificates]
+        certificates = [compared(certificate, same) for certificate in certificates]
     promise = certify_selection(summary, selection.support, k)
-    for one in certificates:
+    for certificate in certificates:
         # The columns' promise is of every clustering, so the best bound of the optimum serves it too.
-        if one.method == "blocks" and one.confidence == 1 and one.lower_bound > promise.lower_bound:
-            excess = promise.dropped_scatter / one.lower_bound
-            promise = replace(promise, excess=excess, lower_bound=one.lower_bound, method="blocks")
+        if (
+            certificate.method == "blocks"
+            and certificate.confidence == 1
+            and certificate.lower_bound > promise.lower_bound
+        ):
+            excess = promise.dropped_scatter / certificate.lower_bound
+            promise = replace(promise, excess=excess, lower_bound=certificate.lower_bound, method="blocks")
     return Certificates(tuple(certificates), selected, promise)
 
 
@@ -370,7 +379,7 @@ def set_target_bound(session: Session) -> None:
 
 def _fingerprint(session: Session) -> dict[str, Any]:
     config = session.config
-    settings = [one.model_dump(mode="json") for one in (config.select, config.cluster) if one is not None]
+    settings = [section.model_dump(mode="json") for section in (config.select, config.cluster) if section is not None]
     return {"version": VERSION, "summary": file_digest(session.folder.path / "summary.sks"), "settings": settings}
 
 
@@ -403,7 +412,7 @@ def next_size(session: Session, evaluation: Evaluation | None) -> bool:
     state: dict[str, Any] = {"failed": 0, "proved": None, "unproved": None}
     state |= session.folder.finished(STAGE, _fingerprint(session)) or {}
     failed, proved, size = state["failed"], state["proved"], len(selector.support_)
-    factor = min((one.factor for one in evaluation.certificates), default=float("inf"))
+    factor = min((certificate.factor for certificate in evaluation.certificates), default=float("inf"))
     sizes: tuple[int, int | None]
     text = f"{size} columns: proved within {_percent(factor)}"
     if (unproved := state["unproved"]) is not None:
