@@ -15,9 +15,9 @@ from sketchselect.report import render
 from sketchselect.selectors import Selection
 from sketchselect.summaries import ColumnStats, pick
 from sketchselect.workflow.folder import MARKER, OutputFolder, open_folder, parsed, read_manifest, sealed, unsealed
-from sketchselect.workflow.manifest import JobResults
 from sketchselect.workflow.session import Session
 from sketchselect.workflow.stages.columns import sketch_of, view_of
+from sketchselect.workflow.stages.evaluation import JobResults
 from sketchselect.workflow.tables import plain_value
 
 MAX_SPECTRUM = 512

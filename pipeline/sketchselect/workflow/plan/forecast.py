@@ -50,12 +50,12 @@ from sketchselect.summaries import BlockBound, CentroidSums, Summary
 from sketchselect.summaries.moment_panels import PANEL_PARTITION_NBYTES, make_panels
 from sketchselect.workflow.folder import open_folder
 from sketchselect.workflow.plan.report import ClusterSpec, ForecastPass, JobForecast, limit_for, warnings_of
-from sketchselect.workflow.session import Session, iterating_engine
+from sketchselect.workflow.session import Session, check_session, iterating_engine, require_weights
 from sketchselect.workflow.stages import columns as stages
-from sketchselect.workflow.stages.certificates import solved_blocks
 from sketchselect.workflow.stages.clustering import numbers
-from sketchselect.workflow.stages.features import feature_pass, prepare
-from sketchselect.workflow.stages.opening import check_session, require_weights
+from sketchselect.workflow.stages.columns import prepare
+from sketchselect.workflow.stages.evaluation import solved_blocks
+from sketchselect.workflow.stages.features import feature_pass
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ class Model:
     # method, task: What fitted it, and whether to a number ("regression") or to classes ("classification")
     method: str
     task: str
-    # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also squares and products of them
+    # shape (k,): Terms with a coefficient, ascending: columns, or with ``degree = 2`` also their squares and products
     terms: NDArray[np.int64]
     names: tuple[str, ...] | None  # Names of all terms; None where the columns have none
     # shape (k, n_outputs): In original units: an output is ``intercept + values of the terms @ coefficients`` for a
@@ -78,8 +78,8 @@ class Model:
         text = f"model: {k} {self._word}{'' if k == 1 else 's'} ({value}chosen by {self.chosen_by})"
         if self.task == "regression":
             shares = [(self.explained, "on these rows"), (self.explained_held_out, "on held-out folds")]
-            shown = [f"{share:.4f} {where}" for share, where in shares if share is not None]
-            text += f"; R2 {', '.join(shown)}" if shown else ""
+            parts = [f"{share:.4f} {where}" for share, where in shares if share is not None]
+            text += f"; R2 {', '.join(parts)}" if parts else ""
         return text
 
     @property
@@ -221,8 +221,8 @@ def path_csv(model: Model) -> str:
     for i, candidate in enumerate(path.candidates):
         errors = ["", ""]
         if path.cv_errors is not None:
-            spread = _standard_error(path.cv_errors[i])
-            errors = [repr(float(path.mean_cv_error[i])), "" if spread is None else repr(spread)]
+            deviation = _standard_error(path.cv_errors[i])
+            errors = [repr(float(path.mean_cv_error[i])), "" if deviation is None else repr(deviation)]
         value = repr(float(candidate.value)) if path.parameter == "alpha" else str(int(candidate.value))
         scores = [repr(float(path.criteria[name][i])) for name in criteria]
         used = " ".join("*".join(map(str, columns)) for columns in model.columns_of(candidate.support))

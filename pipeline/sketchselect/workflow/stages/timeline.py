@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.parameters import estimator
+from sketchselect.job.schema import TimelineSettings
+from sketchselect.selectors.timeline import Timeline, timeline_of, window_of
 from sketchselect.workflow import tables
 from sketchselect.workflow.session import Session
-
-if TYPE_CHECKING:
-    from sketchselect.selectors.timeline import Timeline
 
 FILE = "timeline.csv"
 MAX_LISTED = 2000
@@ -23,27 +21,11 @@ MAX_SHOWN = 5
 """Columns that rose, and as many that fell, in the figure."""
 
 
-def check(selector: Any) -> None:
-    """Raise `ConfigError` where the method cannot give a timeline."""
-    from sketchselect.selectors.timeline import require_one_summary
-
-    try:
-        require_one_summary(selector)
-    except BadParameter as error:
-        raise ConfigError(str(error)) from None
-
-
-def timeline(session: Session) -> dict[str, Any] | None:
-    """Publish ``timeline.csv``; return what the report shows of it, None where the job asks for no timeline.
+def timeline(session: Session, settings: TimelineSettings) -> dict[str, Any]:
+    """Publish ``timeline.csv``; return its part of the report.
 
     One pass, whose partitions' states stay in the checkpoint: after rows were appended only new partitions are read.
     """
-    folder, settings = session.folder, session.config.timeline
-    if settings is None or session.has_preset:
-        folder.discard((FILE,))
-        return None
-    from sketchselect.selectors.timeline import timeline_of, window_of
-
     # A fresh one: that of the session has been fitted, and tasks carry the selector.
     selector = estimator(session.config, session.target)
     window = window_of(selector, settings.window)
@@ -65,8 +47,8 @@ def timeline(session: Session) -> dict[str, Any] | None:
             session.require_unchanged()
             entry["n_points"] = len(result.rows)
             entry["record"] = tables.plain_value(figure_of(result, window, getattr(selector, "half_life", None)))
-            folder.write(FILE, timeline_csv(result))
-            folder.finish("timeline", fingerprint, [FILE], entry)
+            session.folder.write(FILE, timeline_csv(result))
+            session.folder.finish("timeline", fingerprint, [FILE], entry)
         figure: dict[str, Any] = entry.pop("record")
     return figure
 
@@ -103,7 +85,7 @@ def figure_of(timeline: Timeline, window: int | None = None, half_life: float | 
     that fell most. `ranks` (n_points, n_names): 1 for the best score, NaN without scores.
     """
     risen, fallen = timeline.risers(MAX_SHOWN), timeline.fallers(MAX_SHOWN)
-    shown = np.concatenate([risen, fallen])
+    columns = np.concatenate([risen, fallen])
     unknown: NDArray[np.bool_] = np.asarray(np.isnan(timeline.scores).all(axis=1))
     names = timeline.feature_names
     return {
@@ -111,9 +93,9 @@ def figure_of(timeline: Timeline, window: int | None = None, half_life: float | 
         "n_selected": [support.size for support in timeline.supports],
         "n_ever": int(timeline.selected.any(axis=0).sum()),
         "n_always": int(timeline.selected.all(axis=0).sum()),
-        "names": [f"column {j}" if names is None else names[j] for j in shown.tolist()],
+        "names": [f"column {j}" if names is None else names[j] for j in columns.tolist()],
         "n_risen": len(risen),
-        "ranks": np.where(unknown[:, None], np.nan, timeline.ranks[:, shown]),
+        "ranks": np.where(unknown[:, None], np.nan, timeline.ranks[:, columns]),
         "window": window,
         "half_life": half_life,
     }
