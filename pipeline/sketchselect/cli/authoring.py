@@ -67,7 +67,7 @@ def init(
     from sketchselect.linalg.csr import is_csr
     from sketchselect.location import locate, location_of
     from sketchselect.readers import open_matrix, row_partitions
-    from sketchselect.readers.obs_columns import obs_columns
+    from sketchselect.readers.opening import obs_columns
     from sketchselect.selectors import AutoSelector, HighlyVariableGenes
 
     options = storage_options(storage)
