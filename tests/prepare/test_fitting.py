@@ -148,7 +148,7 @@ def test_a_finished_pass_is_not_made_again(counts, tmp_path):
         source = Source(sks.open_matrix(tmp_path / "x.npy"), prepare=resolve(["tf-idf", "standardise"]))
         fit_steps(
             source,
-            serial(checkpoint=rules, account=lambda s: seen.append(s.rows_read)),
+            serial(checkpoint=rules, on_statistics=lambda s: seen.append(s.rows_read)),
         )
     assert seen == [300, 300, 0, 0]
 
