@@ -98,7 +98,7 @@ def test_the_scheduler_that_a_manifest_names_is_not_asked(tmp_path: Path, verb: 
 
 def test_no_module_unpickles_what_it_reads() -> None:
     # Messages between a driver and its workers are pickles, as all of Dask's are; readers are tested for being sent.
-    allowed = {"execution.dask.running": {"pickle"}, "testing.readers": {"pickle"}}
+    allowed = {"execution.dask_engine": {"pickle"}, "testing.readers": {"pickle"}}
     wrong = []
     for module in package_modules():
         for node in ast.walk(module.tree):

@@ -45,7 +45,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # distributed takes most of a second to import; only those who use a cluster pay for it.
-    modules = {"DaskEngine": "engine", "local_cluster": "clusters"}
+    modules = {"DaskEngine": "dask_engine", "local_cluster": "clusters"}
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"sketchselect.execution.dask.{modules[name]}"), name)
+    return getattr(import_module(f"sketchselect.execution.{modules[name]}"), name)
