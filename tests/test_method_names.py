@@ -17,7 +17,7 @@ LAYERS = {"selectors", "cluster", "report", "job", "workflow", "cli", "integrati
 """Layers that can know the methods; below them a word is just a word."""
 
 EXAMPLES = {
-    "workflow.commands.demo": "the job file of the demo",
+    "workflow.commands.inspection": "the job file of the demo",
     "cli.files": "the help of options",
     "integrations.scanpy": "scanpy's key of the results of its own function",
 }
@@ -84,13 +84,13 @@ ABOVE_STEPS = {"execution", *LAYERS}
 
 STEP_EXAMPLES = {
     "job.schema": "what is expected of a key",
-    "cli.options": "the help of options",
+    "cli.shell": "the help of options",
     "workflow.commands.authoring": "the job file of `init`",
-    "workflow.commands.demo": "the job file of the demo",
+    "workflow.commands.inspection": "the job file of the demo",
 }
 """Modules that may have the name of a step in a text."""
 
-NORMS = {"selectors.sketched.ridge"}
+NORMS = {"selectors.sketched"}
 """Modules with a parameter of their own that takes a norm, "l2" among others."""
 
 

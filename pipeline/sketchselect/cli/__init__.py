@@ -35,7 +35,7 @@ from sketchselect.cli.shell import (
     open_standard_streams,
     plain_usage,
 )
-from sketchselect.workflow.commands.options import Outcome
+from sketchselect.workflow.commands import Outcome
 
 __all__ = ["app", "main"]
 

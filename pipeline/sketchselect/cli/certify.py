@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from sketchselect.cli.shell import CLUSTER_HELP, Key, MaxDropped, Prepare, Sets, StorageOptions, Workers, command
-from sketchselect.workflow.commands.options import Outcome
+from sketchselect.workflow.commands import Outcome
 
 
 @command

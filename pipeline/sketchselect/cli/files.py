@@ -28,7 +28,7 @@ from sketchselect.cli.shell import (
     Workers,
     command,
 )
-from sketchselect.workflow.commands.options import Outcome
+from sketchselect.workflow.commands import Outcome
 
 
 @command

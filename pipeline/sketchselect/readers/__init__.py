@@ -2,7 +2,7 @@
 
 from sketchselect._byte_sizes import parse_bytes
 from sketchselect.readers.base import Matrix, MatrixView, Partitions, Vector
-from sketchselect.readers.convert import convert
+from sketchselect.readers.conversion import convert
 from sketchselect.readers.opening import grouped, open_matrix, open_vector
 from sketchselect.readers.partitions import DEFAULT_PARTITION_BYTES, row_partitions
 from sketchselect.readers.views import FirstRows, MatrixMetadata, in_double, transposed

@@ -13,13 +13,12 @@ import copy
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from dask.task_spec import List, Task, TaskRef
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -28,7 +27,8 @@ from sketchselect.errors import BadParameter, DamagedFile, EmptyInput
 from sketchselect.execution import Checkpoint, Progress, as_engine, make_progress
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
-from sketchselect.execution.passes import Graph, Inputs, Pass, Ready, projection, require_fit
+from sketchselect.execution.passes import Pass, projection, require_fit
+from sketchselect.execution.points import ScanPass, ScanTree
 from sketchselect.execution.run import (
     PassStats,
     node_index,
@@ -40,10 +40,9 @@ from sketchselect.execution.run import (
 )
 from sketchselect.execution.source import Source
 from sketchselect.execution.summarize import SummariseBlock, fitted_source, merge_summaries, source_for, summary_key
-from sketchselect.execution.tasks import Part, PassSpec, join_parts
-from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN, MergeTree, Node
+from sketchselect.execution.tasks import PassSpec
+from sketchselect.execution.tree import BIG_STATE_FAN_IN, BIG_STATE_NBYTES, FAN_IN
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.linalg.validation import require_positive
 from sketchselect.readers import open_matrix, open_vector
 from sketchselect.readers.base import Partitions
@@ -53,117 +52,6 @@ from sketchselect.selectors.selection import rank
 from sketchselect.summaries import Summary
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ScanTree(MergeTree):
-    """A merge tree whose root stands above the nodes that the points of a scan are made of.
-
-    A point is its partitions ``(first, stop)``.
-    """
-
-    points: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def root(self) -> Node:
-        """The node of all points."""
-        return Node(self.depth + 1, 0)
-
-    @cached_property
-    def needed(self) -> list[Node]:
-        """The nodes that points are made of, from the leaves up."""
-        return sorted({node for first, stop in self.points for node in cover(self, first, stop)})
-
-    def children(self, node: Node) -> list[Node]:
-        """Return a node's children; of the root, the nodes of all points."""
-        return self.needed if node == self.root else super().children(node)
-
-
-@dataclass(frozen=True)
-class ScanPass(Pass[Any]):
-    """A pass whose output are the values that `finish` gives of the summaries of the points' rows.
-
-    Points whose rows begin with the same nodes go on from the same state.
-    """
-
-    tree: ScanTree
-    finish: Callable[[Any], Any] = repr
-
-    def cuts(self, most_leaves: int) -> list[Node]:
-        """Return the nodes that points are made of, in parts where they are large, if there are many leaves."""
-        if self.tree.n_leaves <= most_leaves:
-            return [self.tree.root]
-        parts = set(self.tree.subtrees(most_leaves))
-        level = max(node.level for node in parts)
-        below = (node for needed in self.tree.needed for node in self.tree.post_order(needed, skip=self.ready))
-        cuts = (node for node in below if node in parts or (node.level <= level and node in self.tree.needed))
-        return [*dict.fromkeys(cuts), self.tree.root]
-
-    def add_node(self, tasks: Graph, node: Node, inputs: Inputs, ready: Ready) -> None:
-        """Add the tasks of one node; above the needed ones, those of all points."""
-        if node != self.tree.root:
-            super().add_node(tasks, node, inputs, ready)
-            return
-        parts: dict[Node, Any] = {}
-        for needed in self.tree.needed:
-            key = self.key(needed)
-            if needed in ready and hasattr(ready[needed], "release"):  # a future, which has this key itself
-                parts[needed] = ready[needed]
-                continue
-            if needed in ready:
-                tasks[key] = Task(key, copy.copy, ready[needed])
-            parts[needed] = TaskRef(key)
-        values = self._values(tasks, parts)
-        # Together they cover every row of the points once.
-        topmost = self.tree.topmost(parts.get, Node(node.level - 1, 0))
-        tasks[self.key(node)] = Task(self.key(node), join_parts, List(*topmost.values()), List(*values))
-
-    def _values(self, tasks: Graph, parts: Mapping[Node, Any]) -> list[TaskRef]:
-        """Add a task for the state, and one for the value, of every point."""
-        values = []
-        prefixes: dict[tuple[Node, ...], TaskRef] = {}
-        for place, (first, stop) in enumerate(self.tree.points):
-            state: TaskRef | None = None
-            prefix: tuple[Node, ...] = ()
-            for node in cover(self.tree, first, stop):
-                prefix = (*prefix, node)
-                if prefix not in prefixes:
-                    key = (f"prefix-{self.token}", place, len(prefix))
-                    tasks[key] = Task(key, _merged, self.spec.merge, parts[node], state)
-                    prefixes[prefix] = TaskRef(key)
-                state = prefixes[prefix]
-            key = (f"point-{self.token}", place, 0)
-            tasks[key] = Task(key, _point, self.finish, state)
-            values.append(TaskRef(key))
-        return values
-
-
-def _merged(merge: Callable[[T, T], T], part: Part[T], before: T | None) -> T:
-    with one_blas_thread():
-        return part.value if before is None else merge(before, part.value)
-
-
-def _point(finish: Callable[[Any], T], state: Any) -> T:
-    with one_blas_thread():
-        return finish(state)
-
-
-def cover(tree: MergeTree, start: int, stop: int) -> list[Node]:
-    """Return the fewest full nodes that partitions `start` to `stop` are made of, in order: O(log n) of them.
-
-    Examples
-    --------
-    >>> cover(MergeTree(100, fan_in=8), 6, 81)[:4]
-    [Node(level=0, place=6), Node(level=0, place=7), Node(level=1, place=1), Node(level=1, place=2)]
-    """
-    nodes = []
-    while start < stop:
-        level, width = 0, 1
-        while start % (width * tree.fan_in) == 0 and start + width * tree.fan_in <= stop:
-            level, width = level + 1, width * tree.fan_in
-        nodes.append(Node(level, start // width))
-        start += width
-    return nodes
 
 
 LEAST_POINTS = 16

@@ -19,7 +19,8 @@ from sketchselect.readers import Matrix, open_matrix, open_vector
 from sketchselect.readers.base import require_few_dropped
 from sketchselect.readers.views import ChosenColumns
 from sketchselect.workflow.assignment import AssignBlock, Assigned, read_assignment
-from sketchselect.workflow.commands.options import Outcome, require_replaceable
+from sketchselect.workflow.commands import Outcome
+from sketchselect.workflow.commands.options import require_replaceable
 from sketchselect.workflow.session import engine_for
 from sketchselect.workflow.tables import csv_text, disarmed, row_texts
 

@@ -25,7 +25,8 @@ from sketchselect._blas_kernel import describe_kernels, measure_kernels
 from sketchselect._text import printable
 from sketchselect.errors import ConfigError, SketchSelectError
 from sketchselect.location import location_of
-from sketchselect.workflow.commands.options import Outcome, job_of
+from sketchselect.workflow.commands import Outcome
+from sketchselect.workflow.commands.options import job_of
 from sketchselect.workflow.folder import MARKER, open_folder, read_manifest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sketchselect.errors import ConfigError, DamagedFile, NotOurFolder, SketchSelectError, SourceError
 from sketchselect.job.load import load_job
@@ -60,11 +60,3 @@ def job_of(
             **sections,
         }
     )
-
-
-class Outcome(NamedTuple):
-    """What a command has to say."""
-
-    text: str
-    data: Any  # Printed by ``--json``
-    is_good: bool = True  # Whether the exit code is 0

@@ -17,7 +17,8 @@ from sketchselect.job.load import check_select
 from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
 from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Summary
-from sketchselect.workflow.commands.options import Outcome, job_of, require_replaceable
+from sketchselect.workflow.commands import Outcome
+from sketchselect.workflow.commands.options import job_of, require_replaceable
 
 if TYPE_CHECKING:
     from sketchselect.readers import Vector

@@ -1,0 +1,127 @@
+"""Every result, to the bit: the same on all engines, and the same as the committed reference of this environment.
+
+A net for changes that must change no result. Where no reference was made in an environment like this one, all engines
+are still compared with each other; `python tests/bits/make.py` adds a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bits.cases import FITS, GRAPHS, JOBS, placed, write_sources
+from tests.bits.digests import digest, digests, of_job
+from tests.bits.reference import FILE, environment, expected, read
+
+import sketchselect as sks
+
+REFERENCE = expected() or {}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of sources."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_sources(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Any]:
+    """A client of two worker processes."""
+    from distributed import Client, LocalCluster
+
+    quiet = {"dashboard_address": None, "host": "127.0.0.1", "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **quiet) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def differences(case: str, found: dict[str, str], known: dict[str, str], names: tuple[str, str]) -> list[str]:
+    """Return one line for each artefact that two mappings of digests do not agree on."""
+    return [
+        f"{case!r}, {artefact!r}: {names[0]} {found.get(artefact)}, {names[1]} {known.get(artefact)}"
+        for artefact in sorted(found.keys() | known.keys())
+        if found.get(artefact) != known.get(artefact)
+    ]
+
+
+def require_equal(case: str, by_engine: dict[str, dict[str, str]]) -> None:
+    """Fail with the case, engine and artefact of every digest that differs; a graph may have a part of them."""
+    serial = by_engine["serial"]
+    lines = []
+    for engine, found in by_engine.items():
+        assert found, f"{case!r} by {engine} left nothing to compare"
+        known = {name: serial[name] for name in found if name in serial} if "graph" in engine else serial
+        lines += differences(case, found, known, (engine, "serial"))
+    if REFERENCE:
+        lines += differences(case, serial, REFERENCE.get(case, {}), ("serial", "the reference"))
+    assert not lines, "\n".join(["other bits:", *lines])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", JOBS)
+def test_job(name: str, sources: Path, workers: Any, tmp_path: Path) -> None:
+    by_engine = {
+        label: of_job(sks.run(placed(JOBS[name], sources, tmp_path / label, engine), client=client))
+        for label, engine, client in (
+            ("serial", "serial", None),
+            ("threads", "threads", None),
+            ("two workers", None, workers),
+        )
+    }
+    require_equal(name, by_engine)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", FITS)
+def test_fit(name: str, sources: Path, workers: Any) -> None:
+    case = FITS[name]
+    by_engine = {
+        label: digests(case(sources, engine))
+        for label, engine in (("serial", "serial"), ("threads", "threads"), ("two workers", workers))
+    }
+    if name in GRAPHS:
+        ways: dict[str, Callable[[Any], Any]] = {
+            "graph": lambda lazy: lazy.compute(scheduler="synchronous"),
+            "graph on two workers": lambda lazy: workers.compute(lazy).result(),
+        }
+        by_engine |= {label: digests(case(sources, compute=way)) for label, way in ways.items()}
+    require_equal(name, by_engine)
+
+
+def test_this_environment_has_a_reference() -> None:
+    if not REFERENCE:
+        pytest.skip(f"engines were compared with each other alone: no reference of {environment()} in {FILE.name}")
+    assert REFERENCE.keys() == JOBS.keys() | FITS.keys()
+
+
+def test_every_reference_is_of_all_cases() -> None:
+    environments, sets = read()
+    assert set(environments.values()) == sets.keys()
+    assert all(one.keys() == JOBS.keys() | FITS.keys() for one in sets.values())
+
+
+def test_sketches_shrink_and_partitions_are_merged(sources: Path, tmp_path: Path) -> None:
+    result = sks.run(placed(JOBS["sketched-ridge, zarr, labels"], sources, tmp_path / "out", "serial"))
+    assert result.selection.diagnostics["shrinkage"] > 0
+    [stage] = [stage for stage in result.manifest["stages"] if stage["name"] == "summarize"]
+    assert stage["n_partitions"] >= 8
+
+
+def test_one_unit_in_the_last_place_is_another_digest() -> None:
+    rows = np.arange(1.0, 13.0).reshape(4, 3)
+    moved = rows.copy()
+    moved[2, 1] = np.nextafter(moved[2, 1], np.inf)
+    one, other = (sks.summarize(values, sks.Moments(), client="serial") for values in (rows, moved))
+    assert digest(rows) != digest(moved)
+    assert digest(rows) != digest(rows.T) != digest(rows.astype(np.float32))
+    assert digest(one) != digest(other)
+    assert digest(float(rows[2, 1])) != digest(float(moved[2, 1]))
+    lines = differences("a job", {"labels": "1", "scores": "2"}, {"labels": "1", "scores": "3"}, ("threads", "serial"))
+    assert lines == ["'a job', 'scores': threads 2, serial 3"]
