@@ -19,6 +19,7 @@ from sketchselect.selectors.online import OnlineLeverageSelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
+from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
 
 METHODS: dict[str, type[BaseSelector]] = {
@@ -38,6 +39,7 @@ METHODS: dict[str, type[BaseSelector]] = {
         SCADPath,
         SketchedLassoSelector,
         SketchedRidgeSelector,
+        StabilitySelector,
         ThresholdedOLS,
         VarianceSelector,
         DeterministicSelector,
@@ -48,7 +50,7 @@ METHODS: dict[str, type[BaseSelector]] = {
 }
 """All selectors that a job file can name."""
 
-AutoSelector.registered = METHODS
+AutoSelector.registered = StabilitySelector.registered = METHODS
 
 
 def make(method: str, **parameters: Any) -> BaseSelector:

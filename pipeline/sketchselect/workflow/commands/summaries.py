@@ -100,7 +100,7 @@ class SummarizeOptions:
 
     def members(self, target: Vector | None, missing: bool) -> dict[str, Summary[Any]]:
         """Return the descriptions by name."""
-        from sketchselect.selectors.supervised import base as supervised_target
+        from sketchselect.selectors.supervised import target as supervised_target
         from sketchselect.summaries import (
             ColumnStats,
             DecayedDirections,
@@ -293,7 +293,7 @@ def select_from_file(
         chosen = check_select({"method": method, **number, **parameters})
     except ConfigError as error:
         raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
-    if model_file is not None and not selectors.METHODS[method].needs_target:
+    if model_file is not None and not selectors.METHODS[method].fits_model:
         raise ConfigError(f"--model: {method} fits no model; leave the option out")
     if chosen.parameters.get("window"):
         raise ConfigError(
