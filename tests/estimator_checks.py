@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sklearn.base import BaseEstimator
 
@@ -28,7 +29,7 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
         METHODS[name]: dict.fromkeys(WEIGHTS, SPLITS)
         for name in ("thresholded-ols", "annealing", "lasso", "elastic-net", "mcp", "scad")
     },
-    selectors.StabilitySelector: dict.fromkeys(WEIGHTS, HALVES),
+    METHODS["stability"]: dict.fromkeys(WEIGHTS, HALVES),
     selectors.OnlineLeverageSelector: {"check_n_features_in_after_fitting": COLUMNS},
     KMeans: dict.fromkeys(WEIGHTS, DRAWS),
 }
@@ -37,6 +38,13 @@ EXCEPTIONS: dict[type, dict[str, str]] = {
 def exceptions(estimator: BaseEstimator) -> dict[str, str]:
     """Return the checks that an estimator must fail, and why."""
     return EXCEPTIONS.get(type(estimator), {})
+
+
+def of_size(method: str, n_features: float, **parameters: Any) -> Any:
+    """Return the selector of this many columns by a method, or with no number where the method finds it itself."""
+    if "n_features_to_select" in METHODS[method]().get_params():
+        parameters["n_features_to_select"] = n_features
+    return METHODS[method](**parameters)
 
 
 def public_estimators() -> set[type]:

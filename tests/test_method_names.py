@@ -23,8 +23,8 @@ EXAMPLES = {
 }
 """Modules that may have the name of a method in a text."""
 
-EVERYDAY = {"auto"}
-"""Methods whose name is also a value of many parameters."""
+EVERYDAY = {"auto", "stability"}
+"""Methods whose name is also a value of many parameters, or a column of another table."""
 
 HYPHENATED = re.compile(rf"(?<![\w-])({'|'.join(name for name in METHODS if '-' in name)})(?![\w-])")
 """Method names that are no words of English, so that they mean the method wherever they stand in a text."""

@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from tests.estimator_checks import of_size
 
 from sketchselect.errors import BadParameter
 from sketchselect.selectors.registry import METHODS
@@ -33,8 +34,8 @@ SEVERAL_PASSES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("method", "parameters"), CASES)
 def test_selection_from_a_delayed_summary_is_that_of_fit(method: str, parameters: dict[str, Any]) -> None:
     rows = da.from_array(COUNTS, chunks=(30, 24))
-    fitted = METHODS[method](n_features_to_select=4, **parameters).fit(COUNTS, LABELS)
-    selector = METHODS[method](n_features_to_select=4, **parameters)
+    fitted = of_size(method, 4, **parameters).fit(COUNTS, LABELS)
+    selector = of_size(method, 4, **parameters)
     (summary,) = dask.compute(selector.collect(rows, LABELS, compute=False), scheduler="synchronous")
     selected = selector.fit_summary(summary)
     np.testing.assert_array_equal(selected.support_, fitted.support_)
@@ -43,7 +44,7 @@ def test_selection_from_a_delayed_summary_is_that_of_fit(method: str, parameters
 
 @pytest.mark.parametrize(("method", "parameters"), SEVERAL_PASSES)
 def test_several_passes_are_no_single_graph(method: str, parameters: dict[str, Any]) -> None:
-    selector = METHODS[method](n_features_to_select=4, **parameters)
+    selector = of_size(method, 4, **parameters)
     with pytest.raises(BadParameter, match=r"several passes .* leave out compute=False"):
         selector.collect(COUNTS, compute=False)
 

@@ -63,7 +63,7 @@ def test_of_rows_that_are_all_equal_one_column_is_enough(p: int, kind: Callable[
     ("options", "message"),
     [
         ({"sizes": 5}, "sizes: expected a list of numbers of columns, got 5"),
-        ({"methods": 5}, "methods: expected a list of methods, got 5"),
+        ({"methods": 5}, "methods must be a list of methods.* got 5"),
         ({"methods": [5]}, "methods: expected names of methods or selectors, got 5"),
         ({"methods": [AutoSelector]}, "methods: expected names of methods or selectors, got <class"),
     ],

@@ -328,7 +328,7 @@ def test_missing_values_are_refused_by_the_summary():
     ("parameters", "message"),
     [
         ({"batches": "obs/batch"}, "as the target"),
-        ({"top_values": 0}, "size"),
+        ({"top_values": 0}, "top_values"),
         ({"trend": "spline"}, "trend"),
         ({"span": 0.0}, "span"),
         ({"span": True}, "span"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.estimator_checks import of_size
 
 import sketchselect as sks
 from sketchselect.errors import BadParameter
@@ -17,7 +18,7 @@ SEEDED = sorted(name for name, cls in METHODS.items() if "random_state" in cls()
 @pytest.mark.parametrize("method", SEEDED)
 def test_a_method_takes_seeds_alone(method: str, seed: object) -> None:
     parameters = {"partition": "kmeans++"} if "partition" in METHODS[method]().get_params() else {}
-    selector = METHODS[method](n_features_to_select=3, random_state=seed, **parameters)
+    selector = of_size(method, 3, random_state=seed, **parameters)
     with pytest.raises(BadParameter, match="random_state must be a whole number from 0 to 2"):
         selector.fit(X, X[:, 0])
 

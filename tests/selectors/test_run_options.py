@@ -17,7 +17,6 @@ PARTITION = 20 * N_COLUMNS * 8
 
 ESTIMATORS = {
     **{name: cls(**({"trend": "quadratic"} if name == "hvg" else {})) for name, cls in METHODS.items()},
-    "stability": sks.StabilitySelector(n_buckets=4, max_false=3.0),
     "k-means": sks.KMeans(3),
     "pca": SketchedPCA(2),
 }

@@ -13,8 +13,8 @@ from tests.selectors.conftest import TRUE, linear
 import sketchselect as sks
 from sketchselect.errors import BadParameter, EmptyInput, Incompatible
 from sketchselect.selectors import METHODS, StabilitySelector
-from sketchselect.selectors.supervised.fit import NoFolds
 from sketchselect.selectors.supervised.models import best_by_size, best_by_validation
+from sketchselect.selectors.supervised.path import NoFolds
 from sketchselect.solvers import adaptive_factors
 
 
@@ -108,7 +108,7 @@ def test_the_number_of_columns_is_found(method):
     assert len(method.support_) <= 5
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.needs_target])
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.fits_model])
 def test_by_default_a_model_is_chosen_by_what_it_predicts(name):
     """Half of 40 correlated columns matter a little: an information criterion that counts them finds few or none."""
     rng = np.random.default_rng(3)
@@ -134,7 +134,7 @@ def test_alpha_and_errors_have_the_names_of_scikit_learn():
     assert not hasattr(again, "mse_path_")
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.needs_target])
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.fits_model])
 def test_without_folds_the_default_is_a_criterion(name):
     X, y = linear(200, 10)
     rows = sks.summarize(X, sks.Moments(), y=y)
@@ -279,7 +279,7 @@ def test_folds_by_default_stop_where_they_take_too_much_memory(cls, criterion, m
     assert cls().summary_description(5_000).kind == "folds"
     assert cls().summary_description(10_000).kind == "moments"
     assert cls(cv=5).summary_description(10_000).kind == "folds"
-    monkeypatch.setattr("sketchselect.selectors.supervised.base.MOST_FOLDS_NBYTES", 1000)
+    monkeypatch.setattr("sketchselect.selectors.supervised.path.MOST_FOLDS_NBYTES", 1000)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 10))
     y = X[:, 3] + 0.5 * rng.standard_normal(80)

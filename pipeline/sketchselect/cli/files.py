@@ -251,7 +251,7 @@ def _members(
 ) -> dict[str, Summary[Any]]:
     """Return the descriptions of the summaries that the options of `summarize` name."""
     from sketchselect import summaries
-    from sketchselect.selectors.supervised.base import classes_of, require_several
+    from sketchselect.selectors.supervised.target import classes_of, require_several
 
     members: dict[str, Summary[Any]] = {"columns": summaries.ColumnStats()}
     if sketch_size is not None and half_life is not None:

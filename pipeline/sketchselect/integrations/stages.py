@@ -214,6 +214,6 @@ def select_merged(
     chosen, source = load_job(job, overrides).select, Path(summary)
     settings = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.parameters.items()]
     selection = source.with_name("selection.json")
-    model = source.with_name("model.json") if METHODS[chosen.method].needs_target else None
+    model = source.with_name("model.json") if METHODS[chosen.method].fits_model else None
     select_from_file(source, selection, chosen.method, chosen.n_features, settings, model)
     return selection

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, Literal
 
 from sketchselect.errors import BadParameter, ConfigError
 from sketchselect.job.schema import (
     SELECT_KEYS,
     ClusterSettings,
     JobConfig,
-    Seed,
     at_key,
     describe,
     suggestion,
@@ -51,6 +47,7 @@ def with_current_names(text: JobText) -> JobText:
 def parameter_problems(text: JobText) -> list[str]:
     """Check the method's parameters against its estimator: names, types and ranges."""
     from sketchselect import selectors
+    from sketchselect.selectors.parameters import allows, in_words, takes_none
 
     select = text.values.get("select")
     method = select.get("method") if isinstance(select, dict) else None
@@ -73,8 +70,8 @@ def parameter_problems(text: JobText) -> list[str]:
             methods = [other for other in selectors.METHODS if name in method_parameters(other)]
             owners = f"; it is a parameter of {', '.join(methods[:6])}" if methods else ""
             problems.append(at_key(text, path, f"unknown key{suggestion(path, known)}{owners}"))
-        elif not _fits(value, hints[name]):
-            expected = f"expected {_described(hints[name])}, got {describe(value)}{yaml_note(text, value)}"
+        elif not allows(hints[name], None if value is False and takes_none(hints[name]) else value):
+            expected = f"expected {in_words(hints[name], none='false')}, got {describe(value)}{yaml_note(text, value)}"
             problems.append(at_key(text, path, expected))
         else:
             sound[name] = value
@@ -120,9 +117,10 @@ def make_selector(
     With "auto" for `n_features` one that chooses the number of columns: by `sizing`, parameters of `AutoSelector`.
     """
     from sketchselect import selectors
+    from sketchselect.selectors.parameters import takes_none
 
     hints, cls = method_parameters(method), selectors.METHODS[method]
-    values = {k: None if v is False and _optional(hints.get(k)) else v for k, v in parameters.items()}
+    values = {k: None if v is False and takes_none(hints.get(k)) else v for k, v in parameters.items()}
     if issubclass(cls, selectors.AutoSelector):
         values |= sizing
     elif n_features == "auto" and cls.automatic is not None:
@@ -174,37 +172,9 @@ def in_words_of_job(error: Exception) -> str:
 
 
 def method_parameters(method: str) -> dict[str, Any]:
-    """Return the parameters of a method's estimator and their types; a job's seed is a number, so that it repeats."""
+    """Return the parameters of a method's estimator as declared; a job's seed is a number, so that it repeats."""
     from sketchselect import selectors
+    from sketchselect.selectors.parameters import SeedNumber, declared
 
-    hints = get_type_hints(selectors.METHODS[method].__init__)
-    return {name: Seed if name == "random_state" else hint for name, hint in hints.items() if name != "return"}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if value is False and _optional(hint):
-        return True
-    try:
-        TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False)).validate_python(value, strict=True)
-    except ValidationError:
-        return False
-    return True
-
-
-def _optional(hint: Any) -> bool:
-    return type(None) in get_args(hint) and bool not in get_args(hint)
-
-
-def _described(hint: Any) -> str:
-    """Return a type in words; where None is meant, a job file writes false."""
-    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): "false"}
-    if hint in words:
-        return words[hint]
-    if get_origin(hint) is Annotated:
-        return str(get_args(hint)[1].description)
-    if get_origin(hint) is Literal:
-        return " or ".join(json.dumps(value) for value in get_args(hint))
-    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Sequence):
-        words = {int: "whole numbers", float: "numbers", str: "strings"}
-        return f"a list of {words.get(get_args(hint)[0], 'values')}"
-    return " or ".join(_described(part) for part in get_args(hint)) or "another value"
+    hints = declared(selectors.METHODS[method])
+    return {name: SeedNumber if name == "random_state" else hint for name, hint in hints.items()}

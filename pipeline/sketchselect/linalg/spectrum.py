@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg.lapack import dpstrf, dtrtri
@@ -22,6 +23,74 @@ class Directions:
 
     squares: Floats
     vectors: Floats
+
+
+class Spectrum(Protocol):
+    """Knowledge of the spectrum of rows A that a summary gives, by a sketch of them or by their moments.
+
+    For every direction x, ``|B x|^2 <= |A x|^2 <= |B x|^2 + Delta |x|^2``, where B is the sketch (the rows themselves
+    for moments) and Delta the `shrinkage`, up to `single_rounding`; the same about the mean.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns p."""
+
+    @property
+    def weight(self) -> float:
+        """Total weight of the rows."""
+
+    @property
+    def mean(self) -> Floats:
+        """Means of the columns, shape (p,)."""
+
+    @property
+    def size(self) -> int | None:
+        """Rows of the sketch; None for moments."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing was lost, so that `shrinkage` is 0."""
+
+    @property
+    def shrinkage(self) -> float:
+        """Delta."""
+
+    @property
+    def single_rounding(self) -> float:
+        """Bound, in the spectral norm, of the error by products in float32."""
+
+    @property
+    def product_rounding(self) -> float:
+        """Relative rounding of the products in `centered_gram`, where that is float32; 0 for float64."""
+
+    @property
+    def directions(self) -> Directions:
+        """Directions of B."""
+
+    @property
+    def centered_directions(self) -> Directions:
+        """Directions of B about the mean."""
+
+    @property
+    def column_squared_norms(self) -> Floats:
+        """Exact squared norms of the columns of A, shape (p,)."""
+
+    @property
+    def centered_column_squared_norms(self) -> Floats:
+        """The same about their means."""
+
+    @property
+    def centered_gram(self) -> Floats | None:
+        """Gram matrix of A about the mean, up to a factor; None for a sketch that does not keep it."""
+
+    @property
+    def centered_sketch(self) -> Floats:
+        """Rows of B about the mean."""
 
 
 FEW_ROWS = 4  # Columns of a Gram matrix for each of its rows from which its factor is smaller than it is by far

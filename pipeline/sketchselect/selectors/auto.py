@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -14,9 +14,10 @@ from sketchselect._text import counted, did_you_mean
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Labels
 from sketchselect.linalg.kmeans.sample import sample_size
-from sketchselect.linalg.validation import require_number, require_positive, require_seed
+from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.curve import Curve, CurvePoint, SelectionCurve, best
+from sketchselect.selectors.parameters import Count, Limits, Positive, SeedNumber, Size
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, RowSample, Summary, pick
 
@@ -159,6 +160,13 @@ def selections_by_size(
     return selection
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+Methods = Annotated[Sequence[Any], Limits("a list of methods, by name or as selectors", _is_list)]
+
+
 class AutoSelector(BaseSelector):
     """Select by the method that clusters best, and as many columns as that takes.
 
@@ -233,13 +241,13 @@ class AutoSelector(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | Literal["auto"] | None = "auto",
-        n_clusters: int | None = None,
-        tolerance: float = 0.05,
-        methods: Sequence[Any] | None = None,
-        sample_rows: int | None = None,
+        n_features_to_select: Size | Literal["auto"] | None = "auto",
+        n_clusters: Count | None = None,
+        tolerance: Positive = 0.05,
+        methods: Methods | None = None,
+        sample_rows: Count | None = None,
         normalize: str | None = "l2",
-        random_state: int = 0,
+        random_state: SeedNumber = 0,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_clusters = n_clusters
@@ -251,23 +259,12 @@ class AutoSelector(BaseSelector):
 
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or a method that cannot compete."""
-        size = self.n_features_to_select
-        if isinstance(size, str) and size != "auto":
-            raise BadParameter(f'n_features_to_select must be "auto" or a number, got {size!r:.40}')
-        require_number("tolerance", self.tolerance, above=0)
-        for name in ("n_clusters", "sample_rows"):
-            if (value := getattr(self, name)) is not None:
-                require_positive(name, value)
-        require_seed(self.random_state, "random_state")
+        super().check_parameters()
         self._competitors()
 
     def _competitors(self) -> dict[str, BaseSelector]:
         """Return the methods by name in the curve, unfitted."""
         chosen: list[BaseSelector]
-        if isinstance(self.methods, str):
-            raise BadParameter(f"methods: expected a list of methods, got the text {self.methods!r:.40}")
-        if self.methods is not None and not isinstance(self.methods, Iterable):
-            raise BadParameter(f"methods: expected a list of methods, got {self.methods!r:.40}")
         if self.methods is None:
             places = {cls: cls.competes for cls in self.registered.values() if cls.competes is not None}
             chosen = [cls() for cls in sorted(places, key=lambda cls: places[cls])]

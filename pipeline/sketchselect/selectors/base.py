@@ -1,22 +1,13 @@
-"""Base class of all selectors: a scikit-learn transformer around one pure function ``summary -> Selection``.
-
-Inputs of selectors: the selected columns of a block, and the names of the columns of a stream.
-
-Constructor signatures and parameter documentation that a selector inherits from its base classes.
-"""
+"""Base class of all selectors: a scikit-learn transformer around one pure function ``summary -> Selection``."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +16,22 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sketchselect import prepare
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.errors import BadParameter, EmptyInput, Incompatible, NoData
 from sketchselect.execution import Block, Source, summarize_source
 from sketchselect.execution.api import delayed_summary
 from sketchselect.execution.client import check_run, fit_options, run_options
 from sketchselect.execution.engine import FitKeywords, PassOptions, RunKeywords, map_blocks
+from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.csr import is_csr, take_columns
-from sketchselect.linalg.validation import require_positive, with_former_names
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, Vector, open_vector, row_partitions
 from sketchselect.readers.anndata_xarray import is_anndata, is_xarray, variable_of
 from sketchselect.readers.base import Nonfinite
 from sketchselect.readers.estimators import is_array_like, open_features, require_width
+from sketchselect.selectors.parameters import check_declared, inherit_parameters
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import Summary, pick
+from sketchselect.summaries import DecayedDirections, FrequentDirections, Summary, pick
+from sketchselect.summaries.base import KINDS
+from sketchselect.summaries.window import SlidingWindow
 
 
 def require_names(seen: tuple[str, ...] | None, matrix: Matrix) -> None:
@@ -57,68 +51,34 @@ def chosen_columns(support: NDArray[np.int64], block: Block) -> Any:
     return take_columns(block.values, support) if is_csr(block.values) else block.values[:, support]
 
 
-_SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
-_NEXT_SECTION = re.compile(r"(?=\n\n\S+\n-{3,}\n)|\Z")
-
-
-def inherit_parameters(cls: Any) -> None:
-    """Complete signature and docstring of a new class, which scikit-learn and `help` read.
-
-    A constructor that passes ``**shared`` on to its base class gets the base's parameters as keywords of its signature.
-    The section "Parameters" of the docstring gets an entry for every parameter that only a base class documents, and
-    each entry without one its default. A class with parameters in `renamed` also takes their former names.
-    """
-    init = vars(cls).get("__init__")
-    if init is not None and "shared" in inspect.signature(init).parameters:
-        _inherit_keywords(init, super(cls, cls).__init__)
-    if "renamed" in vars(cls):
-        cls.__init__ = with_former_names(cls.__init__, cls.renamed)
-    if cls.__init__ is not object.__init__ and vars(cls).get("__doc__"):
-        cls.__doc__ = _with_inherited_entries(cls)
-
-
-def _inherit_keywords(init: Any, base: Any) -> None:
-    signature = inspect.signature(init)
-    parameters = [p for p in signature.parameters.values() if p.name != "shared"]
-    keywords = [p for p in inspect.signature(base).parameters.values() if p.name not in signature.parameters]
-    parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in keywords]
-    hints = get_type_hints(base) | get_type_hints(init)
-    init.__annotations__ = {name: hint for name, hint in hints.items() if name != "shared"}
-    init.__signature__ = signature.replace(parameters=parameters)
-
-
-def _with_inherited_entries(cls: type) -> str:
-    entries: dict[str, str] = {}
-    for ancestor in reversed(cls.__mro__):
-        entries |= _entries(ancestor)
-    lines = []
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if name in entries:
-            head, _, text = entries[name].partition("\n")
-            if not re.search(r"optional$|default ", head) and parameter.default is not parameter.empty:
-                default = json.dumps(parameter.default) if isinstance(parameter.default, str) else parameter.default
-                head += f", default {default}"
-            lines += [head, *([text] if text else [])]
-    doc = _SECTION.sub("", inspect.cleandoc(cls.__doc__ or ""))
-    if not lines:
-        return doc
-    section = "\n\nParameters\n----------\n" + "\n".join(lines)
-    return _NEXT_SECTION.sub(lambda _: section, doc, count=1) + "\n"
-
-
-def _entries(cls: type) -> dict[str, str]:
-    """Return the entries of the docstring's section "Parameters" by the name of their parameter."""
-    section = _SECTION.search(inspect.cleandoc(vars(cls).get("__doc__") or ""))
-    return {} if section is None else {re.split(r"\W", e)[0]: e for e in re.split(r"\n(?=\S)", section[1])}
-
-
 def as_count(n_select: float, n_features: int) -> int:
     """Return a number of columns, which below 1 is a share of them."""
-    if isinstance(n_select, float) and 0.0 < n_select < 1.0:
-        return max(int(n_select * n_features), 1)
-    if not isinstance(n_select, Real):
-        raise BadParameter(f"n_features_to_select must be a number of columns or a share of them, got {n_select!r:.40}")
-    return require_positive("n_features_to_select", n_select)
+    return max(int(n_select * n_features), 1) if n_select < 1 else int(n_select)
+
+
+def sketch_size(n_features: int, n_components: int) -> int:
+    """Return the default number of rows of a sketch: min(n_features, max(8 k, 64)), at least k + 1."""
+    return max(min(n_features, max(8 * n_components, 64)), n_components + 1, 2)
+
+
+def sketch_description(size: int, half_life: float | None) -> FrequentDirections:
+    """Return the description of a sketch of this many rows, which fade with a half-life."""
+    return FrequentDirections(size) if half_life is None else DecayedDirections(size, half_life=half_life)
+
+
+def require_more_rows(sketch: int, k: int, name: str = "n_components") -> None:
+    """Raise `BadParameter` unless a sketch of this many rows has k directions."""
+    if sketch <= k:
+        raise BadParameter(f"sketch_size ({sketch}) must exceed {name} ({k}): a sketch has size - 1 directions")
+
+
+def require_directions(size: int | None, k: int, name: str = "n_components") -> None:
+    """Raise `BadParameter` if the sketch of a summary, of this many rows, has fewer than k directions."""
+    if size is not None and size <= k:
+        raise BadParameter(
+            f"{name} = {k}, but a sketch of size {size} has only {size - 1} directions; lower {name}, or make the "
+            "sketch larger"
+        )
 
 
 class SelectorPass(NamedTuple):
@@ -141,12 +101,21 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     fitting from a saved summary without data, streaming, transforming. A parameter that a base class documents need not
     be documented again.
 
+    The rows of a selector with these parameters can fade (`half_life`), or count only while among the last (`window`):
+    then `fit` reads the last `window` rows of a source, and `partial_fit` selects from the rows in a `SlidingWindow`,
+    the last `window` ones, and those before in the same pane.
+
     Parameters
     ----------
     n_features_to_select : int or float, optional
         A number below 1 is a share of the columns. Half of them by default.
     normalize : "l2" or None
         Scale every row to unit length first.
+    half_life : float, optional
+        Rows after which a row counts half, so that the selection follows a drifting stream.
+    window : int, optional
+        Only this many of the last rows count, in `fit` too; not together with `half_life`. `partial_fit` rounds up to
+        whole panes of a 32nd of them, and stores the states of the panes.
 
     Attributes
     ----------
@@ -158,12 +127,16 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         The same with parameters and diagnostics, as written to ``selection.json``.
     summary_ : Summary
         The summary it was computed from; can be saved and merged.
+    window_ : SlidingWindow
+        After `partial_fit` with a window: the rows that count (`start`, `end`), and their states.
     """
 
     method: ClassVar[str]
     requires: ClassVar[tuple[str, ...]]
     needs_target: ClassVar[bool] = False
     """Whether the selector learns from y; others ignore it."""
+    fits_model: ClassVar[bool] = False
+    """Whether the selector fits a model of the target, which predicts."""
     needs_counts: ClassVar[bool] = False
     """Whether the rows must be counts."""
     needs_double: ClassVar[bool] = False
@@ -182,6 +155,11 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Parameters with which the method itself chooses the number of columns; None where a curve does."""
     renamed: ClassVar[dict[str, str]] = {}
     """Former name of a parameter -> its name; the constructor takes both."""
+    unrecorded: ClassVar[tuple[str, ...]] = ()
+    """Parameters that a `Selection` does not state, because the summary alone says as much."""
+
+    half_life: float | None = None
+    window: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -210,7 +188,17 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.axis == "columns"
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other.
+
+        Types and ranges are those that the constructor declares; override this for what concerns several parameters.
+        """
+        check_declared(self)
+        if self.window is not None and self.half_life is not None:
+            raise BadParameter("window and half_life exclude each other; leave one of them out")
+
+    def summary_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of summary that the selector, with its parameters, can select from, the best first."""
+        return self.requires if self.half_life is None else tuple(k for k in self.requires if KINDS[k].decays)
 
     def inspect_target(self, y: Vector) -> None:
         """Learn what the description of the summary depends on, such as the classes, from the whole target.
@@ -224,11 +212,16 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
         A job calls `collect_source` if so; otherwise it adds the description to the summaries of its pass.
         """
-        return type(self).collect_source is not BaseSelector.collect_source
+        return self.window is not None or type(self).collect_source is not BaseSelector.collect_source
 
     def single_pass(self, source: Source) -> SelectorPass | None:
-        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`."""
-        return SelectorPass(source, self.summary_description(source.n_columns))
+        """Return the one pass whose summary `_select` sees; None where that takes several, made by `collect_source`.
+
+        With a window the pass reads the last rows, and no others.
+        """
+        self.__dict__.pop("window_", None)
+        first_row = 0 if self.window is None else max(source.n_rows - int(self.window), 0)
+        return SelectorPass(source, self.summary_description(source.n_columns), first_row)
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the summary of a source that `_select` sees; override it where `single_pass` is None."""
@@ -294,6 +287,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         >>> selector.fit_summary(summary.compute()).support_.tolist()
         [0, 2]
         """
+        self.check_parameters()
         matrix = self._open(X, reset=True, vectors=(y, sample_weight))
         target = self._open_target(y, matrix)
         if target is not None:
@@ -320,15 +314,28 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, sample_weight: Any = None) -> Self:
         """Add a batch of rows to the stream and select again, with the guarantees of one pass over all its rows.
 
+        With `half_life` earlier rows fade, with `window` they leave it.
+
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`.
+            As in `fit`; the batch may have any number of rows.
         classes : sequence, optional
             Every class that a batch may hold, for classification; used in the first call. None: those of the first
             batch.
+
+        Raises
+        ------
+        Incompatible
+            If the rows seen so far are in another window, or have another half-life or other steps, than this
+            selector's.
         """
+        self.check_parameters()
         before: Summary[Any] | None = getattr(self, "summary_", None)
+        window_before = getattr(self, "window_", None)
+        if before is not None:
+            self._require_half_life(before)
+            self._require_same_window()
         matrix = self._open(X, reset=before is None, vectors=(y,))
         target = self._open_target(y, matrix)
         steps = self.prepare_steps()
@@ -355,16 +362,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
             for a, b in zip(partitions.edges, partitions.edges[1:], strict=False)
         )
-        summary = self._updated(summary, batches)
         # A batch that is refused leaves the stream as it was, so that it can be passed again.
-        self.summary_ = summary
         try:
-            return self._finish(summary.feature_names)
+            self.summary_ = self._updated(summary, batches)
+            return self._finish(self.summary_.feature_names)
         except BaseException:
-            if before is None:
-                del self.summary_
-            else:
-                self.summary_ = before
+            for name, value in (("summary_", before), ("window_", window_before)):
+                self.__dict__.pop(name, None)
+                if value is not None:
+                    setattr(self, name, value)
             raise
 
     def _in_precision(self, rows: Any) -> Any:
@@ -373,9 +379,42 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _updated(self, summary: Summary[Any], batches: Iterable[tuple[Any, Any, Any]]) -> Summary[Any]:
         """Return the summary of a stream after more batches (rows, targets, weights)."""
+        if self.window is None:
+            for rows, labels, weights in batches:
+                summary = summary.update(rows, labels, sample_weight=weights, prepare=summary.prepare)
+            return summary
+        window: SlidingWindow[Any] | None = getattr(self, "window_", None)
+        if window is None:
+            window = SlidingWindow(self.summary_description(summary.n_features), rows=int(self.window))
         for rows, labels, weights in batches:
-            summary = summary.update(rows, labels, sample_weight=weights, prepare=summary.prepare)
-        return summary
+            window = window.update(rows, labels, sample_weight=weights)
+        self.window_ = window
+        try:
+            last: Summary[Any] = window.summary()
+        except NoData:
+            return summary
+        return last.with_context(prepare=summary.prepare, feature_names=summary.feature_names)
+
+    def _require_half_life(self, summary: Any) -> None:
+        """Raise `Incompatible` if the summary of the rows seen so far has another half-life than this selector."""
+        before = getattr(summary, "half_life", None)
+        if before != self.half_life:
+            were = "have no half_life" if before is None else f"have half_life {before:g}"
+            raise Incompatible(
+                f"the rows seen so far {were}, but half_life is {self.half_life}; set it to match, or start a new "
+                "selector"
+            )
+
+    def _require_same_window(self) -> None:
+        """Raise `Incompatible` unless the rows seen so far are in the window of this selector."""
+        window: SlidingWindow[Any] | None = getattr(self, "window_", None)
+        if self.window == (None if window is None else window.rows):
+            return
+        was = "are in one summary, which they cannot leave" if window is None else f"are in a window of {window.rows}"
+        raise Incompatible(
+            f"the rows seen so far {was}, but window is {self.window}; set it to match, or start a new selector with "
+            "partial_fit"
+        )
 
     def _start_stream(self, target: Vector | None, classes: Any) -> None:
         """Learn what the description of the summary depends on from the first batch of a stream."""
@@ -385,14 +424,19 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self.inspect_target(target)
 
     def fit_summary(self, summary: Any) -> Self:
-        """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
+        """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed, all rows count.
 
         Raises
         ------
         Incompatible
-            If there is no summary of the kind this selector needs.
+            If there is no summary of the kind this selector needs, or its half-life is another one.
         """
-        self.summary_ = pick(summary, *self.requires)
+        self.check_parameters()
+        picked = pick(summary, *self.summary_kinds())
+        if self.half_life is not None:
+            self._require_half_life(picked)
+        self.__dict__.pop("window_", None)
+        self.summary_ = picked
         self.n_features_in_ = self.summary_.n_features
         self._forget_names()
         return self._finish(self.summary_.feature_names)
@@ -446,6 +490,36 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
             return n_features
         return int(n_select)
+
+    def _selection(
+        self,
+        summary: Any,
+        support: NDArray[np.int64],
+        scores: Floats,
+        *,
+        weights: Floats | None = None,
+        diagnostics: dict[str, Any] | None = None,
+        **computed: Any,
+    ) -> Selection:
+        """Return the selection from a summary; `computed` are parameters that the data resolve, and further ones."""
+        of_summary = {"half_life": getattr(summary, "half_life", None), "normalize": self._normalized(summary)}
+        names = self.get_params(deep=False)
+        resolved = {name: value for name, value in of_summary.items() if name in names} | computed
+        return Selection(
+            method=self.method,
+            support=support,
+            scores=scores,
+            weights=weights,
+            feature_names=summary.feature_names,
+            parameters=self._resolved(**resolved),
+            diagnostics=diagnostics or {},
+        )
+
+    def _resolved(self, **computed: Any) -> dict[str, Any]:
+        """Return the parameters that repeat a selection, as plain values: the `computed` ones, others as given."""
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in self.unrecorded}
+        values = given | computed
+        return {k: np.asarray(v).tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in values.items()}
 
     @staticmethod
     def _normalized(summary: Summary[Any]) -> str | None:

@@ -19,6 +19,7 @@ from sketchselect.linalg.validation import seed_of
 from sketchselect.readers import open_vector
 from sketchselect.selectors.base import SelectorPass
 from sketchselect.selectors.kmeans_columns import ColumnSelector, ColumnSubspace, by_leverage
+from sketchselect.selectors.parameters import Count, Size, SketchSize
 from sketchselect.summaries import Bundle, CentroidSums, Summary, pick
 
 SAMPLE_ROWS, SAMPLE_NBYTES = 1 << 16, 256 << 20  # Most rows and bytes that k-means++ runs on; a hashed sample of more
@@ -153,13 +154,14 @@ class DeterministicSelector(ColumnSelector):
 
     method: ClassVar[str] = "deterministic"
     competes: ClassVar[int | None] = 3
+    unrecorded: ClassVar[tuple[str, ...]] = ("random_state",)
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_clusters: int | None = None,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
         partition: Any = None,
-        sketch_size: int | None = None,
+        sketch_size: SketchSize | None = None,
         normalize: str | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -214,6 +216,7 @@ class DeterministicSelector(ColumnSelector):
         """
         if self.partition is None:
             return super().fit_summary(summary)
+        self.check_parameters()
         both = Bundle.of({"sketch": pick(summary, *self.requires), "partition": pick(summary, "centroid-sums")})
         self.summary_ = both
         self.n_features_in_ = both.n_features
@@ -230,7 +233,6 @@ class DeterministicSelector(ColumnSelector):
         partition = getattr(self, "_partition", self.partition)
         if partition is None:
             return super().single_pass(source)
-        self.check_parameters()
         if isinstance(partition, str) and partition == "kmeans++":
             return None
         source, sums = labelled(source, partition, self.n_clusters)

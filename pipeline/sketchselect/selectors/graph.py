@@ -1,7 +1,4 @@
-"""Batch methods on a sample of the rows: multi-cluster feature selection (MCFS) and the Laplacian score.
-
-Scores of columns on a graph of nearest neighbours: the Laplacian score, and multi-cluster feature selection.
-"""
+"""Batch methods on a graph of sampled rows: multi-cluster feature selection (MCFS) and the Laplacian score."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy import sparse
 
-from sketchselect.errors import BadParameter, EmptyInput, Incompatible
+from sketchselect.errors import EmptyInput, Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.graph import degrees, neighbour_graph, spectral_embedding
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_positive, require_seed
 from sketchselect.selectors.base import BaseSelector
 from sketchselect.selectors.lasso import resolved_nonzero, with_marginal_order
+from sketchselect.selectors.parameters import Count, SeedNumber, Size
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import RowSample, Summary
@@ -112,23 +109,25 @@ class SampledGraphSelector(BaseSelector):
 
     requires: ClassVar[tuple[str, ...]] = ("row-sample",)
 
-    n_features_to_select: float | None
-    n_rows: int
-    n_neighbors: int
-    weight: Weight
-    random_state: int
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_rows: Count = 4000,
+        n_neighbors: Count = 5,
+        weight: Weight = "heat",
+        normalize: str | None = "l2",
+        random_state: SeedNumber = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_rows = n_rows
+        self.n_neighbors = n_neighbors
+        self.weight: Weight = weight
+        self.normalize = normalize
+        self.random_state = random_state
 
     @abstractmethod
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
         """Return the scores of the columns, and the resolved parameters that only this method has."""
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        for name in ("n_rows", "n_neighbors"):
-            require_positive(name, getattr(self, name))
-        if self.weight not in ("heat", "cosine", "binary"):
-            raise BadParameter(f'weight must be "heat", "cosine" or "binary", got {self.weight!r:.40}')
-        require_seed(self.random_state, "random_state")
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of rows."""
@@ -136,7 +135,6 @@ class SampledGraphSelector(BaseSelector):
         return RowSample(int(self.n_rows), seed=int(self.random_state))
 
     def _select(self, summary: RowSample, n_select: int) -> Selection:
-        self.check_parameters()
         if summary.center is not None:
             raise Incompatible(
                 "the graph needs a uniform sample of the rows, but this RowSample has a center; make one without"
@@ -150,25 +148,19 @@ class SampledGraphSelector(BaseSelector):
             with one_blas_thread():
                 graph = neighbour_graph(rows, int(self.n_neighbors), self.weight)
                 scores, parameters = self._scores(rows, graph, n_select)
-        return Selection(
-            method=self.method,
-            support=np.sort(rank(scores)[:n_select]),
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "n_rows": summary.size,
-                "n_neighbors": int(self.n_neighbors),
-                "weight": self.weight,
-                "random_state": summary.seed,
-                "normalize": self._normalized(summary),
-                **parameters,
-            },
+        return self._selection(
+            summary,
+            np.sort(rank(scores)[:n_select]),
+            scores,
             diagnostics={
                 "n_sampled_rows": int(rows.shape[0]),
                 "n_edges": 0 if graph is None else int(graph.nnz) // 2,
                 "n_scored": int(np.count_nonzero(scores)),
             },
+            n_features_to_select=n_select,
+            n_rows=summary.size,
+            random_state=summary.seed,
+            **parameters,
         )
 
 
@@ -195,22 +187,6 @@ class LaplacianScoreSelector(SampledGraphSelector):
     """
 
     method: ClassVar[str] = "laplacian-score"
-
-    def __init__(
-        self,
-        n_features_to_select: float | None = None,
-        n_rows: int = 4000,
-        n_neighbors: int = 5,
-        weight: Weight = "heat",
-        normalize: str | None = "l2",
-        random_state: int = 0,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_rows = n_rows
-        self.n_neighbors = n_neighbors
-        self.weight = weight
-        self.normalize = normalize
-        self.random_state = random_state
 
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
         published = laplacian_scores(rows, graph)
@@ -257,35 +233,22 @@ class MCFSSelector(SampledGraphSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_clusters: int | None = None,
-        n_nonzero: int | None = None,
-        n_rows: int = 4000,
-        n_neighbors: int = 5,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        n_nonzero: Count | None = None,
+        n_rows: Count = 4000,
+        n_neighbors: Count = 5,
         weight: Weight = "heat",
         signed: bool = False,
         scale_columns: bool = False,
         normalize: str | None = "l2",
-        random_state: int = 0,
+        random_state: SeedNumber = 0,
     ) -> None:
-        self.n_features_to_select = n_features_to_select
+        super().__init__(n_features_to_select, n_rows, n_neighbors, weight, normalize, random_state)
         self.n_clusters = n_clusters
         self.n_nonzero = n_nonzero
-        self.n_rows = n_rows
-        self.n_neighbors = n_neighbors
-        self.weight = weight
         self.signed = signed
         self.scale_columns = scale_columns
-        self.normalize = normalize
-        self.random_state = random_state
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        super().check_parameters()
-        for name in ("n_clusters", "n_nonzero"):
-            value = getattr(self, name)
-            if value is not None:
-                require_positive(name, value)
 
     def _scores(self, rows: Any, graph: Any, n_select: int) -> tuple[Floats, dict[str, Any]]:
         k = min(8, rows.shape[1]) if self.n_clusters is None else int(self.n_clusters)
@@ -294,10 +257,5 @@ class MCFSSelector(SampledGraphSelector):
         coefs = mcfs_coefficients(rows, embedding, n_nonzero, scale_columns=bool(self.scale_columns))
         scores = np.maximum((coefs if self.signed else np.abs(coefs)).max(axis=1, initial=0.0), 0.0)
         marginal = np.abs(Design(rows, center=True).products(embedding - embedding.mean(axis=0)))
-        parameters = {
-            "n_clusters": k,
-            "n_nonzero": n_nonzero,
-            "signed": bool(self.signed),
-            "scale_columns": bool(self.scale_columns),
-        }
-        return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), parameters
+        resolved = {"n_clusters": k, "n_nonzero": n_nonzero}
+        return with_marginal_order(scores, marginal.max(axis=1, initial=0.0)), resolved

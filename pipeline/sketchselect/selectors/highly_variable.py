@@ -1,13 +1,11 @@
-"""Highly variable genes: columns of counts that vary more than their means explain, in one pass or two.
-
-Variances of counts about a trend, the largest values clipped, from summaries, and their order over batches.
-"""
+"""Highly variable genes: columns of counts that vary more than their means explain, in one pass or two."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +18,11 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.execution.summarize import summary_projection
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.loess import mean_variance_trend
-from sketchselect.linalg.validation import require_number
 from sketchselect.readers import Vector
 from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.parameters import Count, Limits, Size, allows, number
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised import base as supervised_target
+from sketchselect.selectors.supervised import target as supervised_target
 from sketchselect.summaries import Groups, Summary, TopValues, pick
 
 
@@ -125,6 +123,10 @@ def combined_order(values: Floats, n_select: int, ties: str) -> tuple[NDArray[np
     return order, median, n_batches
 
 
+_BATCHES = Limits("true or false", partial(allows, bool), "pass the batches themselves as the target y")
+Batches = Annotated[bool, _BATCHES]
+
+
 class HighlyVariableGenes(BaseSelector):
     """Select the columns of counts that vary more than their means explain (Seurat v3), in one pass.
 
@@ -187,11 +189,11 @@ class HighlyVariableGenes(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        batches: bool = False,
-        top_values: int = 64,
+        n_features_to_select: Size | None = None,
+        batches: Batches = False,
+        top_values: Count = 64,
         trend: Literal["loess", "quadratic"] = "loess",
-        span: float = 0.3,
+        span: Annotated[float, number(above=0, most=1)] = 0.3,
         ties: Literal["numpy", "index"] = "numpy",
     ) -> None:
         self.n_features_to_select = n_features_to_select
@@ -206,17 +208,6 @@ class HighlyVariableGenes(BaseSelector):
         """Whether the target is the batches."""
         return self.batches is True
 
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        if not isinstance(self.batches, bool):
-            raise BadParameter("batches must be true or false; pass the batches themselves as the target y")
-        TopValues(self.top_values)
-        if self.trend not in ("loess", "quadratic"):
-            raise BadParameter(f'trend must be "loess" or "quadratic", got {self.trend!r}')
-        if self.ties not in ("numpy", "index"):
-            raise BadParameter(f'ties must be "numpy" or "index", got {self.ties!r}')
-        require_number("span", self.span, above=0, most=1)
-
     def inspect_target(self, y: Vector) -> None:
         """Learn the names of the batches."""
         self._seen_batches = supervised_target.classes_of(y)
@@ -229,7 +220,6 @@ class HighlyVariableGenes(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the largest values of each column; of each batch if there are several."""
-        self.check_parameters()
         inner = TopValues(self.top_values)
         labels = getattr(self, "_seen_batches", ()) if self.batches else ()
         return Groups(inner, labels) if len(labels) > 1 else inner
@@ -277,7 +267,6 @@ class HighlyVariableGenes(BaseSelector):
         return summary
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        self.check_parameters()
         groups = _groups(summary)
         if not all(np.array_equal(group.top, np.rint(group.top)) for group in groups):
             warnings.warn(
@@ -303,25 +292,20 @@ class HighlyVariableGenes(BaseSelector):
             scores = np.zeros(order.size)
             ranked = order[self.n_batches_[order] > 0]
             scores[ranked] = np.arange(ranked.size, 0, -1)
-        return Selection(
-            method=self.method,
-            support=np.sort(order[:n_select]).astype(np.int64),
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "batches": len(groups) > 1,
-                "top_values": groups[0].size,
-                "trend": self.trend,
-                "span": float(self.span),
-                "ties": self.ties,
-            },
+        return self._selection(
+            summary,
+            np.sort(order[:n_select]).astype(np.int64),
+            scores,
             diagnostics={
                 "n_batches": len(groups),
                 "n_constant": int(np.count_nonzero(values.max(axis=0) == 0)),
                 "most_clipped_values": max(part.n_clipped for part in parts),
                 "whole_numbers": all(group.is_whole for group in groups),
             },
+            n_features_to_select=n_select,
+            batches=len(groups) > 1,
+            top_values=groups[0].size,
+            span=float(self.span),
         )
 
 

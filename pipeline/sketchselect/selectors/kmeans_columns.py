@@ -1,9 +1,4 @@
-"""Base class of selectors of weighted columns with a certificate for k-means (Boutsidis 2012).
-
-Top directions of the centred rows of a summary, with rigorous bounds of the remainders of the columns.
-
-Certificate of a column selection: bounds of the k-means objective in all columns.
-"""
+"""Base class of selectors of weighted columns, with a certificate for k-means on them (Boutsidis 2012)."""
 
 from __future__ import annotations
 
@@ -17,12 +12,17 @@ from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.spectrum import Directions, row_directions, subspace_angle
+from sketchselect.linalg.spectrum import Directions, Spectrum, row_directions, subspace_angle
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.selectors.base import BaseSelector, as_count
+from sketchselect.selectors.base import (
+    BaseSelector,
+    as_count,
+    require_directions,
+    require_more_rows,
+    sketch_size,
+)
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Summary, pick
 
 Method = Literal["exact", "fast"]
 
@@ -73,7 +73,7 @@ class ColumnSubspace:
 
 
 def column_subspace(
-    summary: FrequentDirections | Moments, n_directions: int, svd: Method = "exact", epsilon: float = 0.5, seed: int = 0
+    summary: Spectrum, n_directions: int, svd: Method = "exact", epsilon: float = 0.5, seed: int = 0
 ) -> ColumnSubspace:
     """Return the top directions of the rows of a summary about their mean.
 
@@ -111,7 +111,7 @@ def column_subspace(
     slack = _column_rounding(summary, scatter)
     total = float(scatter.sum())
     rounding = float(slack.sum()) + 8.0 * _EPS * (scatter.size + 8) * total
-    delta = summary.shrinkage if isinstance(summary, FrequentDirections) else 0.0
+    delta = summary.shrinkage
     single = summary.single_rounding
     leverage = np.minimum(np.einsum("ij,ij->i", vectors, vectors), 1.0)
     unseen = np.zeros(scatter.size)
@@ -159,7 +159,7 @@ def _projected(directions: Directions, width: int, epsilon: float, seed: int) ->
     return approximate_directions(rows.T @ draws, lambda m: rows.T @ (rows @ m), width)
 
 
-def _column_rounding(summary: FrequentDirections | Moments, scatter: Floats) -> Floats:
+def _column_rounding(summary: Spectrum, scatter: Floats) -> Floats:
     """Return a bound of the rounding of each column's scatter.
 
     Sums carry up to some units a row. A mean is rounded at each merge, which far from the origin is more than that: an
@@ -356,17 +356,13 @@ class ColumnSelector(BaseSelector):
     def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
         return column_subspace(summary, n_clusters)
 
-    def _further_parameters(self, summary: Any) -> dict[str, Any]:
-        """Return the resolved parameters that not all of these selectors have."""
-        return {}
-
     def _n_select(self, n_features: int) -> int:
         if self.n_features_to_select is not None:
             return super()._n_select(n_features)
         return self._default_select(n_features, _partition_clusters(self.summary_))
 
     def _default_select(self, n_features: int, n_parts: int | None) -> int:
-        k = n_parts if self.n_clusters is None else require_positive("n_clusters", self.n_clusters)
+        k = n_parts if self.n_clusters is None else int(self.n_clusters)
         return min(max(n_features // 2, 2 if k is None else k + 1), n_features)
 
     def _clusters(self, n_features: int, n_parts: int | None = None) -> int:
@@ -379,7 +375,6 @@ class ColumnSelector(BaseSelector):
         if k is None:
             # Half of the columns: with k near r, sqrt(k / r) near 1, the bounds are weak.
             return max(min(8, n_select // 2), 1)
-        k = require_positive("n_clusters", k)
         if k >= n_features:
             raise BadParameter(f"n_clusters = {k} must be below the number of columns: n_features = {n_features}")
         if n_select <= k:
@@ -390,29 +385,19 @@ class ColumnSelector(BaseSelector):
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
-        self.check_parameters()
         return self._sketch(n_features, self._clusters(n_features))
 
     def _sketch(self, n_features: int, k: int) -> FrequentDirections:
-        if self.sketch_size is None:
-            return FrequentDirections(size=max(min(n_features, max(8 * k, 64)), k + 1, 2))
-        sketch = FrequentDirections(size=self.sketch_size)
-        if sketch.size <= k:
-            raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_clusters ({k}): a sketch has size - 1 directions"
-            )
-        return sketch
+        if self.sketch_size is not None:
+            require_more_rows(self.sketch_size, k, "n_clusters")
+        return FrequentDirections(self.sketch_size or sketch_size(n_features, k))
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        self.check_parameters()
         sketch: Any = pick(summary, *self.requires) if isinstance(summary, Bundle) else summary
         p = sketch.n_features
         k = self._clusters(p, _partition_clusters(summary))
-        if isinstance(sketch, FrequentDirections) and sketch.size <= k and not sketch.is_exact:
-            raise BadParameter(
-                f"n_clusters = {k}, but a sketch of size {sketch.size} has only {sketch.size - 1} directions; "
-                "make the sketch larger"
-            )
+        if not sketch.is_exact:
+            require_directions(sketch.size, k, "n_clusters")
         subspace = self._subspace(sketch, k)
         if subspace.vectors.shape[1] == 0 and sketch.n_rows > 1:
             raise BadParameter(f"all {p} columns are constant over {sketch.n_rows} rows: there is nothing to select")
@@ -424,24 +409,24 @@ class ColumnSelector(BaseSelector):
             squares, diagnostics = self._sample(subspace, summary, n_select, k)
         support: NDArray[np.int64] = np.flatnonzero(squares)
         self.certificate_ = certify_weighted_columns(subspace, support, squares[support], k)
-        parameters = {
-            "n_features_to_select": n_select,
-            "n_clusters": k,
-            "sketch_size": sketch.size if isinstance(sketch, FrequentDirections) else None,
-            "normalize": self._normalized(summary),
-        }
-        return Selection(
-            method=self.method,
-            support=support,
+        return self._selection(
+            summary,
+            support,
             # A column's part of the squared norm of Z' Omega S.
-            scores=squares * subspace.leverage,
+            squares * subspace.leverage,
             weights=np.sqrt(squares[support]),
-            feature_names=summary.feature_names,
-            parameters=parameters | self._further_parameters(summary),
             diagnostics={"shrinkage": subspace.shrinkage, "subspace_angle": subspace.angle}
             | self.certificate_.to_dict()
             | diagnostics,
+            n_features_to_select=n_select,
+            n_clusters=k,
+            sketch_size=sketch.size,
+            **self._further_parameters(summary),
         )
+
+    def _further_parameters(self, summary: Any) -> dict[str, Any]:
+        """Return resolved parameters that not all of these selectors have."""
+        return {}
 
 
 def _partition_clusters(summary: Any) -> int | None:
@@ -456,10 +441,3 @@ def by_leverage(subspace: ColumnSubspace) -> NDArray[np.int64]:
     """Return the columns in the order of leverage, then scatter (both descending), then index."""
     order: NDArray[np.int64] = np.lexsort((-subspace.scatter, -subspace.leverage))
     return order
-
-
-def require_svd(svd: Any, epsilon: Any) -> None:
-    """Raise `BadParameter` for an unknown `svd` or an `epsilon` out of range."""
-    if svd not in ("exact", "fast"):
-        raise BadParameter(f'svd must be "exact" or "fast", got {svd!r}')
-    require_number("epsilon", epsilon, above=0, below=1)

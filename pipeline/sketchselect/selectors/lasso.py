@@ -1,7 +1,4 @@
-"""Lasso on the sketch: the l1 companion of FSDS (Huang, Yoo and Kasiviswanathan 2015, problem (3) with p = 1).
-
-Scores from the coefficients of lasso regressions with few columns.
-"""
+"""Lasso on the sketch: the l1 companion of FSDS (Huang, Yoo and Kasiviswanathan 2015, problem (3) with p = 1)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import numpy as np
 
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_positive
+from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.selectors.sketched import SketchedSelector, n_significant
 from sketchselect.solvers.factored import Design, lasso_coefficients
 from sketchselect.summaries import FrequentDirections
@@ -20,12 +17,9 @@ N_NONZERO = 200
 """Most columns in a regression by default: the coefficients of later ones are small."""
 
 
-def resolved_nonzero(n_nonzero: Any, n_select: int) -> int:
-    """Return the number of columns of each regression; min(n_select, `N_NONZERO`) by default.
-
-    Raises `BadParameter` if `n_nonzero` is not a whole number of at least 1.
-    """
-    return min(n_select, N_NONZERO) if n_nonzero is None else require_positive("n_nonzero", n_nonzero)
+def resolved_nonzero(n_nonzero: int | None, n_select: int) -> int:
+    """Return the number of columns of each regression; min(n_select, `N_NONZERO`) by default."""
+    return min(n_select, N_NONZERO) if n_nonzero is None else int(n_nonzero)
 
 
 def with_marginal_order(scores: Floats, marginal: Floats) -> Floats:
@@ -101,14 +95,14 @@ class SketchedLassoSelector(SketchedSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_components: int | None = None,
-        sketch_size: int | None = None,
-        n_nonzero: int | None = None,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        n_nonzero: Count | None = None,
         normalize: str | None = "l2",
         compensate: bool = True,
-        half_life: float | None = None,
-        window: int | None = None,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_components = n_components
@@ -118,10 +112,6 @@ class SketchedLassoSelector(SketchedSelector):
         self.compensate = compensate
         self.half_life = half_life
         self.window = window
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for an `n_nonzero` out of range."""
-        resolved_nonzero(self.n_nonzero, 1)
 
     def _scores(
         self, summary: FrequentDirections, squares: Floats, n_components: int, n_select: int

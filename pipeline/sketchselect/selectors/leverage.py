@@ -1,7 +1,4 @@
-"""Selection by ridge leverage scores: exact from two passes over columns, or bounded from one pass over rows.
-
-Sources read by columns, scores of streams of columns, and samples of columns.
-"""
+"""Selection by ridge leverage scores: exact from two passes over columns, or bounded from one pass over rows."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
 from sketchselect.linalg.leverage import floored, leverage_bounds, ridge_factor, sketched_leverage, tail_ridge
-from sketchselect.linalg.spectrum import Directions, symmetric_directions
+from sketchselect.linalg.spectrum import Directions, Spectrum, symmetric_directions
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_number, require_positive, require_seed
 from sketchselect.readers import in_double, transposed
-from sketchselect.selectors.base import BaseSelector, SelectorPass
+from sketchselect.selectors.base import BaseSelector, SelectorPass, sketch_size
+from sketchselect.selectors.parameters import Count, NotNegative, SeedNumber, Size, SketchSize
 from sketchselect.selectors.selection import Selection, rank
 from sketchselect.summaries import FrequentDirections, LeverageScores, Moments, Summary, pick
 
@@ -53,7 +50,7 @@ def names_of_columns(names: tuple[str, ...] | None, n_columns: int) -> tuple[str
     return names if names is not None and len(names) == n_columns else None
 
 
-def spread(seen: NDArray[np.int64], scores: Floats) -> Floats:
+def scatter_scores(seen: NDArray[np.int64], scores: Floats) -> Floats:
     """Return the scores of columns 0, 1, ...; NaN for columns that were not seen.
 
     Raises `Incompatible` if a column was seen twice.
@@ -154,16 +151,17 @@ class LeverageSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("leverage-scores", "frequent-directions", "moments")
     has_weights: ClassVar[bool] = True
+    unrecorded: ClassVar[tuple[str, ...]] = ("read", "sketch_size")
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        ridge: float | Literal["auto"] = "auto",
-        random_state: int = 0,
-        n_components: int | None = None,
+        n_features_to_select: Size | None = None,
+        ridge: NotNegative | Literal["auto"] = "auto",
+        random_state: SeedNumber = 0,
+        n_components: Count | None = None,
         choice: Literal["top", "sampled"] = "top",
         read: Literal["rows", "columns"] = "rows",
-        sketch_size: int | None = None,
+        sketch_size: SketchSize | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.ridge = ridge
@@ -173,27 +171,12 @@ class LeverageSelector(BaseSelector):
         self.read = read
         self.sketch_size = sketch_size
 
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        if self.choice not in ("top", "sampled"):
-            raise BadParameter(f'choice must be "top" or "sampled", got {self.choice!r:.40}')
-        if self.read not in ("rows", "columns"):
-            raise BadParameter(f'read must be "rows" or "columns", got {self.read!r:.40}')
-        if self.ridge != "auto":
-            require_number('ridge, if not "auto",', self.ridge, least=0)
-        require_seed(self.random_state, "random_state")
-
     def _components(self, n_features: int) -> int:
-        if self.n_components is None:
-            return max(min(10, n_features - 1), 1)
-        return require_positive("n_components", self.n_components)
+        return max(min(10, n_features - 1), 1) if self.n_components is None else int(self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch for one pass over rows."""
-        k = self._components(n_features)
-        if self.sketch_size is None:
-            return FrequentDirections(size=max(min(n_features, max(8 * k, 64)), k + 1, 2))
-        return FrequentDirections(size=self.sketch_size)
+        return FrequentDirections(self.sketch_size or sketch_size(n_features, self._components(n_features)))
 
     @property
     def reads_columns(self) -> bool:
@@ -207,12 +190,10 @@ class LeverageSelector(BaseSelector):
 
     def single_pass(self, source: Source) -> SelectorPass | None:
         """Return the pass over the rows; None where columns are read."""
-        self.check_parameters()
         return super().single_pass(source) if self.read == "rows" else None
 
     def collect_source(self, source: Source, options: PassOptions) -> Summary[Any]:
         """Return the sketch of the rows, or the scores of two passes over columns."""
-        self.check_parameters()
         if self.read == "rows":
             return super().collect_source(source, options)
         columns = column_source(source, self.method)
@@ -244,6 +225,7 @@ class LeverageSelector(BaseSelector):
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a sketch, moments or scores; see `BaseSelector.fit_summary`."""
+        self.check_parameters()
         summary = pick(summary, *self.requires)
         return self._finish_columns(summary) if isinstance(summary, LeverageScores) else super().fit_summary(summary)
 
@@ -256,17 +238,12 @@ class LeverageSelector(BaseSelector):
     def _scored(self, summary: Any) -> tuple[Floats, Floats, Floats, float]:
         """Return the scores, lower and upper bounds of the exact ones, and the ridge."""
         if isinstance(summary, LeverageScores):
-            scores = spread(summary.seen, summary.scores)
+            scores = scatter_scores(summary.seen, summary.scores)
             rounding = summary.relative_error * scores
             return scores, np.maximum(scores - rounding, 0.0), np.minimum(scores + rounding, 1.0), summary.ridge
-        with one_blas_thread():
-            error = summary.single_rounding
-            if isinstance(summary, Moments):
-                gram = summary.gram()
-                directions, shrinkage, squares = symmetric_directions(gram), 0.0, np.asarray(gram.diagonal())
-            else:
-                directions, shrinkage = summary.directions, summary.shrinkage
-                squares = summary.column_squared_norms
+        spectrum: Spectrum = summary
+        directions, shrinkage, error = spectrum.directions, spectrum.shrinkage, spectrum.single_rounding
+        squares = spectrum.column_squared_norms
         ridge = self._ridge(directions, float(squares.sum()), shrinkage, squares.size, error)
         lower, upper = leverage_bounds(directions, squares, shrinkage, ridge, error)
         # Without shrinkage the bounds differ by rounding alone.
@@ -279,7 +256,6 @@ class LeverageSelector(BaseSelector):
         return tail_ridge(directions, norm, shrinkage, self._components(n_features), error if shrinkage else 0.0)
 
     def _select(self, summary: Any, n_select: int) -> Selection:
-        self.check_parameters()
         scores, lower, upper, ridge = self._scored(summary)
         if not (upper > 0).any():
             raise EmptyInput("all columns are zero: there is nothing to select")
@@ -293,23 +269,17 @@ class LeverageSelector(BaseSelector):
             weights = np.asarray(1.0 / np.sqrt(shares))
         chosen = np.zeros(upper.size, dtype=bool)
         chosen[support] = True
-        return Selection(
-            method=self.method,
-            support=support,
-            scores=scores,
+        return self._selection(
+            summary,
+            support,
+            scores,
             weights=weights,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "ridge": self.ridge,
-                "n_components": self._components(upper.size),
-                "choice": self.choice,
-                "random_state": int(self.random_state),
-            },
             diagnostics={
                 "ridge": ridge,
                 "sum_of_scores": float(np.nansum(scores)),
                 "sum_of_dropped_scores": float(np.nansum(scores[~chosen])),
                 "largest_gap_of_bounds": float(np.nanmax(upper - lower)),
             },
+            n_features_to_select=n_select,
+            n_components=self._components(upper.size),
         )

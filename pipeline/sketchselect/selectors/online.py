@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from sketchselect.execution.engine import FitKeywords, PassOptions
 from sketchselect.execution.plan import PROCESS_NBYTES
 from sketchselect.linalg.leverage import column_error, spectral_error
 from sketchselect.linalg.threads import one_blas_thread
-from sketchselect.linalg.validation import require_seed
 from sketchselect.readers import DEFAULT_PARTITION_BYTES, Matrix, row_partitions, transposed
 from sketchselect.selectors.base import BaseSelector, SelectorPass
 from sketchselect.selectors.leverage import (
@@ -24,8 +23,9 @@ from sketchselect.selectors.leverage import (
     n_columns_seen,
     names_of_columns,
     priority_sample,
-    spread,
+    scatter_scores,
 )
+from sketchselect.selectors.parameters import NotNegative, SeedNumber, Share, Size, number
 from sketchselect.selectors.selection import Selection
 from sketchselect.summaries import Bundle, FrequentDirections, LeverageSample, Summary, pick
 from sketchselect.summaries.frequent_directions import EXACT_COLUMNS, EXACT_COLUMNS_PER_ROW
@@ -103,11 +103,11 @@ class OnlineLeverageSelector(BaseSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        eps: float = 0.5,
-        sampling_rate: float | Literal["paper"] | None = None,
-        ridge: float | Literal["auto"] = "auto",
-        random_state: int = 0,
+        n_features_to_select: Size | None = None,
+        eps: Share = 0.5,
+        sampling_rate: Annotated[float, number(above=0)] | Literal["paper"] | None = None,
+        ridge: NotNegative | Literal["auto"] = "auto",
+        random_state: SeedNumber = 0,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.eps = eps
@@ -115,17 +115,12 @@ class OnlineLeverageSelector(BaseSelector):
         self.ridge = ridge
         self.random_state = random_state
 
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for an eps, sampling_rate, ridge or random_state out of range."""
-        self._sample()
-
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sample of columns; it summarises the transposed matrix."""
         return self._sample()
 
     def _sample(self) -> LeverageSample:
-        seed = require_seed(self.random_state, "random_state")
-        return LeverageSample(self.eps, self.sampling_rate, self.ridge, seed)
+        return LeverageSample(self.eps, self.sampling_rate, self.ridge, int(self.random_state))
 
     def single_pass(self, source: Source) -> SelectorPass | None:
         """Return None: columns are read, and rows where that is needed to measure the error."""
@@ -182,6 +177,7 @@ class OnlineLeverageSelector(BaseSelector):
         """
         if classes is not None:
             raise BadParameter("a stream of columns has no classes; leave the argument out")
+        self.check_parameters()
         sample, sketch = getattr(self, "summary_", None), getattr(self, "_sketch", None)
         before = {name: getattr(self, name) for name in _OF_A_STREAM if hasattr(self, name)}
         try:
@@ -228,6 +224,7 @@ class OnlineLeverageSelector(BaseSelector):
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a `LeverageSample` of columns; see `BaseSelector.fit_summary`."""
+        self.check_parameters()
         sample = cast(LeverageSample, pick(summary, *self.requires))
         self.summary_ = sample
         self._sketch = None
@@ -270,7 +267,7 @@ class OnlineLeverageSelector(BaseSelector):
         return n_features if self.n_features_to_select is None else super()._n_select(n_features)
 
     def _select(self, summary: LeverageSample, n_select: int) -> Selection:
-        scores = spread(summary.seen, summary.scores)
+        scores = scatter_scores(summary.seen, summary.scores)
         items, probabilities = summary.items, summary.probabilities
         if items.size > n_select:
             taken, shares = priority_sample(summary.intensities, summary.draws, n_select)
@@ -282,19 +279,11 @@ class OnlineLeverageSelector(BaseSelector):
                 stacklevel=4,
             )
         rate = summary.rate(summary.n_features)
-        return Selection(
-            method=self.method,
-            support=items,
-            scores=scores,
+        return self._selection(
+            summary,
+            items,
+            scores,
             weights=np.asarray(1.0 / np.sqrt(probabilities)),
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": self.n_features_to_select,
-                "eps": summary.eps,
-                "sampling_rate": rate,
-                "ridge": summary.ridge,
-                "random_state": summary.seed,
-            },
             diagnostics={
                 "ridge": summary.final_ridge,
                 "spectral_error": None if np.isnan(summary.error) else summary.error,
@@ -302,6 +291,10 @@ class OnlineLeverageSelector(BaseSelector):
                 "kept_share_of_squared_norm": float(np.einsum("ij,ij->", summary.sample, summary.sample))
                 / (summary.squared_norm or 1.0),
             },
+            eps=summary.eps,
+            sampling_rate=rate,
+            ridge=summary.ridge,
+            random_state=summary.seed,
         )
 
 

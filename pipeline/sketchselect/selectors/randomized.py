@@ -1,7 +1,4 @@
-"""Randomised column selection for k-means by leverage (Boutsidis and Magdon-Ismail 2012, Algorithm 3).
-
-Randomised, then deterministic column selection for k-means (Boutsidis and Magdon-Ismail 2012, Algorithm 6).
-"""
+"""Randomised column selection for k-means by leverage (Boutsidis and Magdon-Ismail 2012, Algorithms 3 and 6)."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.barrier import longest_run, sample_spectral, top_up
 from sketchselect.linalg.hashing import derive_seed, draw_columns, draw_weights
-from sketchselect.linalg.validation import require_positive, seed_of
+from sketchselect.linalg.validation import seed_of
 from sketchselect.selectors.kmeans_columns import (
     ColumnSelector,
     ColumnSubspace,
@@ -23,8 +19,8 @@ from sketchselect.selectors.kmeans_columns import (
     by_leverage,
     certify_weighted_columns,
     column_subspace,
-    require_svd,
 )
+from sketchselect.selectors.parameters import Count, Share, Size, SketchSize
 
 
 class DrawnColumnSelector(ColumnSelector):
@@ -43,10 +39,25 @@ class DrawnColumnSelector(ColumnSelector):
         Seed of the draws and the projection.
     """
 
-    svd: Method
-    epsilon: float
-    n_draws: int
-    random_state: Any
+    def __init__(
+        self,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
+        svd: Method = "exact",
+        epsilon: Share = 0.5,
+        n_draws: Count = 1,
+        normalize: str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_clusters = n_clusters
+        self.sketch_size = sketch_size
+        self.svd: Method = svd
+        self.epsilon = epsilon
+        self.n_draws = n_draws
+        self.normalize = normalize
+        self.random_state = random_state
 
     @abstractmethod
     def _draw(
@@ -54,18 +65,8 @@ class DrawnColumnSelector(ColumnSelector):
     ) -> tuple[Floats, dict[str, Any]]:
         """Return one draw: s_i^2 of every column, at most `n_select` of them positive."""
 
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        require_positive("n_draws", self.n_draws)
-        require_svd(self.svd, self.epsilon)
-
     def _further_parameters(self, summary: Any) -> dict[str, Any]:
-        return {
-            "svd": self.svd,
-            "epsilon": float(self.epsilon),
-            "n_draws": int(self.n_draws),
-            "random_state": self._seed,
-        }
+        return {"epsilon": float(self.epsilon), "random_state": self._seed}
 
     def _subspace(self, summary: Any, n_clusters: int) -> ColumnSubspace:
         # A generator passed as random_state is used once a fit: the projection and the draws share its number.
@@ -129,34 +130,18 @@ class RandomizedSelector(DrawnColumnSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_clusters: int | None = None,
-        sketch_size: int | None = None,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
         svd: Method = "exact",
-        epsilon: float = 0.5,
-        n_draws: int = 1,
+        epsilon: Share = 0.5,
+        n_draws: Count = 1,
         normalize: str | None = None,
         random_state: Any = 0,
         top_up: bool = False,
     ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_clusters = n_clusters
-        self.sketch_size = sketch_size
-        self.svd = svd
-        self.epsilon = epsilon
-        self.n_draws = n_draws
-        self.normalize = normalize
-        self.random_state = random_state
+        super().__init__(n_features_to_select, n_clusters, sketch_size, svd, epsilon, n_draws, normalize, random_state)
         self.top_up = top_up
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range."""
-        super().check_parameters()
-        if not isinstance(self.top_up, bool):
-            raise BadParameter(f"top_up must be true or false, got {self.top_up!r:.40}")
-
-    def _further_parameters(self, summary: Any) -> dict[str, Any]:
-        return super()._further_parameters(summary) | {"top_up": self.top_up}
 
     def _draw(
         self, subspace: ColumnSubspace, n_select: int, n_clusters: int, seed: int
@@ -204,23 +189,16 @@ class HybridSelector(DrawnColumnSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_clusters: int | None = None,
-        sketch_size: int | None = None,
+        n_features_to_select: Size | None = None,
+        n_clusters: Count | None = None,
+        sketch_size: SketchSize | None = None,
         svd: Method = "fast",
-        epsilon: float = 0.5,
-        n_draws: int = 10,
+        epsilon: Share = 0.5,
+        n_draws: Count = 10,
         normalize: str | None = None,
         random_state: Any = 0,
     ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_clusters = n_clusters
-        self.sketch_size = sketch_size
-        self.svd = svd
-        self.epsilon = epsilon
-        self.n_draws = n_draws
-        self.normalize = normalize
-        self.random_state = random_state
+        super().__init__(n_features_to_select, n_clusters, sketch_size, svd, epsilon, n_draws, normalize, random_state)
 
     def _sample(
         self, subspace: ColumnSubspace, summary: Any, n_select: int, n_clusters: int

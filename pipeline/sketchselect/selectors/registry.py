@@ -20,6 +20,7 @@ from sketchselect.selectors.online import OnlineLeverageSelector
 from sketchselect.selectors.randomized import HybridSelector, RandomizedSelector
 from sketchselect.selectors.sketched import SketchedRidgeSelector, VarianceSelector
 from sketchselect.selectors.supervised.penalized import ElasticNetPath, LassoPath, MCPPath, SCADPath
+from sketchselect.selectors.supervised.stability import StabilitySelector
 from sketchselect.selectors.supervised.subsets import FeatureSelectionAnnealing, ThresholdedOLS
 
 METHODS: Registry[type[BaseSelector]] = Registry(
@@ -41,6 +42,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
         SCADPath,
         SketchedLassoSelector,
         SketchedRidgeSelector,
+        StabilitySelector,
         ThresholdedOLS,
         VarianceSelector,
         DeterministicSelector,
@@ -51,7 +53,7 @@ METHODS: Registry[type[BaseSelector]] = Registry(
 )
 """All selectors that a job file can name, with those of other packages."""
 
-AutoSelector.registered = METHODS
+AutoSelector.registered = StabilitySelector.registered = METHODS
 
 
 def make(method: str, **parameters: Any) -> BaseSelector:

@@ -1,9 +1,4 @@
-"""Base class of selectors that score columns on the top k directions of a Frequent Directions sketch.
-
-FSDS: feature selection on data streams from a sketch and ridge weights (Huang, Yoo and Kasiviswanathan 2015).
-
-Selection by variance: the baseline to compare every other method with.
-"""
+"""Selectors that score columns on the top directions of a sketch: ridge weights (FSDS); and by variance."""
 
 from __future__ import annotations
 
@@ -15,14 +10,21 @@ import numpy as np
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.spectrum import subspace_angle
-from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.selectors.base import BaseSelector
-from sketchselect.selectors.forgetting import DecayingSelector, Sketch
+from sketchselect.selectors.base import (
+    BaseSelector,
+    require_directions,
+    require_more_rows,
+    sketch_description,
+    sketch_size,
+)
+from sketchselect.selectors.parameters import Count, HalfLife, NotNegative, Size, SketchSize
 from sketchselect.selectors.selection import Selection, rank
-from sketchselect.summaries import BatchDirections, ColumnStats, Summary
+from sketchselect.summaries import BatchDirections, ColumnStats, FrequentDirections, Summary
+
+Sketch = FrequentDirections | BatchDirections
 
 
-class SketchedSelector(DecayingSelector):
+class SketchedSelector(BaseSelector):
     """Base of the selectors with k = `n_components` directions of a sketch of `sketch_size` rows.
 
     Parameters
@@ -51,26 +53,15 @@ class SketchedSelector(DecayingSelector):
         """
 
     def _select(self, summary: Sketch, n_select: int) -> Selection:
-        self.check_parameters()
-        k = self._resolved_components(summary)
+        k = self._components(summary.n_features)
+        require_directions(summary.size, k)
         compensate = bool(self.compensate) and not self.literal
         squares = scored_squares(summary, compensate)
         scores, parameters, diagnostics = self._scores(summary, squares, k, n_select)
-        return Selection(
-            method=self.method,
-            support=np.sort(rank(scores)[:n_select]),
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={
-                "n_features_to_select": n_select,
-                "n_components": k,
-                "sketch_size": summary.size,
-                "normalize": self._normalized(summary),
-                "compensate": compensate,
-                "half_life": getattr(summary, "half_life", None),
-                "window": self.window,
-                **parameters,
-            },
+        return self._selection(
+            summary,
+            np.sort(rank(scores)[:n_select]),
+            scores,
             diagnostics={
                 "shrinkage": summary.shrinkage,
                 "subspace_angle": subspace_angle(
@@ -78,34 +69,26 @@ class SketchedSelector(DecayingSelector):
                 ),
                 **diagnostics,
             },
+            n_features_to_select=n_select,
+            n_components=k,
+            sketch_size=summary.size,
+            compensate=compensate,
+            **parameters,
         )
 
     def _components(self, n_features: int) -> int:
-        if self.n_components is None:
-            return max(min(10, n_features - 1), 1)
-        return require_positive("n_components", self.n_components)
+        return max(min(10, n_features - 1), 1) if self.n_components is None else int(self.n_components)
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the sketch of `sketch_size` rows; the default is min(n_features, max(8 k, 64)), at least k + 1."""
+        self.check_parameters()
         k = self._components(n_features)
-        if self.sketch_size is None:
-            return self._sketch(max(min(n_features, max(8 * k, 64)), k + 1, 2))
-        sketch = self._sketch(self.sketch_size)
-        if sketch.size <= k:
-            raise BadParameter(
-                f"sketch_size ({sketch.size}) must exceed n_components ({k}): a sketch has size - 1 directions"
-            )
-        return sketch
+        if self.sketch_size is not None:
+            require_more_rows(self.sketch_size, k)
+        return self._sketch(self.sketch_size or sketch_size(n_features, k))
 
-    def _resolved_components(self, summary: Sketch) -> int:
-        """Return k; raise `BadParameter` if the sketch has fewer directions."""
-        k = self._components(summary.n_features)
-        if summary.size <= k:
-            raise BadParameter(
-                f"n_components = {k}, but a sketch of size {summary.size} has only {summary.size - 1} directions; "
-                "lower n_components, or make the sketch larger"
-            )
-        return k
+    def _sketch(self, size: int) -> Sketch:
+        return sketch_description(size, self.half_life)
 
 
 def scored_squares(summary: Sketch, compensate: bool) -> Floats:
@@ -122,7 +105,7 @@ def n_significant(squares: Floats, n_features: int, n_components: int) -> int:
     return min(n_components, above)
 
 
-Alpha = float | Literal["auto", "paper"]
+Alpha = NotNegative | Literal["auto", "paper"]
 
 
 def ridge_weights(
@@ -207,15 +190,15 @@ class SketchedRidgeSelector(SketchedSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        n_components: int | None = None,
-        sketch_size: int | None = None,
+        n_features_to_select: Size | None = None,
+        n_components: Count | None = None,
+        sketch_size: SketchSize | None = None,
         alpha: Alpha = "auto",
         normalize: str | None = "l2",
-        combine: str = "max",
+        combine: Literal["max", "l2"] = "max",
         compensate: bool = True,
-        half_life: float | None = None,
-        window: int | None = None,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
         literal: bool = False,
     ) -> None:
         self.n_features_to_select = n_features_to_select
@@ -230,21 +213,14 @@ class SketchedRidgeSelector(SketchedSelector):
         self.literal = literal
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a `combine` or `alpha` out of range, or a stream that is literal and forgets."""
-        if self.combine not in ("max", "l2"):
-            raise BadParameter(f'combine must be "max" or "l2", got {self.combine!r}')
-        if isinstance(self.alpha, str):
-            if self.alpha not in ("auto", "paper"):
-                raise BadParameter(f'alpha must be "auto", "paper" or a number, got {self.alpha!r}')
-        else:
-            require_number("alpha", self.alpha, least=0)
+        """Raise `BadParameter` for a parameter out of range, or a stream that is literal and forgets."""
+        super().check_parameters()
         if self.literal and (self.half_life is not None or self.window is not None):
             raise BadParameter(
                 "literal=True is Algorithm 2 as printed, which forgets nothing; leave out half_life and window"
             )
 
     def _sketch(self, size: int) -> Sketch:
-        self.check_parameters()
         return BatchDirections(size) if self.literal else super()._sketch(size)
 
     def _scores(
@@ -258,7 +234,7 @@ class SketchedRidgeSelector(SketchedSelector):
         alpha: Alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
         alpha = "paper" if self.literal and alpha == "auto" else alpha
         scores, ridge = ridge_weights(squares, summary.directions.vectors, n_components, alpha, self.combine)
-        return scores, {"alpha": alpha, "combine": self.combine, "literal": bool(self.literal)}, {"ridge": ridge}
+        return scores, {"alpha": alpha}, {"ridge": ridge}
 
 
 class VarianceSelector(BaseSelector):
@@ -285,7 +261,7 @@ class VarianceSelector(BaseSelector):
     is_nested: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("column-stats", "frequent-directions", "moments")
 
-    def __init__(self, n_features_to_select: float | None = None, normalize: str | None = None) -> None:
+    def __init__(self, n_features_to_select: Size | None = None, normalize: str | None = None) -> None:
         self.n_features_to_select = n_features_to_select
         self.normalize = normalize
 
@@ -298,10 +274,4 @@ class VarianceSelector(BaseSelector):
             scores = summary.variance
         else:
             scores = summary.centered_column_squared_norms / max(summary.weight, np.finfo(float).tiny)
-        return Selection(
-            method=self.method,
-            support=np.sort(rank(scores)[:n_select]),
-            scores=scores,
-            feature_names=summary.feature_names,
-            parameters={"n_features_to_select": n_select, "normalize": self._normalized(summary)},
-        )
+        return self._selection(summary, np.sort(rank(scores)[:n_select]), scores, n_features_to_select=n_select)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -254,6 +254,14 @@ class FrequentDirections(Summary[DirectionsRecord]):
     def single_rounding(self) -> float:
         """Bound of what the sketch gains in all directions of A'A together, by products in float32; 0 without them."""
         return self.record.single_rounding
+
+    product_rounding: ClassVar[float] = 0.0
+    """Relative rounding of the products in `centered_gram`: that of float64."""
+
+    @property
+    def centered_gram(self) -> Floats | None:
+        """The exact Gram matrix about the mean; None where there are too many columns to keep it."""
+        return self.record.gram if self.is_exact else None
 
     @property
     def centered_sketch(self) -> Floats:

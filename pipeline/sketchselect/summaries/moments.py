@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -365,6 +365,40 @@ class Moments(JointMoments[MomentsRecord]):
     def single_rounding(self) -> float:
         """Bound, in the spectral norm, of the error of the scatter from products in float32; 0 for other data."""
         return SINGLE_ROUNDING * self.record.single_scatter
+
+    # --- as a `Spectrum` ---------------------------------------------------------------------------------------
+
+    size: ClassVar[None] = None
+    is_exact: ClassVar[bool] = True
+    shrinkage: ClassVar[float] = 0.0
+
+    @property
+    def product_rounding(self) -> float:
+        """Relative rounding of the products: that of float32, or 0 for float64."""
+        return SINGLE_ROUNDING if self.single_rounding > 0 else 0.0
+
+    @property
+    def directions(self) -> Directions:
+        """Squared singular values and right singular vectors of the feature matrix, descending."""
+        with one_blas_thread():
+            return symmetric_directions(self.gram())
+
+    @property
+    def column_squared_norms(self) -> Floats:
+        """Squared norms of the columns."""
+        return self.gram().diagonal().copy()
+
+    @property
+    def centered_gram(self) -> Floats:
+        """Covariance of the columns: the Gram matrix about the mean, divided by the weight."""
+        return self.covariance()
+
+    @property
+    def centered_sketch(self) -> Floats:
+        """Rows with the Gram matrix of the centred rows: singular values times singular vectors."""
+        directions = self.centered_directions
+        rows: Floats = np.sqrt(directions.squares)[:, None] * directions.vectors
+        return rows
 
     # --- answers of one form -----------------------------------------------------------------------------------
 

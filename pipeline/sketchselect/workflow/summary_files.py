@@ -138,7 +138,7 @@ def select_from_file(
         chosen = check_select({"method": method, **number, **parameters})
     except ConfigError as error:
         raise ConfigError(str(error).replace("job: select.method: ", "--method: ")) from None
-    if model_file is not None and not METHODS[method].needs_target:
+    if model_file is not None and not METHODS[method].fits_model:
         raise ConfigError(f"--model: {method} fits no model; leave the option out")
     if chosen.parameters.get("window"):
         raise ConfigError(

@@ -1,25 +1,22 @@
-"""Path of models to choose from: one per regularisation strength or per number of columns.
-
-Choice of a model from a path: by its number of columns, an information criterion, or cross-validation.
-"""
+"""Path of models, one per regularisation strength or number of columns, and the choice of one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sketchselect.errors import BadParameter, EmptyInput
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number, require_positive
 from sketchselect.solvers import Problem
 from sketchselect.solvers.path import aic, bic, ebic, validation_error
 
-CRITERIA = ("aic", "bic", "ebic")
+Criterion = Literal["aic", "bic", "ebic"]
+Rule = Literal["min", "1se"]
 
 
 class Units(Protocol):
@@ -199,7 +196,7 @@ class ModelPath:
         refits too few; of the elastic net ``tr X_A (X_A'X_A + l2 I)^-1 X_A'``. A residual of the size of
         rounding counts as rounding.
         """
-        out = {name: np.zeros(len(self)) for name in CRITERIA}
+        out = {name: np.zeros(len(self)) for name in get_args(Criterion)}
         floor = np.where(self.target_squares > 0, self.target_squares, 1.0) * np.finfo(np.float64).eps
         n, p = self.n, self.n_active
         for i, candidate in enumerate(self.candidates):
@@ -240,9 +237,6 @@ class ModelPath:
         ax.set_title(f"{self.model.support.size} columns chosen")
         return ax
 
-
-Criterion = Literal["aic", "bic", "ebic"]
-Rule = Literal["min", "1se"]
 
 Solve = Callable[[Problem], Sequence[Candidate]]
 
@@ -310,18 +304,3 @@ def usable_folds(rows: Sequence[float]) -> list[int]:
             "use fewer folds, a criterion, or (in a stream) a larger first batch"
         )
     return usable
-
-
-def check_choice(criterion: object, cv: object, cv_rule: object, ebic_gamma: object) -> None:
-    """Raise `BadParameter` for a parameter of the choice of the model that is out of range."""
-    if criterion is not None and criterion not in CRITERIA:
-        raise BadParameter(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
-    if cv is not None:
-        if hasattr(cv, "split"):
-            raise BadParameter(
-                f"cv is a number of folds, not a {type(cv).__name__}; fit(X, y, groups=...) keeps groups of rows whole"
-            )
-        require_positive("cv", cv, 2)
-    if cv_rule not in ("min", "1se"):
-        raise BadParameter(f'cv_rule must be "min" or "1se", got {cv_rule!r}')
-    require_number("ebic_gamma", ebic_gamma, least=0, most=1)

@@ -1,25 +1,19 @@
-"""Base class of penalised estimators: a path of models from strong to weak regularisation.
-
-Lasso and elastic net from moments: convex paths, exactly k columns, cross-validation without a further pass.
-
-MCP and SCAD from moments: concave penalties, which leave large coefficients unshrunken.
-"""
+"""Penalised paths from moments, from strong to weak regularisation: lasso, elastic net, MCP and SCAD."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
 from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.selectors.supervised.base import SupervisedSelector
-from sketchselect.selectors.supervised.fit import SupervisedKeywords
-from sketchselect.selectors.supervised.models import Candidate
+from sketchselect.selectors.parameters import Limits, Positive, Share, Size, number, whole
+from sketchselect.selectors.supervised.models import Candidate, Criterion
+from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import (
     Path,
     Penalty,
@@ -37,18 +31,35 @@ _ZOOMS = 3
 _ZOOM_POINTS = 13
 
 
-class PathKeywords(SupervisedKeywords, total=False):
+NAlphas = Annotated[int, whole(2)]
+
+
+def _are_alphas(value: Any) -> bool:
+    alphas = np.asarray(value)
+    is_sequence = alphas.dtype.kind in "fiu" and alphas.ndim == 1 and alphas.size > 0
+    return is_sequence and bool((np.isfinite(alphas) & (alphas > 0)).all())
+
+
+_ALPHAS = Limits(
+    "a sequence of finite numbers above 0",
+    _are_alphas,
+    "one number is `alpha`, and a number of columns `n_features_to_select`",
+)
+Alphas = Annotated[Sequence[float], _ALPHAS]
+
+
+class PenaltyKeywords(PathKeywords, total=False):
     """Parameters of every penalised estimator that are passed by keyword."""
 
-    alpha: float | None
-    n_alphas: int
-    alpha_ratio: float | None
+    alpha: Positive | None
+    n_alphas: NAlphas
+    alpha_ratio: Share | None
     adaptive: bool
     refit: bool
-    tol: float
+    tol: Positive
 
 
-class PenalizedPath(SupervisedSelector):
+class PenalizedPath(PathSelector):
     """Base of `LassoPath`, `ElasticNetPath`, `MCPPath` and `SCADPath`.
 
     All minimise ``(1/2n) ||y - Xb||^2 + sum_j f_j P(b_j; alpha)`` over standardised columns, from moments alone, along
@@ -68,7 +79,7 @@ class PenalizedPath(SupervisedSelector):
     n_alphas : int
         Number of alphas.
     alpha_ratio : float, optional
-        1e-3 if there are more rows than columns, else 1e-3.
+        1e-3 if there are more rows than columns, else 0.05.
     adaptive : bool
         Weight each column's penalty by the inverse of its pilot coefficient (adaptive lasso, Zou 2006).
     refit : bool
@@ -94,18 +105,18 @@ class PenalizedPath(SupervisedSelector):
 
     def __init__(
         self,
-        alphas: Sequence[float] | None = None,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
+        alphas: Alphas | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
         *,
-        alpha: float | None = None,
-        n_alphas: int = 100,
-        alpha_ratio: float | None = None,
+        alpha: Positive | None = None,
+        n_alphas: NAlphas = 100,
+        alpha_ratio: Share | None = None,
         adaptive: bool = False,
         refit: bool = False,
-        tol: float = 1e-10,
-        **shared: Unpack[SupervisedKeywords],
+        tol: Positive = 1e-10,
+        **shared: Unpack[PathKeywords],
     ) -> None:
         super().__init__(n_features_to_select, criterion, cv, **shared)
         self.alphas = alphas
@@ -123,24 +134,10 @@ class PenalizedPath(SupervisedSelector):
     def check_parameters(self) -> None:
         """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
         super().check_parameters()
-        self._penalty()
-        require_number("tol", self.tol, above=0)
-        require_positive("n_alphas", self.n_alphas, 2)
-        if self.alpha_ratio is not None:
-            require_number("alpha_ratio", self.alpha_ratio, above=0, below=1)
         if self.alpha is not None:
-            require_number("alpha", self.alpha, above=0)
             for name in ("n_features_to_select", "cv"):
                 if getattr(self, name) is not None:
                     raise BadParameter(f"alpha and {name} both choose the model; leave one of them out")
-        if self.alphas is not None:
-            alphas = np.asarray(self.alphas)
-            is_sequence = alphas.dtype.kind in "fiu" and alphas.ndim == 1 and alphas.size > 0
-            if not is_sequence or not (np.isfinite(alphas) & (alphas > 0)).all():
-                raise BadParameter(
-                    "alphas must be a sequence of finite numbers above 0; one number is `alpha`, "
-                    "and a number of columns `n_features_to_select`"
-                )
 
     def _models(
         self, problem: Problem, size: int | None, values: Sequence[float] | None
@@ -326,13 +323,13 @@ class ElasticNetPath(PenalizedPath):
 
     def __init__(
         self,
-        alphas: Sequence[float] | None = None,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
+        alphas: Alphas | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
         *,
-        l1_ratio: float = 0.5,
-        **shared: Unpack[PathKeywords],
+        l1_ratio: Annotated[float, number(above=0, most=1)] = 0.5,
+        **shared: Unpack[PenaltyKeywords],
     ) -> None:
         super().__init__(alphas, n_features_to_select, criterion, cv, **shared)
         self.l1_ratio = l1_ratio
@@ -373,12 +370,12 @@ class MCPPath(PenalizedPath):
 
     def __init__(
         self,
-        gamma: float = 3.0,
-        alphas: Sequence[float] | None = None,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
-        **shared: Unpack[PathKeywords],
+        gamma: Annotated[float, number(above=1)] = 3.0,
+        alphas: Alphas | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        **shared: Unpack[PenaltyKeywords],
     ) -> None:
         super().__init__(alphas, n_features_to_select, criterion, cv, **shared)
         self.gamma = gamma
@@ -419,12 +416,12 @@ class SCADPath(PenalizedPath):
 
     def __init__(
         self,
-        gamma: float = 3.7,
-        alphas: Sequence[float] | None = None,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
-        **shared: Unpack[PathKeywords],
+        gamma: Annotated[float, number(above=2)] = 3.7,
+        alphas: Alphas | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
+        **shared: Unpack[PenaltyKeywords],
     ) -> None:
         super().__init__(alphas, n_features_to_select, criterion, cv, **shared)
         self.gamma = gamma

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 
-from sketchselect.errors import BadParameter, EmptyInput
+from sketchselect._text import did_you_mean
+from sketchselect.errors import BadParameter
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed, uniforms
-from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.readers import Matrix, Vector
 from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.parameters import Count, Limits, SeedNumber, number, whole
 from sketchselect.selectors.selection import Selection
-from sketchselect.selectors.supervised.base import SupervisedSelector, one_column
-from sketchselect.selectors.supervised.fit import ConstantColumns, ConstantTarget, FewerColumns, Interpolation
 from sketchselect.selectors.supervised.moments import design_of
+from sketchselect.selectors.supervised.path import PathSelector, ignore_early_warnings
 from sketchselect.selectors.supervised.penalized import LassoPath
-from sketchselect.summaries import Folds, Summary
+from sketchselect.selectors.supervised.target import TargetMixin, Task
+from sketchselect.summaries import Folds, Moments, Summary
+
+Half = Annotated[
+    PathSelector | str,
+    Limits(
+        "the name of a supervised method, or a supervised selector such as LassoPath()",
+        lambda value: isinstance(value, (PathSelector, str)),
+    ),
+]
 
 
-class StabilitySelector(BaseSelector):
+class StabilitySelector(TargetMixin, BaseSelector):
     """Select the columns that a supervised selector selects on most halves of the rows; one pass in all.
 
     The rows are hashed into buckets, and the summary is the moments of each. Half of the buckets, merged, are exactly
@@ -34,29 +43,37 @@ class StabilitySelector(BaseSelector):
 
     Parameters
     ----------
-    estimator : supervised selector, optional
+    estimator : supervised selector or name of its method, optional
         Selector of each half; `LassoPath` by default. Its choice of the model is replaced by q columns.
-    max_false : float, default 1.0
+    max_false : float, optional
         Bound on the expected number of false selections: q is the largest number that keeps it. A bound below
-        ``1 / ((2 threshold - 1) p)``, which no q keeps, is refused.
+        ``1 / ((2 threshold - 1) p)``, which no q keeps, is refused. By default 1, or that least bound where it is
+        larger.
     threshold : float, default 0.7
         Share of the halves, above 1/2 and at most 1.
     n_pairs : int, default 25
         Pairs of complementary halves.
     n_buckets : int, default 16
-        Number of buckets, even; the summary has the moments of each.
+        Number of buckets, even; the summary has the moments of each. Rows of a group (`fit`) are in the same bucket.
     random_state : int, default 0
         Seed of buckets and halves.
+    task : "regression" or "classification", optional
+        That of the estimator by default.
 
     Attributes
     ----------
     scores_ : array of shape (n_features,)
         Share of the halves in which the column was selected.
+    max_false_ : float
+        The bound that q keeps: `max_false`, or its default.
     error_bound_ : float
-        The bound, at most `max_false`, with the mean number of columns selected on the halves as q.
+        The bound, at most `max_false_`, with the mean number of columns selected on the halves as q.
 
     Notes
     -----
+    Guarantee: at most `max_false` false selections are expected, if columns unrelated to the target are exchangeable
+    and the estimator is no worse than guessing.
+    Cost after the pass: 2 `n_pairs` fits of the estimator, each to merged moments.
     Source: Meinshausen and Buehlmann 2010, Theorem 1; Shah and Samworth 2013 for complementary pairs.
 
     Examples
@@ -71,17 +88,20 @@ class StabilitySelector(BaseSelector):
 
     method: ClassVar[str] = "stability"
     requires: ClassVar[tuple[str, ...]] = ("folds",)
-    needs_target: ClassVar[bool] = True
-    needs_double: ClassVar[bool] = True
+    automatic: ClassVar[dict[str, Any] | None] = {}
+    unrecorded: ClassVar[tuple[str, ...]] = ("task",)
+    registered: ClassVar[Mapping[str, type[BaseSelector]]] = {}
+    """The methods whose names `estimator` takes; filled by the registry."""
 
     def __init__(
         self,
-        estimator: Any = None,
-        max_false: float = 1.0,
-        threshold: float = 0.7,
-        n_pairs: int = 25,
-        n_buckets: int = 16,
-        random_state: int = 0,
+        estimator: Half | None = None,
+        max_false: Annotated[float, number(above=0)] | None = None,
+        threshold: Annotated[float, number(above=0.5, most=1)] = 0.7,
+        n_pairs: Count = 25,
+        n_buckets: Annotated[int, whole(2)] = 16,
+        random_state: SeedNumber = 0,
+        task: Task | None = None,
     ) -> None:
         self.estimator = estimator
         self.max_false = max_false
@@ -89,50 +109,49 @@ class StabilitySelector(BaseSelector):
         self.n_pairs = n_pairs
         self.n_buckets = n_buckets
         self.random_state = random_state
+        self.task = task
 
     def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
-        base = self.estimator
-        if base is not None and not isinstance(base, SupervisedSelector):
-            kind = type(base).__name__
-            raise BadParameter(f"estimator must be a supervised selector such as LassoPath(), got {kind}")
+        """Raise `BadParameter` for a parameter out of range, or an estimator that cannot select on halves of rows."""
+        super().check_parameters()
+        base = self._base()
+        base.check_parameters()
         for name in ("half_life", "window"):
-            if getattr(base, name, None) is not None:
+            if getattr(base, name) is not None:
                 raise BadParameter(f"halves of the rows have no order: use an estimator without {name}")
-        for name, low, high in (("max_false", 0.0, np.inf), ("threshold", 0.5, 1.0)):
-            require_number(name, getattr(self, name), above=low, most=high)
-        for name, least in (("n_pairs", 1), ("n_buckets", 2)):
-            require_positive(name, getattr(self, name), least)
+        if base.degree != 1:
+            raise BadParameter("stability selection selects columns, not terms: use an estimator with degree=1")
         if self.n_buckets % 2:
             raise BadParameter(f"n_buckets must be even, got {self.n_buckets}")
 
-    def _base(self, n_select: int | None = None) -> SupervisedSelector:
-        self.check_parameters()
-        base: SupervisedSelector = LassoPath() if self.estimator is None else clone(self.estimator)
-        base.set_params(n_features_to_select=n_select, cv=None, criterion="ebic")
-        if "alpha" in base.get_params():
-            base.set_params(alpha=None)
-        return base
+    def _base(self) -> PathSelector:
+        """Return the estimator of a half, whose model has a number of columns that is given with the half."""
+        base: Any = LassoPath() if self.estimator is None else self.estimator
+        if isinstance(base, str):
+            if base not in self.registered:
+                hint = did_you_mean(base, self.registered, f"; known are {', '.join(sorted(self.registered))}")
+                raise BadParameter(f"estimator: unknown selection method {base!r}{hint}")
+            base = self.registered[base]()
+        if not isinstance(base, PathSelector):
+            raise BadParameter(f"estimator: {base.method} has no path of models, such as {LassoPath.method} has")
+        half: PathSelector = clone(base).set_params(n_features_to_select=None, cv=None, criterion="ebic")
+        if "alpha" in half.get_params():
+            half.set_params(alpha=None)
+        if self.task is not None:
+            half.set_params(task=self.task)
+        return half
 
-    def inspect_target(self, y: Vector) -> None:
-        """Learn the classes, or check that the target is numeric, as the estimator does."""
-        base = self._base()
-        base.inspect_target(y)
-        self._seen_classes = getattr(base, "_seen_classes", None)
-
-    def _start_stream(self, target: Vector | None, classes: Any) -> None:
-        base = self._base()
-        base._start_stream(target, classes)
-        self._seen_classes = getattr(base, "_seen_classes", None)
-
-    def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
-        return super()._open_target(one_column(y, self._base().task), matrix)
+    @property
+    def target_task(self) -> Task:
+        """The task of this selector, by default that of its estimator."""
+        task: Task = self._base().task
+        return task
 
     def summary_description(self, n_features: int) -> Summary[Any]:
         """Return the moments of columns and target in buckets."""
-        base = self._base()
-        base._seen_classes = getattr(self, "_seen_classes", None)
-        return Folds(base.summary_description(n_features), int(self.n_buckets), seed=int(self.random_state))
+        self.check_parameters()
+        moments = Moments(missing=self._base().missing, classes=self.seen_classes)
+        return Folds(moments, int(self.n_buckets), seed=int(self.random_state), groups=self.has_groups)
 
     def _halves(self, pair: int) -> Any:
         """Return which buckets are in the first half of a pair."""
@@ -148,13 +167,14 @@ class StabilitySelector(BaseSelector):
         return 2.0 * float(self.threshold) - 1.0
 
     def _n_per_half(self, n_varying: int) -> int:
-        """Return q, the largest number of columns that keeps the bound, among those that vary."""
+        """Return q, the largest number of the columns that vary that keeps the bound; by default at least 1."""
+        most_false = 1.0 if self.max_false is None else float(self.max_false)
         # A product such as 0.4 * 10 * 1 may be below 4 by rounding.
-        q = int(np.sqrt(self._share * n_varying * float(self.max_false) * (1 + 1e-12)))
-        if q == 0 and n_varying > 0:
+        q = int(np.sqrt(self._share * n_varying * most_false * (1 + 1e-12)))
+        if q == 0 and n_varying > 0 and self.max_false is not None:
             least = 1.0 / (self._share * n_varying)
             raise BadParameter(
-                f"max_false = {float(self.max_false):g} cannot be kept with {n_varying} columns that vary: one column "
+                f"max_false = {most_false:g} cannot be kept with {n_varying} columns that vary: one column "
                 f"on each half allows {least:.3g} false selections already; set max_false to at least "
                 f"{np.ceil(least * 1000 - 1e-6) / 1000:g}" + (", or raise threshold" if self.threshold < 1 else "")
             )
@@ -165,48 +185,48 @@ class StabilitySelector(BaseSelector):
             raise BadParameter(
                 f"this summary is in {summary.n_folds} folds, but n_buckets is {self.n_buckets}; set it to match"
             )
-        task, degree = self._base().task, self._base().degree
-        if degree != 1:
-            raise BadParameter("stability selection selects columns, not terms: use an estimator with degree=1")
+        base = self._base()
         everything = reduce(lambda a, b: a.merge(b), (summary[i] for i in range(int(self.n_buckets))))
-        n_varying = int(np.count_nonzero(design_of(everything, task, degree, with_folds=False).problem.active))
+        n_varying = int(np.count_nonzero(design_of(everything, base.task, 1, with_folds=False).problem.active))
         q = self._n_per_half(n_varying)
-        base = self._base(q)
+        base.set_params(n_features_to_select=q)
         frequency: Floats = np.zeros(summary.n_features)
-        sizes = []
+        sizes, n_empty = [], 0
         with warnings.catch_warnings():
             # Half of the rows may have one value of the target, or be few.
-            for expected in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
-                warnings.simplefilter("ignore", expected)
+            ignore_early_warnings()
             for pair in range(int(self.n_pairs)):
                 first = self._halves(pair)
                 for buckets in (np.flatnonzero(first), np.flatnonzero(~first)):
                     half = reduce(lambda a, b: a.merge(b), (summary[int(i)] for i in buckets))
                     if not half.weight > 0:
-                        raise EmptyInput(
-                            f"a half of the rows is empty: n_samples = {summary.n_rows} is too few for n_buckets = "
-                            f"{self.n_buckets}, or too few have a positive weight"
-                        )
-                    design = design_of(half, task, degree, with_folds=False)
+                        n_empty += 1
+                        sizes.append(0)
+                        continue
+                    design = design_of(half, base.task, 1, with_folds=False)
                     support = base._fit_design(design, q).path.model.support
                     frequency[support] += 1.0
                     sizes.append(support.size)
+        if n_empty:
+            warnings.warn(
+                f"{n_empty} of {len(sizes)} halves of the rows are empty, and select nothing: n_samples = "
+                f"{summary.n_rows} is too few for n_buckets = {self.n_buckets}, or too few have a positive weight",
+                stacklevel=2,
+            )
         frequency /= len(sizes)
         bound = float(np.mean(sizes)) ** 2 / (self._share * max(n_varying, 1))
-        self.error_bound_ = min(bound, float(self.max_false))  # above it by rounding alone
-        return Selection(
-            method=self.method,
-            support=np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),
-            scores=frequency,
-            feature_names=summary.feature_names,
-            parameters={
-                "estimator": base.method,
-                "max_false": float(self.max_false),
-                "threshold": float(self.threshold),
-                "n_pairs": int(self.n_pairs),
-                "n_buckets": int(self.n_buckets),
-                "n_per_half": q,
-                "random_state": int(self.random_state),
-            },
+        # The bound that was asked for holds; the mean is above it by rounding alone.
+        self.max_false_ = (
+            max(1.0, 1.0 / (self._share * max(n_varying, 1))) if self.max_false is None else self.max_false
+        )
+        self.error_bound_ = min(bound, float(self.max_false_))
+        return self._selection(
+            summary,
+            np.flatnonzero(frequency >= float(self.threshold) - 1e-12).astype(np.int64),
+            frequency,
             diagnostics={"expected_false_bound": self.error_bound_},
+            estimator=base.method,
+            max_false=self.max_false_,
+            threshold=float(self.threshold),
+            n_per_half=q,
         )

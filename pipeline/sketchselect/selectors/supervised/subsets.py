@@ -1,30 +1,24 @@
-"""Base class of supervised selectors whose models differ in their number of columns.
-
-Least squares on all columns, then the largest coefficients: the simplest selector of Sun, Guo and Barbu (2019).
-
-Feature selection with annealing: gradient steps, with columns removed on a schedule.
-"""
+"""Least squares on the columns with the largest coefficients, and feature selection with annealing."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import numpy as np
 
 from sketchselect.linalg.arrays import Floats
-from sketchselect.linalg.validation import require_number, require_positive
-from sketchselect.selectors.supervised.base import SupervisedSelector
-from sketchselect.selectors.supervised.fit import SupervisedKeywords
-from sketchselect.selectors.supervised.models import Candidate
+from sketchselect.selectors.parameters import NotNegative, Size, whole
+from sketchselect.selectors.supervised.models import Candidate, Criterion
+from sketchselect.selectors.supervised.path import Folded, PathKeywords, PathSelector
 from sketchselect.solvers import Problem, anneal, anneal_path, least_squares, threshold
 from sketchselect.solvers.path import strongest
 
 _SIZES = 50
 
 
-class SizedSelector(SupervisedSelector):
+class SizedSelector(PathSelector):
     """Base of `ThresholdedOLS` and `FeatureSelectionAnnealing`."""
 
     parameter: ClassVar[str] = "n_features"
@@ -92,21 +86,15 @@ class ThresholdedOLS(SizedSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
         *,
-        ridge: float | None = None,
-        **shared: Unpack[SupervisedKeywords],
+        ridge: NotNegative | None = None,
+        **shared: Unpack[PathKeywords],
     ) -> None:
         super().__init__(n_features_to_select, criterion, cv, **shared)
         self.ridge = ridge
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
-        super().check_parameters()
-        if self.ridge is not None:
-            require_number("ridge", self.ridge, least=0)
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         fit = threshold(problem, max(sizes), jitter=self.ridge)
@@ -158,26 +146,19 @@ class FeatureSelectionAnnealing(SizedSelector):
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
         *,
-        n_iter: int | None = None,
-        mu: float = 1.0,
+        n_iter: Annotated[int, whole(2)] | None = None,
+        mu: NotNegative = 1.0,
         newton: bool = False,
-        **shared: Unpack[SupervisedKeywords],
+        **shared: Unpack[PathKeywords],
     ) -> None:
         super().__init__(n_features_to_select, criterion, cv, **shared)
         self.n_iter = n_iter
         self.mu = mu
         self.newton = newton
-
-    def check_parameters(self) -> None:
-        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
-        super().check_parameters()
-        if self.n_iter is not None:
-            require_positive("n_iter", self.n_iter, 2)
-        require_number("mu", self.mu, least=0)
 
     def _of_sizes(self, problem: Problem, sizes: Sequence[int]) -> tuple[list[Candidate], Floats]:
         mu, newton = float(self.mu), bool(self.newton)

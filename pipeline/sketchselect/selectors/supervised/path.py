@@ -1,7 +1,4 @@
-"""Models of a supervised selector fitted to a design, and the choice of one of them.
-
-Linear discriminant of a regression on class indicators, which makes it a classifier.
-"""
+"""Selectors with a path of sparse linear models: from moments of columns and target to the choice of one of them."""
 
 from __future__ import annotations
 
@@ -9,92 +6,23 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
+from sketchselect._byte_sizes import format_bytes
+from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
+from sketchselect.selectors.base import BaseSelector
+from sketchselect.selectors.parameters import Count, HalfLife, SeedNumber, Size, number, whole
 from sketchselect.selectors.selection import Selection
 from sketchselect.selectors.supervised import models
-from sketchselect.selectors.supervised.models import Candidate, ModelPath
-from sketchselect.selectors.supervised.moments import Design
-from sketchselect.selectors.supervised.predict import LinearPredictor
+from sketchselect.selectors.supervised.models import Candidate, Criterion, ModelPath, Rule
+from sketchselect.selectors.supervised.moments import Design, coefficient_error, design_of, warn_of
+from sketchselect.selectors.supervised.predict import LinearModelMixin, discriminant
+from sketchselect.selectors.supervised.target import TargetMixin, Task, with_task
 from sketchselect.solvers import Problem, least_squares
-
-_LEAST_SPREAD = 1e-12
-
-
-def class_statistics(problem: Problem, n_classes: int) -> tuple[Floats, Floats]:
-    """Return ``(priors, differences)``: class frequencies and class means minus the overall mean, standardised columns.
-
-    Follows from the regression's own moments: with an indicator z_k of class k, ``cov(x, z_k) = prior_k (mean_k -
-    mean)``; one target of +-1 stands for the indicators ``(1 -+ y) / 2``.
-
-    `problem`: With one target per class, or one of +-1 for two classes (the second is +1).
-
-    Returns
-    -------
-    priors : array of shape (n_classes,)
-    differences : array of shape (p, n_classes)
-        Zero for a class without rows.
-    """
-    if problem.xy.shape[1] == 1 and n_classes == 2:
-        positive = float(np.clip((1.0 + problem.y_mean[0]) / 2.0, 0.0, 1.0))
-        priors = np.array([1.0 - positive, positive])
-        covariance = np.hstack([-problem.xy, problem.xy]) / 2.0
-    else:
-        priors = np.clip(problem.y_mean, 0.0, 1.0)
-        covariance = problem.xy
-    present = priors > 0
-    return priors, np.where(present, covariance / np.where(present, priors, 1.0), 0.0)
-
-
-def discriminant(problem: Problem, model: Candidate, n_classes: int) -> tuple[Floats, Floats]:
-    """Return coefficients and intercepts of the log posterior odds of a selected model.
-
-    The regression's scores ``t = B'x`` have class means m_k and a common covariance V within the classes, both known
-    from the moments; the discriminant is ``log prior_k + t'V^-1 m_k - m_k'V^-1 m_k / 2``. For a model that is the
-    least-squares fit of its support this equals linear discriminant analysis of the selected columns; for a shrunken
-    one it keeps the direction and sets slope and threshold right, which the regression's own intercept does not do
-    unless the classes are equally frequent.
-
-    `problem`: The standardised problem with class targets.
-    `model`: The selected model.
-
-    Returns
-    -------
-    coef : array of shape (k, n_outputs)
-        In original units, for the columns of the support; n_outputs is 1 (the odds of the second class) for two
-        classes, else n_classes.
-    intercept : array of shape (n_outputs,)
-        Minus infinity for a class without rows, which is never predicted.
-
-    Notes
-    -----
-    Source: Hastie, Tibshirani and Friedman, Elements of Statistical Learning, sections 4.3 and 12.5 (optimal scoring).
-    """
-    priors, differences = class_statistics(problem, n_classes)
-    s, b = model.support, model.coef
-    d = differences[s]
-    correlation = problem.correlation[np.ix_(s, s)]
-    means = b.T @ d
-    total = b.T @ correlation @ b
-    within = total - (means * priors) @ means.T
-    # Classes that the scores separate without error would have infinite odds: their spread is set to 1e-6 sd.
-    spread = max(float(np.trace(total)), np.finfo(np.float64).tiny)
-    squares, axes = np.linalg.eigh((within + within.T) / 2.0)
-    squares = np.maximum(squares, _LEAST_SPREAD * spread)
-    # Along the axes: a full inverse would drown the others in the rounding of the smallest one.
-    along = axes.T @ means
-    slopes = (b @ axes) @ (along / squares[:, None])
-    with np.errstate(divide="ignore"):
-        offsets = np.log(priors) - 0.5 * (along * along / squares[:, None]).sum(axis=0)
-    if n_classes == 2:
-        slopes, offsets = slopes[:, 1:] - slopes[:, :1], offsets[1:] - offsets[:1]
-    coef: Floats = slopes / problem.scale[s, None]
-    intercept: Floats = offsets - problem.mean[s] @ coef
-    return coef, intercept
-
+from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary
 
 DEFAULT_FOLDS = 5
 """Folds by which a model is chosen unless something else is asked for."""
@@ -137,21 +65,38 @@ class Fitted:
     selection: Selection
 
 
-class SupervisedKeywords(TypedDict, total=False):
-    """Parameters of every supervised selector that are passed by keyword."""
-
-    cv_rule: str
-    ebic_gamma: float
-    task: str
-    degree: int
-    half_life: float | None
-    window: int | None
-    missing: str | None
-    random_state: int
+def ignore_early_warnings() -> None:
+    """Ignore warnings that few rows, the first ones of a stream or a half of all, give without reason."""
+    for early in (ConstantTarget, ConstantColumns, FewerColumns, Interpolation):
+        warnings.simplefilter("ignore", early)
 
 
-class ModelFitter(LinearPredictor):
-    """Base class of supervised selectors: parameters, and the models of a design.
+Probability = Annotated[float, number(least=0, most=1)]
+Folded = Annotated[int, whole(2, "cv is the number of folds; fit(X, y, groups=...) keeps groups of rows whole")]
+
+
+class PathKeywords(TypedDict, total=False):
+    """Parameters of every selector with a path of models that are passed by keyword."""
+
+    cv_rule: Rule
+    ebic_gamma: Probability
+    task: Task
+    degree: Literal[1, 2]
+    half_life: HalfLife | None
+    window: Count | None
+    missing: Literal["pairwise"] | None
+    random_state: SeedNumber
+
+
+class PathSelector(LinearModelMixin, TargetMixin, BaseSelector):
+    """Base of the selectors that fit a path of sparse linear models from moments, and choose one.
+
+    Rows of float32 are summarised as float64, because coefficients multiply the rounding of products by the condition
+    number of the columns. Of moments with products in float32 (`Moments` of float32 rows) the error to expect is in
+    ``selection_.diagnostics["coefficient_error"]``, and above 1e-4 a warning says so.
+
+    A subclass implements `_models`: the models of a standardised problem, from the sparsest on. Choice of the model,
+    classification, several targets, polynomial terms, streams and original units are derived here, once.
 
     Parameters
     ----------
@@ -181,36 +126,65 @@ class ModelFitter(LinearPredictor):
         opened with ``nonfinite="missing"``. Predictions need complete rows.
     random_state : int
         Seed of the folds.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_columns,) or (n_outputs, n_columns)
+        In the data's own units. Regression: one row per target if there are several. Classification: one row (the log
+        odds of the second class) or one per class.
+    intercept_ : float or array of shape (n_outputs,)
+    classes_ : array
+        Labels, ascending; classification only.
+    path_ : ModelPath
+        All models compared: ``alphas``, ``coefs``, ``n_nonzero``, ``criteria``, ``cv_errors``, ``gaps``,
+        ``plot_path()``.
+    converged_ : bool
+        Whether no solver stopped before its `tol`: ``path_.converged`` of every model. ``path_.gaps`` says how far off.
+    support_, scores_, selection_, summary_
+        As for every selector; with degree=2 `support_` and `scores_` are of polynomial terms.
     """
 
-    _seen_classes: tuple[Any, ...] | None
+    fits_model: ClassVar[bool] = True
+    automatic: ClassVar[dict[str, Any] | None] = {"cv": 5, "cv_rule": "1se"}
+    requires: ClassVar[tuple[str, ...]] = ("moments", "folds", "decayed-moments")
 
     def __init__(
         self,
-        n_features_to_select: float | None = None,
-        criterion: str | None = None,
-        cv: int | None = None,
+        n_features_to_select: Size | None = None,
+        criterion: Criterion | None = None,
+        cv: Folded | None = None,
         *,
-        cv_rule: str = "min",
-        ebic_gamma: float = 0.5,
-        task: str = "regression",
-        degree: int = 1,
-        half_life: float | None = None,
-        window: int | None = None,
-        missing: str | None = None,
-        random_state: int = 0,
+        cv_rule: Rule = "min",
+        ebic_gamma: Probability = 0.5,
+        task: Task = "regression",
+        degree: Literal[1, 2] = 1,
+        half_life: HalfLife | None = None,
+        window: Count | None = None,
+        missing: Literal["pairwise"] | None = None,
+        random_state: SeedNumber = 0,
     ) -> None:
         self.n_features_to_select = n_features_to_select
-        self.criterion: Any = criterion
+        self.criterion = criterion
         self.cv = cv
-        self.cv_rule: Any = cv_rule
+        self.cv_rule: Rule = cv_rule
         self.ebic_gamma = ebic_gamma
         self.task = task
-        self.degree = degree
+        self.degree: Literal[1, 2] = degree
         self.half_life = half_life
         self.window = window
-        self.missing: Any = missing
+        self.missing = missing
         self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise `BadParameter` for a parameter out of range, or parameters that exclude each other."""
+        super().check_parameters()
+        if self.n_features_to_select is not None and self.cv is not None:
+            raise BadParameter("n_features_to_select and cv both choose the model; leave one of them out")
+        if self.half_life is not None:
+            if self.cv is not None:
+                raise BadParameter("cv needs moments that do not decay: leave half_life or cv out")
+            if self.degree == 2 or self.missing is not None:
+                raise BadParameter("half_life needs degree=1 and missing=None")
 
     # --- what a new method implements --------------------------------------------------------------------------
 
@@ -374,12 +348,13 @@ class ModelFitter(LinearPredictor):
         dense[model.support] = coef
         columns, column_scores = design.source_columns(model.support, strengths)
         total = float(path.target_squares.sum())
+        size = {} if self.n_features_to_select is None else {"n_features_to_select": int(model.support.size)}
         selection = Selection(
             method=self.method,
             support=columns,
             scores=column_scores,
             feature_names=design.source_names,
-            parameters=self._resolved(path),
+            parameters=self._resolved(**size),
             diagnostics={
                 "n_selected": int(columns.size),
                 "coefficients": coef.T.tolist(),
@@ -394,14 +369,92 @@ class ModelFitter(LinearPredictor):
         )
         return Fitted(path, strengths, dense, intercept, selection)
 
-    def _resolved(self, path: ModelPath) -> dict[str, Any]:
-        """Return the parameters that repeat this selection, as plain values."""
-        out: dict[str, Any] = {}
-        for name, value in self.get_params(deep=False).items():
-            out[name] = np.asarray(value).tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-        if self.n_features_to_select is not None:
-            out["n_features_to_select"] = int(path.model.support.size)
-        return out
+    def summary_description(self, n_features: int) -> Summary[Any]:
+        """Return the moments of columns and target: in folds for cross-validation, decayed with `half_life`."""
+        self.check_parameters()
+        classes, groups = self.seen_classes, self.has_groups
+        if groups and self.n_folds is None:
+            raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")
+        if self.half_life is not None:
+            return DecayedMoments(half_life=self.half_life, classes=classes)
+        moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
+        if self.n_folds is None:
+            return moments
+        folds = Folds(moments, self.n_folds, self.random_state, groups)
+        by_default = self.cv is None and not groups
+        return moments if by_default and folds.projected_nbytes(n_features, 1) > MOST_FOLDS_NBYTES else folds
+
+    def summary_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of summary that the selector, with its parameters, can select from, the best first."""
+        if self.cv is not None:
+            return ("folds",)
+        kinds = super().summary_kinds()
+        return kinds if self.n_folds is None else ("folds", *kinds)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **options: Any) -> Any:
+        """Add a batch of rows to the stream and fit again, as `TargetMixin.partial_fit` says."""
+        with warnings.catch_warnings():
+            # A stream may begin with rows of one value, or with few.
+            ignore_early_warnings()
+            return super().partial_fit(X, y, classes, **options)
+
+    def _n_select(self, n_features: int) -> int:
+        # 0 leaves the number to cross-validation, or a criterion.
+        return 0 if self.n_features_to_select is None else super()._n_select(n_columns(n_features, self.degree))
+
+    def _select(self, summary: Any, n_select: int) -> Selection:
+        if self.cv is not None and getattr(summary, "n_folds", None) != self.cv:
+            were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
+            raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
+        with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
+        if self.n_folds is not None and isinstance(summary, Moments):
+            self._warn_if_wide(Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1))
+        design = design_of(summary, self.task, self.degree, with_folds=with_folds)
+        fitted = self._fit_design(design, n_select or None)
+        self.path_ = fitted.path
+        self.converged_ = bool(fitted.path.converged.all())
+        single = fitted.coef.shape[1] == 1 and self.task == "regression"
+        self.coef_ = fitted.coef[:, 0] if single else fitted.coef.T.copy()
+        self.intercept_ = float(fitted.intercept[0]) if single else fitted.intercept
+        self._terms, self._term_scores, self._expansion = fitted.path.model.support, fitted.scores, design.expansion
+        self._term_names = design.names
+        if design.classes is not None:
+            self.classes_ = np.array(design.classes)
+        elif hasattr(self, "classes_"):
+            del self.classes_  # of an earlier fit with another task
+        error = coefficient_error(design, self._terms)
+        if error is None:
+            return fitted.selection
+        warn_of(error)
+        return replace(fitted.selection, diagnostics={**fitted.selection.diagnostics, "coefficient_error": error})
+
+    def _warn_if_wide(self, nbytes: int) -> None:
+        if nbytes > MOST_FOLDS_NBYTES:
+            warnings.warn(
+                f"moments in {self.n_folds} folds would take {format_bytes(nbytes)}: the model is chosen by "
+                f"{self.default_criterion.upper()} instead; set cv={self.n_folds} to cross-validate all the same",
+                NoFolds,
+                stacklevel=5,
+            )
+
+    def _finish(self, names: tuple[str, ...] | None) -> Any:
+        super()._finish(names)
+        # The selection, which the job uses, is of columns; the estimator's attributes are of the terms it fitted.
+        self.support_, self.scores_ = self._terms, self._term_scores
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        return with_task(super().__sklearn_tags__(), self.task)
+
+
+def _can_validate(summary: Any) -> bool:
+    """Return whether a summary has at least two folds with rows."""
+    return isinstance(summary, Folds) and sum(np.max(fold.weight, initial=0.0) > 0 for fold in summary) >= 2
+
+
+def n_columns(n_features: int, degree: int) -> int:
+    """Return the number of columns of the design: with degree 2 also every square and product."""
+    return n_features if degree == 1 else n_features + n_features * (n_features + 1) // 2
 
 
 def refitted(problem: Problem, model: Candidate) -> Candidate:

@@ -1,0 +1,191 @@
+"""Parameters of selectors: their types and limits, declared in the constructor; inherited signatures and documentation.
+
+An annotation of a constructor says which values a parameter may have, for the estimator, the job file and the help of a
+method alike: a type, a `Literal`, or ``Annotated[type, Limits(...)]`` where a type says too little.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from numbers import Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from sketchselect.errors import BadParameter
+from sketchselect.linalg.validation import require_number, require_positive, require_seed, with_former_names
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The values that a parameter may have, in words and as a test, and advice for those who pass another one."""
+
+    words: str
+    allows: Callable[[Any], bool]
+    advice: str = ""
+
+
+def _accepted(require: Callable[..., Any], *arguments: Any, **limits: float) -> bool:
+    try:
+        require(*arguments, **limits)
+    except BadParameter:
+        return False
+    return True
+
+
+def whole(least: int = 1, advice: str = "") -> Limits:
+    """Return the limits of a whole number of at least `least`."""
+    words = f"a whole number of at least {least}"
+    return Limits(words, lambda value: _accepted(require_positive, "", value, least), advice)
+
+
+def number(**limits: float) -> Limits:
+    """Return the limits of a finite number: `above`, `least`, `below`, `most`, as of `require_number`."""
+    words = {"above": "above", "least": "at least", "below": "below", "most": "at most"}
+    text = " and ".join(f"{words[name]} {limit:g}" for name, limit in limits.items())
+    joint = "" if text.startswith(("above", "below")) else "of "
+    return Limits(f"a number {joint}{text}", lambda value: _accepted(require_number, "", value, **limits))
+
+
+def _is_size(value: Any) -> bool:
+    return _accepted(require_number, "", value, above=0, below=1) or _accepted(require_positive, "", value)
+
+
+Count = Annotated[int, whole()]
+Size = Annotated[float, Limits("a number of columns or a share of them", _is_size)]
+SketchSize = Annotated[int, whole(2)]
+Share = Annotated[float, number(above=0, below=1)]
+NotNegative = Annotated[float, number(least=0)]
+Positive = Annotated[float, number(above=0)]
+HalfLife = Positive
+SeedNumber = Annotated[int, Limits("a whole number from 0 to 2^64 - 1", lambda value: _accepted(require_seed, value))]
+
+
+def allows(hint: Any, value: Any) -> bool:
+    """Return whether a parameter with this annotation may have this value."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return bool(args[1].allows(value))
+    if origin in (Union, UnionType):
+        return any(allows(part, value) for part in args)
+    if origin is Literal:
+        return any(isinstance(value, type(known)) and value == known for known in args)
+    if hint is int:
+        return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+    if hint is bool:
+        return isinstance(value, (bool, np.bool_))
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        is_list = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) and np.ndim(value) > 0
+        return is_list and all(allows(args[0], item) for item in value)
+    return hint is Any or isinstance(value, origin or hint)
+
+
+def takes_none(hint: Any) -> bool:
+    """Return whether a job file writes false for None: where None is allowed, and false itself is not."""
+    return type(None) in get_args(hint) and bool not in get_args(hint)
+
+
+def in_words(hint: Any, none: str = "None") -> str:
+    """Return the values that an annotation allows, in words; a job file writes false for None."""
+    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", NoneType: none}
+    origin, args = get_origin(hint), get_args(hint)
+    if hint in words:
+        return words[hint]
+    if origin is Annotated:
+        return str(args[1].words)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        plural = {int: "whole numbers", float: "numbers", str: "strings"}
+        return f"a list of {plural.get(args[0], 'values')}"
+    parts = [json.dumps(known) for known in args] if origin is Literal else [in_words(part, none) for part in args]
+    return " or ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or "another value"
+
+
+@cache
+def _declared(constructor: Callable[..., Any]) -> dict[str, Any]:
+    hints = get_type_hints(constructor, include_extras=True)
+    return {name: hint for name, hint in hints.items() if name != "return"}
+
+
+def declared(cls: Any) -> dict[str, Any]:
+    """Return the parameters of a class and their annotations, with their limits."""
+    return _declared(cls.__init__)
+
+
+def problem(name: str, hint: Any, value: Any) -> str | None:
+    """Return what is wrong with a parameter's value: the parameter, what it allows, and the value; None if nothing."""
+    if allows(hint, value):
+        return None
+    parts = [hint, *get_args(hint)]
+    advice = next((part.advice for h in parts for part in get_args(h)[1:] if getattr(part, "advice", "")), "")
+    return f"{name} must be {in_words(hint)}, got {value!r:.40}" + (f"; {advice}" if advice else "")
+
+
+def check_declared(estimator: Any) -> None:
+    """Raise `BadParameter`, naming the first parameter with a value that its declaration does not allow."""
+    for name, hint in declared(type(estimator)).items():
+        text = problem(name, hint, getattr(estimator, name))
+        if text is not None:
+            raise BadParameter(text)
+
+
+_SECTION = re.compile(r"\n\nParameters\n-+\n(.*?)(?=\n\n\S+\n-{3,}\n|\Z)", re.DOTALL)
+_NEXT_SECTION = re.compile(r"(?=\n\n\S+\n-{3,}\n)|\Z")
+
+
+def inherit_parameters(cls: Any) -> None:
+    """Complete signature and docstring of a new class, which scikit-learn and `help` read.
+
+    A constructor that passes ``**shared`` on to its base class gets the base's parameters as keywords of its signature.
+    The section "Parameters" of the docstring gets an entry for every parameter that only a base class documents, and
+    each entry without one its default. A class with parameters in `renamed` also takes their former names.
+    """
+    init = vars(cls).get("__init__")
+    if init is not None and "shared" in inspect.signature(init).parameters:
+        _inherit_keywords(init, super(cls, cls).__init__)
+    if "renamed" in vars(cls):
+        cls.__init__ = with_former_names(cls.__init__, cls.renamed)
+    if cls.__init__ is not object.__init__ and vars(cls).get("__doc__"):
+        cls.__doc__ = _with_inherited_entries(cls)
+
+
+def _inherit_keywords(init: Any, base: Any) -> None:
+    signature = inspect.signature(init)
+    parameters = [p for p in signature.parameters.values() if p.name != "shared"]
+    keywords = [p for p in inspect.signature(base).parameters.values() if p.name not in signature.parameters]
+    parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in keywords]
+    hints = get_type_hints(base, include_extras=True) | get_type_hints(init, include_extras=True)
+    init.__annotations__ = {name: hint for name, hint in hints.items() if name != "shared"}
+    init.__signature__ = signature.replace(parameters=parameters)
+
+
+def _with_inherited_entries(cls: type) -> str:
+    entries: dict[str, str] = {}
+    for ancestor in reversed(cls.__mro__):
+        entries |= _entries(ancestor)
+    lines = []
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if name in entries:
+            head, _, text = entries[name].partition("\n")
+            if not re.search(r"optional$|default ", head) and parameter.default is not parameter.empty:
+                default = json.dumps(parameter.default) if isinstance(parameter.default, str) else parameter.default
+                head += f", default {default}"
+            lines += [head, *([text] if text else [])]
+    doc = _SECTION.sub("", inspect.cleandoc(cls.__doc__ or ""))
+    if not lines:
+        return doc
+    section = "\n\nParameters\n----------\n" + "\n".join(lines)
+    return _NEXT_SECTION.sub(lambda _: section, doc, count=1) + "\n"
+
+
+def _entries(cls: type) -> dict[str, str]:
+    """Return the entries of the docstring's section "Parameters" by the name of their parameter."""
+    section = _SECTION.search(inspect.cleandoc(vars(cls).get("__doc__") or ""))
+    return {} if section is None else {re.split(r"\W", e)[0]: e for e in re.split(r"\n(?=\S)", section[1])}

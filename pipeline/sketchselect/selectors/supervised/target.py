@@ -1,0 +1,206 @@
+"""Targets of selectors: their checks, the classes of a classification, and the selectors that learn from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, Self, Unpack
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sketchselect.errors import BadParameter, NotFinite
+from sketchselect.execution.engine import FitKeywords
+from sketchselect.linalg.arrays import Array
+from sketchselect.readers import Matrix, Vector
+from sketchselect.readers.base import GroupedTarget
+from sketchselect.readers.opening import grouped
+
+Task = Literal["regression", "classification"]
+MAX_CLASSES = 1000
+"""More distinct values are numbers, not classes: their summary would not fit in memory either."""
+
+_RUN = 1 << 20
+
+
+def check_target(y: Vector) -> None:
+    """Raise unless the target of a regression is finite numbers; the pass checks a target that is not in memory."""
+    if y.dtype.kind == "U":
+        raise BadParameter(f'target {y.address} is text; set task="classification" to use it as classes')
+    if y.in_memory and y.dtype.kind == "f":
+        _require_finite(y, y.read(0, y.n_rows), 0)
+
+
+def classes_of(y: Vector) -> tuple[Any, ...]:
+    """Return the distinct labels of a target, ascending, as Python values.
+
+    Raises `BadParameter` for a table of targets, or more than 1,000 labels; `NotFinite` naming the first row without a
+    label.
+    """
+    if len(y.shape) == 2 and y.shape[1] != 1:
+        raise BadParameter(f"target {y.address}: {y.shape[1]} columns; a classification needs one label per row")
+    distinct: Array = np.empty(0, dtype=y.dtype)
+    for start in range(0, y.n_rows, _RUN):
+        labels = np.ravel(y.read(start, min(start + _RUN, y.n_rows)))
+        if labels.dtype.kind == "f":
+            _require_finite(y, labels, start)
+        distinct = np.unique(np.concatenate([distinct.astype(labels.dtype), labels]) if distinct.size else labels)
+        if distinct.size > MAX_CLASSES:
+            raise BadParameter(
+                f"target {y.address}: more than {MAX_CLASSES} distinct values, Unknown label type: continuous numbers "
+                'are no classes; set task="regression"'
+            )
+    if distinct.dtype.kind == "f" and (distinct != np.round(distinct)).any():
+        raise BadParameter(
+            f"target {y.address}: Unknown label type: continuous numbers are no classes; "
+            'set task="regression", or use whole numbers or text'
+        )
+    return tuple(distinct.tolist())
+
+
+def checked_classes(classes: Any) -> tuple[Any, ...]:
+    """Return the argument `classes` of `partial_fit`, ascending, as Python values."""
+    array = np.asarray(classes)
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel().tolist()):
+        array = array.astype(str)
+    if array.ndim != 1 or array.dtype.kind not in "fiubU":
+        raise BadParameter("classes must be a one-dimensional sequence of labels, all numbers or all text")
+    return tuple(np.unique(array).tolist())
+
+
+def require_several(classes: tuple[Any, ...]) -> None:
+    """Raise unless there are at least two classes."""
+    if len(classes) < 2:
+        raise BadParameter(
+            "the target has only one class; a classification needs at least two (in a stream, pass all classes in the "
+            "first call: partial_fit(X, y, classes=...))"
+        )
+
+
+def _require_finite(y: Vector, values: Array, start: int) -> None:
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = start + int(np.argwhere(bad)[0, 0])
+        raise NotFinite(
+            f"target {y.address}: NaN or infinity in {int(bad.sum())} entries, the first at row {row}; "
+            "leave these rows out of matrix and target"
+        )
+
+
+def one_column(y: Any, task: str) -> Any:
+    """Return labels in a table of one column as a vector, with scikit-learn's warning."""
+    if isinstance(y, np.ndarray) and y.dtype.kind == "O":
+        kinds = {isinstance(entry, str) for entry in y.ravel().tolist()}
+        if len(kinds) > 1 or not all(isinstance(e, (str, float, int, bool, np.generic)) for e in y.ravel().tolist()):
+            raise BadParameter("target: Unknown label type: its entries are neither all numbers nor all text")
+        y = y if True in kinds else np.array(y.tolist())
+    if task == "classification" and not isinstance(y, Vector) and len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
+        from sklearn.utils.validation import column_or_1d
+
+        return column_or_1d(y, warn=True) if not hasattr(y, "__dask_graph__") else y[:, 0]
+    return y
+
+
+def with_task(tags: Any, task: str) -> Any:
+    """Return scikit-learn's tags of a transformer that also predicts."""
+    from sklearn.utils import ClassifierTags, RegressorTags
+
+    if task == "classification":
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+    else:
+        tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        tags.target_tags.multi_output = True
+    return tags
+
+
+class TargetMixin(BaseEstimator):  # type: ignore[misc]
+    """Mixin of the selectors that learn from a target, numbers or classes, and from groups of its rows.
+
+    It goes before `BaseSelector` among the bases of a class, which has a parameter `task`.
+    """
+
+    needs_target: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True
+
+    task: Any
+
+    @property
+    def target_task(self) -> Task:
+        """Whether the target is numbers or classes."""
+        task: Task = self.task
+        return task
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the target inspected last came with groups."""
+        return getattr(self, "_has_groups", False)
+
+    @property
+    def seen_classes(self) -> tuple[Any, ...] | None:
+        """The classes of the target inspected last; None for a regression."""
+        return getattr(self, "_seen_classes", None) if self.target_task == "classification" else None
+
+    def inspect_target(self, y: Vector) -> None:
+        """Learn the classes, or check that the target is numeric; and whether rows have groups."""
+        self._has_groups = isinstance(y, GroupedTarget)
+        y = getattr(y, "target", y)
+        if self.target_task == "classification":
+            self._seen_classes = classes_of(y)
+            require_several(self._seen_classes)
+        else:
+            check_target(y)
+
+    def _start_stream(self, target: Vector | None, classes: Any) -> None:
+        if classes is None:
+            super()._start_stream(target, None)
+        elif self.target_task != "classification":
+            raise BadParameter('classes are for task="classification"; leave the argument out')
+        else:
+            self._has_groups = isinstance(target, GroupedTarget)
+            self._seen_classes = checked_classes(classes)
+            require_several(self._seen_classes)
+
+    def _open_target(self, y: Any, matrix: Matrix) -> Vector | None:
+        target = super()._open_target(one_column(y, self.target_task), matrix)
+        groups = getattr(self, "_groups", None)
+        return target if groups is None or target is None else grouped(target, groups, matrix)
+
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None, **run: Unpack[FitKeywords]
+    ) -> Self:
+        """Make one pass over X and fit.
+
+        Parameters
+        ----------
+        X, y, sample_weight, **run
+            As in `BaseSelector.fit`.
+        groups : array, path or anything `open_vector` takes, optional
+            Group of each row, a number or text, for the folds of cross-validation: all rows of a group are in the same
+            one (`Folds`).
+        """
+        with self._grouped(groups):
+            fitted: Self = super().fit(X, y, sample_weight=sample_weight, **run)
+            return fitted
+
+    @contextmanager
+    def _grouped(self, groups: Any) -> Iterator[None]:
+        self._groups = groups
+        try:
+            yield
+        finally:
+            del self._groups
+
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Add a batch of rows to the stream and fit again, from all its rows, decayed, or those in the window.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight
+            As in `fit`; all batches have groups, or none.
+        classes : sequence, optional
+            Every class that a batch may hold; needed in the first call unless its batch has them all.
+        """
+        with self._grouped(groups):
+            return super().partial_fit(X, y, classes, sample_weight=sample_weight)
