@@ -128,10 +128,10 @@ WRONG = [
     ("select.n_features", "5.0", "got the number 5.0"),
     ("select.n_features", "true", "got the boolean true"),
     ("select.n_components", "-1", "at least 1"),
-    ("select.n_components", '"ten"', "expected a whole number or false, got the string 'ten'"),
+    ("select.n_components", '"ten"', "a whole number of at least 1 or false, got the string 'ten'"),
     ("select.alpha", '"atuo"', '"auto" or "paper"'),
     ("select.alpha", "nan", "got the number nan"),
-    ("select.combine", '"min"', "combine must be"),
+    ("select.combine", '"min"', "select.combine: expected"),
     ("select.sketch_size", "2", "must exceed n_components"),
     ("cluster.n_clusters", "0", "at least 1"),
     ("cluster.n_clusters", '"10"', "got the string '10'"),
@@ -180,10 +180,10 @@ def test_a_former_name_of_a_parameter_is_taken_with_a_warning_that_names_the_lin
 
 
 @pytest.mark.parametrize("method", ["lasso", "deterministic", "leverage", "mcfs"])
-@pytest.mark.parametrize("value", [-1, 1.5, False, 2**63])
+@pytest.mark.parametrize("value", [-1, 1.5, False, 2**64])
 def test_seeds_of_all_methods_are_the_same_numbers(method: str, value: object) -> None:
     job = {"input": {"url": "a", "target": "y.npy"}, "select": {"method": method, "random_state": value}}
-    with pytest.raises(ConfigError, match=r"select\.random_state: expected a whole number of at least 0, got"):
+    with pytest.raises(ConfigError, match=r"select\.random_state: expected a whole number"):
         load_job(job)
     assert load_job({**job, "select": {"method": method, "random_state": 7}}).select.parameters == {"random_state": 7}
 
