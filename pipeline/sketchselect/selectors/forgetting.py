@@ -9,7 +9,7 @@ from sketchselect.errors import BadParameter, Incompatible, NoData
 from sketchselect.execution import Source
 from sketchselect.linalg.validation import require_positive
 from sketchselect.selectors.base import BaseSelector, SelectorPass
-from sketchselect.summaries import BatchDirections, DecayedDirections, FrequentDirections, Summary, pick
+from sketchselect.summaries import BatchDirections, FrequentDirections, Summary, pick
 from sketchselect.summaries.window import SlidingWindow
 
 Sketch = FrequentDirections | BatchDirections
@@ -140,9 +140,7 @@ class DecayingSelector(ForgettingSelector):
     def _sketch(self, size: int) -> Sketch:
         """Return the description of the sketch; raise `BadParameter` for its parameters."""
         self._check_forgetting()
-        if self.half_life is None:
-            return FrequentDirections(size=size)
-        return DecayedDirections(size=size, half_life=self.half_life)
+        return FrequentDirections(size=size, half_life=self.half_life)
 
     def fit_summary(self, summary: Any) -> Self:
         """Select from a summary (or the fitting member of a mapping or `Bundle`); no data are needed.
@@ -154,6 +152,6 @@ class DecayingSelector(ForgettingSelector):
         """
         if self.half_life is None:
             return super().fit_summary(pick(summary, *self.requires))
-        sketch = pick(summary, DecayedDirections.kind)
+        sketch = pick(summary, FrequentDirections.decayed_kind)
         self._require_half_life(sketch)
         return super().fit_summary(sketch)

@@ -33,7 +33,7 @@ from sketchselect.selectors.supervised.fit import (
     NoFolds,
 )
 from sketchselect.selectors.supervised.moments import coefficient_error, design_of, warn_of
-from sketchselect.summaries import DecayedMoments, Folds, Moments, Summary, pick
+from sketchselect.summaries import Folds, Moments, Summary, pick
 
 Task = Literal["regression", "classification"]
 MAX_CLASSES = 1000
@@ -240,7 +240,7 @@ class SupervisedSelector(ModelFitter):
         if groups and self.n_folds is None:
             raise BadParameter("groups are for the folds of cross-validation, and another parameter chooses the model")
         if self.half_life is not None:
-            return DecayedMoments(half_life=self.half_life, classes=classes)
+            return Moments(classes=classes, half_life=self.half_life)
         moments = Moments(degree=self.degree, missing=self.missing, classes=classes)
         if self.n_folds is None:
             return moments
@@ -267,7 +267,7 @@ class SupervisedSelector(ModelFitter):
             return super().partial_fit(X, y, classes, sample_weight=sample_weight)
 
     def fit_summary(self, summary: Any) -> Any:
-        """Fit from moments: `Moments`, `Folds` of them, `DecayedMoments`, or a mapping or `Bundle` with one of these.
+        """Fit from moments: `Moments`, `Folds` of them, or a mapping or `Bundle` with one of these.
 
         Raises
         ------
@@ -297,7 +297,7 @@ class SupervisedSelector(ModelFitter):
             were = f"are in {summary.n_folds} folds" if isinstance(summary, Folds) else "are not in folds"
             raise Incompatible(f"the moments of the rows seen so far {were}, but cv is {self.cv}; set it to match")
         with_folds = self.cv is not None or (self.n_folds is not None and _can_validate(summary))
-        if self.n_folds is not None and isinstance(summary, Moments):
+        if self.n_folds is not None and summary.kind == Moments.kind:
             self._warn_if_wide(Folds(summary.describe(), self.n_folds).projected_nbytes(summary.n_features, 1))
         design = design_of(summary, self.task, self.degree, with_folds=with_folds)
         fitted = self._fit_design(design, n_select or None)

@@ -16,7 +16,7 @@ from sketchselect.errors import BadParameter, ConfigError, SketchSelectError
 from sketchselect.job.load import check_select
 from sketchselect.job.parameters import make_selector, selector_problem
 from sketchselect.job.text import toml_value
-from sketchselect.summaries import Bundle, DecayedDirections, DecayedMoments, Summary
+from sketchselect.summaries import Bundle, Moments, Summary
 from sketchselect.workflow.commands import Outcome
 from sketchselect.workflow.commands.options import job_of, require_replaceable
 
@@ -32,7 +32,7 @@ def check_options(half_life: float | None, after: int, numbered: bool) -> None:
             raise ConfigError("--after: nothing here depends on row numbers; add --half-life, --folds or --sample")
         return
     try:
-        DecayedMoments(half_life=half_life)
+        Moments(half_life=half_life)
     except BadParameter as error:
         raise ConfigError(f"--half-life: {error}") from None
 
@@ -49,10 +49,10 @@ def overlap(left: Summary[Any], right: Summary[Any], file: Path) -> str | None:
     return None
 
 
-def _fading(summary: Summary[Any]) -> Iterator[DecayedDirections | DecayedMoments]:
+def _fading(summary: Summary[Any]) -> Iterator[Any]:
     members = summary.values() if isinstance(summary, Bundle) else [summary]
     for member in members:
-        if isinstance(member, (DecayedDirections, DecayedMoments)) and member.n_rows:
+        if member.decays and member.n_rows:
             yield member
 
 
@@ -103,8 +103,6 @@ class SummarizeOptions:
         from sketchselect.selectors.supervised import base as supervised_target
         from sketchselect.summaries import (
             ColumnStats,
-            DecayedDirections,
-            DecayedMoments,
             Folds,
             FrequentDirections,
             Groups,
@@ -114,12 +112,10 @@ class SummarizeOptions:
         )
 
         members: dict[str, Summary[Any]] = {"columns": ColumnStats()}
-        if self.sketch and self.half_life is not None:
-            members["sketch"] = DecayedDirections(size=self.size, half_life=self.half_life)
-        elif self.sketch:
-            members["sketch"] = FrequentDirections(size=self.size)
+        if self.sketch:
+            members["sketch"] = FrequentDirections(size=self.size, half_life=self.half_life)
         if self.half_life is not None and self.with_moments:
-            members["moments"] = DecayedMoments(half_life=self.half_life)
+            members["moments"] = Moments(half_life=self.half_life)
         elif self.with_moments:
             classes = None
             if self.classes and target is not None:
