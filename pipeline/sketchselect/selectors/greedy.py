@@ -16,7 +16,7 @@ from sketchselect.linalg.threads import one_blas_thread
 from sketchselect.selectors.base import BaseSelector, require_directions, require_more_rows
 from sketchselect.selectors.parameters import Count, HalfLife, Size, SketchSize
 from sketchselect.selectors.selection import Selection
-from sketchselect.summaries import Summary
+from sketchselect.summaries import FrequentDirections, Summary
 
 Indices = NDArray[np.int64]
 
