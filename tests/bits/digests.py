@@ -38,6 +38,10 @@ NOT_COMPARED = frozenset(
 """Keys of the manifest that are left out, wherever they stand."""
 
 
+TEXTS: dict[str, str] = {}
+"""JSON of each digest of this process, for the message of a failure."""
+
+
 def digest(value: Any) -> str:
     """Return the digest of an array, number, selection, summary, or of what JSON can hold."""
     sha = hashlib.sha256()
@@ -52,7 +56,9 @@ def digest(value: Any) -> str:
         array = np.ascontiguousarray(value)
         sha.update(f"{array.dtype.str} {np.shape(value)} ".encode() + array.tobytes())
     else:  # floats are written with all their bits
-        sha.update(json.dumps(value, sort_keys=True, default=_plain).encode())
+        text = json.dumps(value, sort_keys=True, default=_plain)
+        sha.update(text.encode())
+        TEXTS[sha.hexdigest()[:LENGTH]] = text
     return sha.hexdigest()[:LENGTH]
 
 

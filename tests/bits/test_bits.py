@@ -6,6 +6,7 @@ are still compared with each other; `python tests/bits/make.py` adds a reference
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.bits.cases import FITS, GRAPHS, JOBS, placed, write_sources
-from tests.bits.digests import digest, digests, of_job
+from tests.bits.digests import TEXTS, digest, digests, of_job
 from tests.bits.reference import FILE, environment, expected, read
 
 import sketchselect as sks
@@ -44,11 +45,16 @@ def workers() -> Iterator[Any]:
 
 def differences(case: str, found: dict[str, str], known: dict[str, str], names: tuple[str, str]) -> list[str]:
     """Return one line for each artefact that two mappings of digests do not agree on."""
-    return [
-        f"{case!r}, {artefact!r}: {names[0]} {found.get(artefact)}, {names[1]} {known.get(artefact)}"
-        for artefact in sorted(found.keys() | known.keys())
-        if found.get(artefact) != known.get(artefact)
-    ]
+    lines = []
+    for artefact in sorted(found.keys() | known.keys()):
+        left, right = found.get(artefact), known.get(artefact)
+        if left != right:
+            lines.append(f"{case!r}, {artefact!r}: {names[0]} {left}, {names[1]} {right}")
+            if left in TEXTS and right in TEXTS:
+                lines += difflib.unified_diff(
+                    *(TEXTS[name].replace(", ", "\n").split("\n") for name in (left, right)), n=1
+                )
+    return lines
 
 
 def require_equal(case: str, by_engine: dict[str, dict[str, str]]) -> None:
