@@ -1,7 +1,4 @@
-"""Paths of penalised models: lasso, elastic net, MCP, SCAD, for one target or for several with one support.
-
-Working-set coordinate descent for penalised problems, warm-started from the last solution.
-"""
+"""Paths of penalised models by working-set coordinate descent, each warm-started from the last solution."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
 """Base class of summaries: an identity, `from_block`, and an associative `merge`.
 
-A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record it is the
-summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`, `_combine`);
-everything public (checks, canonical layout, purity, files) is derived from them here.
-
-Records, the states of summaries: frozen dataclasses of numbers and arrays.
-
-Ranges of global row indices, and whether two summaries share a row.
-
-Registry of the summary kinds: name in files -> class.
+A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record, a frozen
+dataclass of numbers and arrays, it is the summary of some rows. A new kind implements three primitives on plain records
+(`_empty`, `_summarise`, `_combine`); checks, canonical layout, purity and files are derived from them here.
 """
 
 from __future__ import annotations

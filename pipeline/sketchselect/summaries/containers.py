@@ -1,9 +1,4 @@
-"""Base class of summaries made of other summaries, their members.
-
-Bundle: several summaries of the same rows, collected in one pass.
-
-StepStatistics: the summaries that the prepare steps of a run were fitted from.
-"""
+"""Summaries made of other summaries: `Bundle`, and `StepStatistics` for the prepare steps of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +6,14 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.summaries.base import Context, Ranges, Summary, register
+from sketchselect.summaries.frequent_directions import FrequentDirections
+from sketchselect.summaries.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -207,6 +205,15 @@ def pick(source: Any, *kinds: str) -> Summary[Any]:
                 return candidate
     present = ", ".join(sorted({c.kind for c in candidates})) or "none"
     raise Incompatible(f"this needs a summary of kind {' or '.join(kinds)}; given: {present}")
+
+
+SPECTRAL_KINDS = (FrequentDirections.kind, Moments.kind)
+"""Kinds of summary that are a `Spectrum`, the first of which is preferred."""
+
+
+def pick_spectrum(source: Any) -> Spectrum:
+    """Return the summary with a spectrum that a summary, mapping or bundle contains; see `pick`."""
+    return cast(Spectrum, pick(source, *SPECTRAL_KINDS))
 
 
 @register

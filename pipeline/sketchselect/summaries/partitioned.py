@@ -1,9 +1,4 @@
-"""Base class of summaries that partition the rows and keep the same inner summary of each part.
-
-Folds: one summary for each fold of the rows, for cross-validation without a further pass.
-
-Groups: one summary for each labelled group of rows, such as the batches of an experiment.
-"""
+"""Summaries that partition the rows and keep an inner summary of each part: `Folds` and `Groups`."""
 
 from __future__ import annotations
 
