@@ -38,19 +38,19 @@ class Container(Summary[MembersRecord]):
         """Return the container of summaries with data; `parameters` are those that the members do not imply."""
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
-        """Return this summary and its members labelled with prepare steps and feature names."""
-        labelled = super().with_context(prepare=prepare, feature_names=feature_names)
+        """Return this summary and its members with these prepare steps and feature names."""
+        renamed = super().with_context(prepare=prepare, feature_names=feature_names)
         if not self.has_data:
-            return labelled
+            return renamed
         members = {
             k: m.with_context(prepare=prepare, feature_names=feature_names) for k, m in self.record.members.items()
         }
-        return labelled._with(replace(self.record, members=members), labelled.context)
+        return renamed._with(replace(self.record, members=members), renamed.context)
 
-    def releasing(self) -> Self:
+    def into_mutable(self) -> Self:
         """Return this summary, of whose members the next `merge` may use up the memory."""
         for member in self.record.members.values():
-            member.releasing()
+            member.into_mutable()
         return self
 
     def _targets(self, y: Any, n_rows: int) -> Any:
@@ -164,7 +164,7 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         return max(member._next_start() for member in self.record.members.values())
 
     def with_rows(self, rows: Ranges | None) -> Self:
-        """Return this bundle with its members labelled with the global indices of the rows."""
+        """Return this bundle, its members with the global indices of the rows."""
         members = {k: m.with_rows(rows) for k, m in self.record.members.items()}
         return self._with(replace(self.record, members=members), self.context)
 

@@ -97,7 +97,7 @@ class Form(ABC):
         return 8 * (d * d + d) + 128
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        """Return an upper bound of the bytes for creating or merging records, besides the records."""
         d = p + q
         return 8 * (2 * d * d + 2 * PIECE_ROWS * d + 8 * d)
 
@@ -184,7 +184,7 @@ class Factor(Form):
         return factor.T @ factor
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        """Return an upper bound of the bytes for creating or merging records, besides the records."""
         # A piece of rows and three copies in LAPACK's QR: stacked rows, NumPy's copy, and the transpose of it.
         d = p + q
         return 8 * (4 * PIECE_ROWS * d + 10 * d * d)
@@ -383,7 +383,7 @@ class Products(Form):
         return self._inner.nbytes(n_polynomial(p), q) + 8 * p
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        """Return an upper bound of the bytes for creating or merging records, besides the records."""
         # Beside the product of a piece, the sum so far and the expanded piece.
         d = n_polynomial(p) + q
         return self._inner.working_nbytes(n_polynomial(p), q) + 8 * (2 * d * d + 2 * PIECE_ROWS * d)
@@ -438,7 +438,7 @@ class Pairwise(Form):
         return 8 * (3 * d * d + d) + 128
 
     def working_nbytes(self, p: int, q: int) -> int:
-        """Return an upper bound of the bytes for creating or merging records, beside these."""
+        """Return an upper bound of the bytes for creating or merging records, besides the records."""
         d = p + q
         return 8 * (8 * d * d + 6 * PIECE_ROWS * d)
 

@@ -149,7 +149,7 @@ class ComomentPanel(ClassTargets[ComomentPanelRecord]):
         return self.record.comoment
 
 
-def assembled(moments: Moments, first: ComomentPanel, comoment: Floats) -> Moments:
+def moments_of_panels(moments: Moments, first: ComomentPanel, comoment: Floats) -> Moments:
     """Return `moments` of the rows of the panel `first`, with the co-moment assembled from all panels (not copied)."""
     panel = first.record
     record = MomentsRecord(
@@ -248,7 +248,7 @@ def assemble(
             fill_triangle(comoment, panel)
             first = panel if first is None else first
         assert first is not None  # there is at least one column
-        members[name] = assembled(moments, first, comoment)
+        members[name] = moments_of_panels(moments, first, comoment)
     for name, sketch in panels.sketches.items():
         members[name] = value(sketch, "the sketch, in panels of columns", nbytes)
         nbytes += members[name].nbytes

@@ -138,7 +138,7 @@ class Folds(PartitionedSummary):
     seed : int
         From 0 to 2^64 - 1. Row i is in fold ``floor(u n_folds)``, u hashed from seed and i, or its group.
     groups : bool
-        Whether every row has a group, a number or text, beside its target (`readers.grouped`). Folds are as large as
+        Whether every row has a group, a number or text, with its target (`readers.grouped`). Folds are as large as
         their groups make them: of g groups a fold has ``g / n_folds`` on average, and of few groups it may have none.
 
     Notes
