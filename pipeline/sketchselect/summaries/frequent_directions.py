@@ -98,9 +98,9 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     Notes
     -----
     Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
-    `linalg.sketch.sparse_shrink`.
+    `linalg.sparse_shrink`.
     Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, at most
-    16 l p bytes over all workers (`linalg.sketch.panels`).
+    16 l p bytes over all workers (`execution.panels`).
     With a decay the total weight approaches 1 / (1 - g), and files and messages call the kind "decayed-directions".
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge. The guarantee is linear in the
     weights of the rows, so it decays with them.

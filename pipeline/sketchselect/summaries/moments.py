@@ -494,7 +494,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
 
         The features are z_i = (x_i - mean_i) / sd_i (population sd; zeros for a constant column), then z_i z_j for
-        i <= j row by row; they have names. ``polynomial.expand(X, mean, sd)`` computes them for other rows.
+        i <= j row by row; they have names. ``moment_forms.expand(X, mean, sd)`` computes them for other rows.
 
         Parameters
         ----------
