@@ -70,6 +70,30 @@ def test_every_model_of_a_path_is_stationary(make, penalty, n, p):
     assert (x == data.x).all()
 
 
+class Steepening(Lasso):
+    """The lasso, and from ``|b| = 1`` on a ridge too: convex, with two pieces, as those of other packages may be."""
+
+    def value(self, coef, alpha):
+        return super().value(coef, alpha) + 0.5 * np.maximum(np.abs(coef) - 1.0, 0.0) ** 2
+
+    def pieces(self, alpha):
+        out = np.zeros((*alpha.shape, 2, 3))
+        out[..., 0, 0], out[..., 1, 0] = 1.0, np.inf
+        out[..., 0, 2], out[..., 1, 2] = alpha, alpha - 1.0
+        out[..., 1, 1] = 1.0
+        return out
+
+
+def test_a_convex_penalty_of_two_pieces_converges(make):
+    problem = make(200, 20, 5).problem
+    path = solve_path(problem, Steepening(), n_alphas=20)
+    assert np.abs(path.coef(-1)).max() > 1.0
+    assert path.optimality.max() <= 1e-10
+    for i, alpha in enumerate(path.alphas):
+        gradient = problem.correlation @ path.coef(i) - problem.xy[:, 0]
+        assert Steepening().subdiff_distance(path.coef(i), gradient, alpha).max() <= 1e-8
+
+
 @every
 def test_a_column_of_zeros_stays_out(make, moments, penalty):
     data = make(100, 12, 3)

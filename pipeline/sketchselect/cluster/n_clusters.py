@@ -22,8 +22,9 @@ from sketchselect.linalg.agreement import weighted_rand_index
 from sketchselect.linalg.arrays import Floats
 from sketchselect.linalg.hashing import derive_seed
 from sketchselect.linalg.kmeans.sample import LEAST_ROWS, ROWS_PER_CLUSTER, WeightedRows
+from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import require_positive, require_seed
-from sketchselect.summaries import Bundle, CentroidSums, FrequentDirections, Moments, RowSample, Summary
+from sketchselect.summaries import SPECTRAL_KINDS, Bundle, CentroidSums, FrequentDirections, RowSample, Summary
 
 N_SEEDS = 10
 ITERATIONS = 100
@@ -200,7 +201,7 @@ def cluster_range(
         sample = next((m for m in members if isinstance(m, RowSample)), None)
         if sample is None:
             raise Incompatible(f"cluster_range needs a summary of kind {RowSample.kind}, or the rows themselves")
-        spectrum = next((m for m in members if m.kind in (FrequentDirections.kind, Moments.kind)), None)
+        spectrum = next((m for m in members if m.kind in SPECTRAL_KINDS), None)
         return _on_coreset(sample, spectrum, numbers, n_seeds, random_state)[0]
     rows = open_source(source, None, sample_weight, steps.resolve(prepare or ()))
     folder, reporting = as_checkpoint(checkpoint), make_progress(progress)
@@ -251,7 +252,7 @@ def range_of_source(
 
 
 def _on_coreset(
-    sample: RowSample, spectrum: FrequentDirections | Moments | None, ks: Sequence[int], n_seeds: int, seed: int
+    sample: RowSample, spectrum: Spectrum | None, ks: Sequence[int], n_seeds: int, seed: int
 ) -> tuple[ClusterRange, dict[int, Floats]]:
     """Return what the coreset and the spectrum tell, and the best centres of each k."""
     require_positive("n_seeds", n_seeds, 2)

@@ -56,7 +56,7 @@ def merge_summaries(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
 
 def merge_summaries_in_place(left: Summary[Any], right: Summary[Any]) -> Summary[Any]:
     """Return the summary of the rows of both; may overwrite the first."""
-    return left.releasing().merge(right)
+    return left.into_mutable().merge(right)
 
 
 def summary_key(description: Summary[Any]) -> str:

@@ -49,6 +49,10 @@ class Spectrum(Protocol):
         """Means of the columns, shape (p,)."""
 
     @property
+    def accepts_missing(self) -> bool:
+        """Whether values may be missing, so that the moments are of pairs of columns and not of the rows."""
+
+    @property
     def size(self) -> int | None:
         """Rows of the sketch; None for moments."""
 
@@ -83,6 +87,10 @@ class Spectrum(Protocol):
     @property
     def centered_column_squared_norms(self) -> Floats:
         """The same about their means."""
+
+    @property
+    def centered_squared_norm(self) -> float:
+        """Their sum: the total scatter."""
 
     @property
     def centered_gram(self) -> Floats | None:

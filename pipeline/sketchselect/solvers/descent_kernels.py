@@ -1,6 +1,6 @@
-"""Compiled loops of coordinate descent, for `working_set`; pieces are those of `Penalty.pieces`.
+"""Compiled loops of coordinate descent, and of Newton's method for several targets with one support.
 
-Newton's method on the active columns, for penalties on norms of the coefficients of several targets.
+A penalty comes in as an array, in the form of `Penalty.pieces`; the loops know no penalty by name.
 """
 
 from __future__ import annotations

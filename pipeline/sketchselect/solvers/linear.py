@@ -1,8 +1,6 @@
-"""Least squares from moments: unregularised on a support, ridge, and thresholded.
+"""Linear models without a path of penalties: least squares, ridge, thresholding and forward selection.
 
-Forward selection: columns added one at a time, each the one that lowers the residual most.
-
-The principal submatrix of a symmetric matrix on a shrinking set of columns, and its largest eigenvalue.
+Each works on principal submatrices of the Gram matrix; thresholding updates one as its set of columns shrinks.
 """
 
 from __future__ import annotations

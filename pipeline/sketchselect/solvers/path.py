@@ -1,11 +1,4 @@
-"""A path of sparse models, the result of path solvers.
-
-The duality gap of a convex penalised problem, from its moments.
-
-Selection of the columns of largest score, with one rule for ties.
-
-Criteria of model choice: information criteria, and the exact validation error from moments.
-"""
+"""A path of sparse models, with the duality gap of each model and the criteria that choose one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Paths of penalised models: lasso, elastic net, MCP, SCAD, for one target or for several with one support.
-
-Working-set coordinate descent for penalised problems, warm-started from the last solution.
-"""
+"""Paths of penalised models by working-set coordinate descent, each warm-started from the last solution."""
 
 from __future__ import annotations
 
@@ -47,7 +44,8 @@ def solve_path(
     """Return the minimisers of ``f(b) + sum_j P(b_j; alpha f_j)`` for descending alphas, each started from the last.
 
     Every model satisfies its stationarity conditions to the larger of `tol` and rounding: for a convex penalty it is
-    the global minimum, with a duality gap below `tol`; for others a local minimum along each coefficient.
+    the global minimum, for lasso and elastic net with a duality gap below `tol`; for others a local minimum along each
+    coefficient.
 
     Parameters
     ----------
@@ -244,16 +242,17 @@ class _Model:
 
 
 def _next_model(state: WorkingSet, pieces: Floats, total: float, tol: float) -> _Model:
-    """Solve for these pieces from the current state; for a convex penalty until the gap is below `tol` too."""
-    convex = bool((pieces[..., 1] >= 0).all())
+    """Solve for these pieces from the current state; until the duality gap is below `tol` too, where there is one."""
+    # The gap has a formula for one piece of non-negative slope; other penalties are held to their stationarity.
+    has_gap = pieces.shape[1] == 1 and bool((pieces[..., 1] >= 0).all())
     n_sweeps, gap = 0, np.inf
     # Many small violations add up in the gap, which may need a second round.
-    for precision in (tol, 0.01 * tol) if convex else (tol,):
+    for precision in (tol, 0.01 * tol) if has_gap else (tol,):
         violation, made = state.solve(pieces, precision)
         n_sweeps += made
         used = np.flatnonzero((state.coef != 0).any(axis=1)).astype(np.int64)
         rss = _rss(state, used, total)
-        gap = _gap(state, used, pieces, total, rss) if convex else violation
+        gap = _gap(state, used, pieces, total, rss) if has_gap else violation
         if gap <= tol:
             break
     return _Model(used, rss, gap, n_sweeps)

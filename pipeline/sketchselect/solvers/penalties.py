@@ -1,14 +1,6 @@
-"""Base class of penalties: even functions of one coefficient with a piecewise linear derivative.
+"""Penalties for sparse regression: lasso, elastic net, MCP and SCAD.
 
-The lasso penalty.
-
-The elastic net penalty.
-
-The minimax concave penalty.
-
-The smoothly clipped absolute deviation penalty.
-
-Penalties for sparse regression, one per file.
+Each is an even function of one coefficient with a piecewise linear derivative, from which the solvers follow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The standardised least-squares problem in terms of second moments, the input of every solver.
 
-The nearest positive semi-definite matrix to a pairwise or rounded covariance.
+A covariance that is not positive semi-definite, from pairs of columns or by rounding, is replaced by the nearest that
+is.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from sketchselect.summaries.block_bound import BlockBound
 from sketchselect.summaries.centroids import CentroidSums
 from sketchselect.summaries.codec import decode, encode, load, save
 from sketchselect.summaries.column_stats import ColumnStats
-from sketchselect.summaries.containers import Bundle, StepStatistics, pick
+from sketchselect.summaries.containers import SPECTRAL_KINDS, Bundle, StepStatistics, pick, pick_spectrum
 from sketchselect.summaries.contingency import Contingency
 from sketchselect.summaries.frequent_directions import DecayedDirections, FrequentDirections
 from sketchselect.summaries.leverage import LeverageSample, LeverageScores
@@ -19,6 +19,7 @@ from sketchselect.summaries.window import SlidingWindow
 
 __all__ = [
     "KINDS",
+    "SPECTRAL_KINDS",
     "BatchDirections",
     "BlockBound",
     "Bundle",
@@ -44,6 +45,7 @@ __all__ = [
     "encode",
     "load",
     "pick",
+    "pick_spectrum",
     "register",
     "save",
 ]

@@ -1,14 +1,8 @@
 """Base class of summaries: an identity, `from_block`, and an associative `merge`.
 
-A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record it is the
-summary of some rows. A new kind implements three primitives on plain records (`_empty`, `_summarise`, `_combine`);
-everything public (checks, canonical layout, purity, files) is derived from them here.
-
-Records, the states of summaries: frozen dataclasses of numbers and arrays.
-
-Ranges of global row indices, and whether two summaries share a row.
-
-Registry of the summary kinds: name in files -> class.
+A `Summary` is an immutable value. Without a record it is a *description* (parameters, no data); with a record, a frozen
+dataclass of numbers and arrays, it is the summary of some rows. A new kind implements three primitives on plain records
+(`_empty`, `_summarise`, `_combine`); checks, canonical layout, purity and files are derived from them here.
 """
 
 from __future__ import annotations
@@ -84,12 +78,12 @@ Ranges = tuple[tuple[int, int], ...]
 """Pairs of first and last + 1, ascending and disjoint."""
 
 
-def joined(left: Ranges | None, right: Ranges | None) -> Ranges | None:
-    """Return the ranges of the rows of both; None, unknown, adds nothing.
+def union(left: Ranges | None, right: Ranges | None) -> Ranges | None:
+    """Return the ranges of the rows of both; None stands for unknown rows, and adds none.
 
     Examples
     --------
-    >>> joined(((0, 5),), ((9, 12), (5, 7)))
+    >>> union(((0, 5),), ((9, 12), (5, 7)))
     ((0, 7), (9, 12))
     """
     if left is None or right is None:
@@ -162,7 +156,7 @@ class Summary(ABC, Generic[R]):
     later_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters that the format did not have at first -> what their absence means; files leave out that value."""
     takes_groups: ClassVar[bool] = False
-    """Whether the groups of rows, which may stand beside their targets, are for this kind."""
+    """Whether the groups of rows, which may come with their targets, are for this kind."""
     of_columns: ClassVar[bool] = False
     """Whether the rows that jobs pass to this kind are the columns of the data."""
 
@@ -188,7 +182,7 @@ class Summary(ABC, Generic[R]):
         """Return an upper bound of the bytes of a summary of `n_features` columns."""
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return an upper bound of the bytes that `from_block` and `merge` need beside block and states."""
+        """Return an upper bound of the bytes that `from_block` and `merge` need besides block and states."""
         return self.projected_nbytes(n_features, n_targets)
 
     @property
@@ -230,7 +224,7 @@ class Summary(ABC, Generic[R]):
         return None
 
     def details(self) -> Iterator[str]:
-        """Yield the lines that `sketchselect inspect` prints about this kind, beside its size."""
+        """Yield the lines that `sketchselect inspect` prints about this kind after its size."""
         return iter(())
 
     # --- derived -----------------------------------------------------------------------------------------------
@@ -357,7 +351,7 @@ class Summary(ABC, Generic[R]):
         """
         self.require_mergeable(other)
         names = other.context if self.context.feature_names is None else self.context
-        context = replace(names, rows=joined(self.context.rows, other.context.rows))
+        context = replace(names, rows=union(self.context.rows, other.context.rows))
         left, right = self.record, other.record
         if not cast(Any, right).n_rows:
             return self._with(left, context)
@@ -365,8 +359,8 @@ class Summary(ABC, Generic[R]):
             return self._with(right, context)
         return self._with(self._combine(canonical_record(left), canonical_record(right)), context)
 
-    def releasing(self) -> Self:
-        """Return this summary, of which the next `merge` may use up the memory: only for one that nobody else has."""
+    def into_mutable(self) -> Self:
+        """Let the next `merge` reuse this summary's memory: only for a summary that no other code holds."""
         return self
 
     def update(
@@ -378,7 +372,7 @@ class Summary(ABC, Generic[R]):
         sample_weight: ArrayLike | None = None,
         prepare: Sequence[str] = (),
     ) -> Self:
-        """Return the summary of the rows so far and of a further block: ``merge`` with the `from_block` of it.
+        """Return the summary of the rows so far and of a further block: ``merge`` with its `from_block`.
 
         Parameters
         ----------
@@ -406,12 +400,12 @@ class Summary(ABC, Generic[R]):
         return self.merge(block.with_context(prepare=context.prepare, feature_names=context.feature_names))
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
-        """Return this summary labelled with the prepare steps and feature names of its source."""
+        """Return this summary with the prepare steps and feature names of its source."""
         names = None if feature_names is None else tuple(feature_names)
         return self._with(self._record, Context(tuple(prepare), names, self.context.rows))
 
     def with_rows(self, rows: Ranges | None) -> Self:
-        """Return this summary labelled with the global indices of its rows, if its draws depend on them."""
+        """Return this summary with the global indices of its rows, if its draws depend on them."""
         return self._with(self._record, replace(self.context, rows=rows)) if self.keyed_by_rows else self
 
     def require_mergeable(self, other: Any) -> None:
@@ -425,7 +419,7 @@ class Summary(ABC, Generic[R]):
             if not same_value(mine[name], theirs.get(name)):
                 raise Incompatible(
                     f"cannot merge {self.kind} summaries with different {name}: "
-                    f"{_shown(mine[name])} and {_shown(theirs.get(name))}"
+                    f"{_value_text(mine[name])} and {_value_text(theirs.get(name))}"
                 )
         if self.n_features != other.n_features:
             raise Incompatible(
@@ -471,7 +465,7 @@ class Summary(ABC, Generic[R]):
     def __repr__(self) -> str:
         defaults = {name: p.default for name, p in _arguments(type(self)).items()}
         arguments = {k: v for k, v in self.parameters().items() if k not in defaults or not same_value(v, defaults[k])}
-        args = ", ".join(f"{k}={_shown(v)}" for k, v in arguments.items())
+        args = ", ".join(f"{k}={_value_text(v)}" for k, v in arguments.items())
         data = f" of {self.n_rows} rows x {self.n_features} columns" if self.has_data else ""
         return f"<{type(self).__name__}({args}){data}>"
 
@@ -482,7 +476,7 @@ def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(cls).parameters
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"array{value.shape}" if isinstance(value, np.ndarray) else repr(value)
 
 

@@ -106,7 +106,7 @@ class CentroidSums(Summary[CentroidRecord]):
         return 8 * self.n_clusters * (3 * n_features + 4) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` (beside 24 a row) or `merge`."""
+        """Return the extra bytes of one `from_block` (besides 24 a row) or `merge`."""
         return 8 * self.n_clusters * (8 * n_features + 8) + (1 << 20)
 
     def _targets(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:

@@ -30,7 +30,7 @@ import numpy as np
 from sketchselect.errors import DamagedFile, NoData, SourceError
 from sketchselect.linalg.arrays import Array
 from sketchselect.location import location_of
-from sketchselect.summaries.base import KINDS, Context, Summary, joined, stored_name
+from sketchselect.summaries.base import KINDS, Context, Summary, stored_name, union
 from sketchselect.summaries.containers import Container, MembersRecord
 
 MAGIC = b"\x89SKS\r\n\x1a\n"
@@ -175,7 +175,7 @@ def _rebuild(header: Mapping[str, Any], body: memoryview, name: str) -> Summary[
             f"{cls.format_version}: install a newer version"
         )
     names = header["feature_names"]
-    rows = None if "rows" not in header else joined((), tuple((int(a), int(b)) for a, b in header["rows"]))
+    rows = None if "rows" not in header else union((), tuple((int(a), int(b)) for a, b in header["rows"]))
     context = Context(tuple(header["prepare"]), None if names is None else tuple(names), rows)
     if issubclass(cls, Container):
         members = {key: _rebuild(part, body, name) for key, part in header["members"].items()}

@@ -1,9 +1,4 @@
-"""ColumnStats: counts, range, mean and variance of every column, missing values allowed.
-
-Statistics of every column of a block in one sweep, missing values left out.
-
-Number of entries and range of the columns of a sparse block.
-"""
+"""ColumnStats: counts, range, mean and variance of every column, missing values allowed."""
 
 from __future__ import annotations
 

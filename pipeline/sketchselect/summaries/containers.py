@@ -1,9 +1,4 @@
-"""Base class of summaries made of other summaries, their members.
-
-Bundle: several summaries of the same rows, collected in one pass.
-
-StepStatistics: the summaries that the prepare steps of a run were fitted from.
-"""
+"""Summaries made of other summaries: `Bundle`, and `StepStatistics` for the prepare steps of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +6,14 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Array, Floats
+from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.summaries.base import Context, Ranges, Summary, register
+from sketchselect.summaries.frequent_directions import FrequentDirections
+from sketchselect.summaries.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -40,19 +38,19 @@ class Container(Summary[MembersRecord]):
         """Return the container of summaries with data; `parameters` are those that the members do not imply."""
 
     def with_context(self, *, prepare: tuple[str, ...], feature_names: tuple[str, ...] | None) -> Self:
-        """Return this summary and its members labelled with prepare steps and feature names."""
-        labelled = super().with_context(prepare=prepare, feature_names=feature_names)
+        """Return this summary and its members with these prepare steps and feature names."""
+        renamed = super().with_context(prepare=prepare, feature_names=feature_names)
         if not self.has_data:
-            return labelled
+            return renamed
         members = {
             k: m.with_context(prepare=prepare, feature_names=feature_names) for k, m in self.record.members.items()
         }
-        return labelled._with(replace(self.record, members=members), labelled.context)
+        return renamed._with(replace(self.record, members=members), renamed.context)
 
-    def releasing(self) -> Self:
+    def into_mutable(self) -> Self:
         """Return this summary, of whose members the next `merge` may use up the memory."""
         for member in self.record.members.values():
-            member.releasing()
+            member.into_mutable()
         return self
 
     def _targets(self, y: Any, n_rows: int) -> Any:
@@ -166,7 +164,7 @@ class Bundle(Container, Mapping[str, Summary[Any]]):
         return max(member._next_start() for member in self.record.members.values())
 
     def with_rows(self, rows: Ranges | None) -> Self:
-        """Return this bundle with its members labelled with the global indices of the rows."""
+        """Return this bundle, its members with the global indices of the rows."""
         members = {k: m.with_rows(rows) for k, m in self.record.members.items()}
         return self._with(replace(self.record, members=members), self.context)
 
@@ -207,6 +205,15 @@ def pick(source: Any, *kinds: str) -> Summary[Any]:
                 return candidate
     present = ", ".join(sorted({c.kind for c in candidates})) or "none"
     raise Incompatible(f"this needs a summary of kind {' or '.join(kinds)}; given: {present}")
+
+
+SPECTRAL_KINDS = (FrequentDirections.kind, Moments.kind)
+"""Kinds of summary that are a `Spectrum`, the first of which is preferred."""
+
+
+def pick_spectrum(source: Any) -> Spectrum:
+    """Return the summary with a spectrum that a summary, mapping or bundle contains; see `pick`."""
+    return cast(Spectrum, pick(source, *SPECTRAL_KINDS))
 
 
 @register

@@ -29,7 +29,7 @@ class DecayingSummary(Summary[R]):
     rates: Floats | None = None
 
     def _set_decay(self, half_life: Any, decay: Any, rates: Any = None) -> None:
-        """Set `half_life` (in rows), `decay` (the factor g of a row) or `rates`, of which at most one is not None."""
+        """Set `half_life` (in rows), `decay` (the factor g of a row) or `rates`; at most one of them is not None."""
         if [half_life is None, decay is None, rates is None].count(False) > 1:
             raise BadParameter(
                 f"{type(self).__name__} takes either half_life (in rows) or decay (a factor for each row), not both"
@@ -125,7 +125,7 @@ def _checked_rates(rates: Any) -> Floats:
         or not inside[1:].all()
         or not (inside[:1].all() or (values.size > 1 and values[0] == 1))
     ):
-        raise BadParameter("rates must be numbers above 0 and below 1, of which the first of several may be 1")
+        raise BadParameter("rates must be numbers above 0 and below 1; the first of several may be 1")
     return values
 
 

@@ -34,7 +34,7 @@ PANELS_ABOVE_NBYTES = 1 << 30
 PANEL_NBYTES = 128 << 20
 
 STACK_NBYTES = 512 << 20
-"""Largest state that merges leave at twice the rows of the sketch; for larger ones memory is what is short."""
+"""Largest state that merges leave at twice the rows of the sketch; for larger ones memory is scarce."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
     Notes
     -----
     Cost a row of p columns: about 7 l p flops (sketched) or p^2 (exact); for sparse rows see
-    `linalg.sketch.sparse_shrink`.
+    `linalg.sparse_shrink`.
     Bytes: at most 16 l p, or 8 p^2. A pass over sparse rows keeps a state above 1 GiB in panels of columns, at most
-    16 l p bytes over all workers (`linalg.sketch.panels`).
+    16 l p bytes over all workers (`execution.panels`).
     With a decay the total weight approaches 1 / (1 - g), and files and messages call the kind "decayed-directions".
     Source: Liberty 2013; Ghashami et al. 2016; centring by one extra row per merge. The guarantee is linear in the
     weights of the rows, so it decays with them.
@@ -225,7 +225,7 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
             delta += mean_rounding(norms, float(np.sqrt(factor) * np.linalg.norm(difference)), factor)
             parts = [left.rows, right.rows, np.sqrt(factor) * difference[None, :]]
             if sum(len(part) for part in parts) > self._most_rows(left.n_features):
-                # Rows of summaries are read-only, but for those that nobody else has.
+                # The rows of a summary are read-only, unless `into_mutable` said that no other code holds it.
                 rows, lost = shrink_parts(parts, self.size, left.rows if left.rows.flags.writeable else None)
                 delta += lost
             else:
@@ -245,9 +245,9 @@ class FrequentDirections(DecayingSummary[DirectionsRecord]):
             end=end,
         )
 
-    def releasing(self) -> Self:
-        """Let the next `merge` write its rows in the place of these: they may be half of the memory there is."""
-        with suppress(ValueError):  # memory of a message, which is nobody's to write
+    def into_mutable(self) -> Self:
+        """Let the next `merge` overwrite these rows, which may fill half of the memory."""
+        with suppress(ValueError):  # the memory of a message is read-only
             self.record.rows.flags.writeable = True
         return self
 

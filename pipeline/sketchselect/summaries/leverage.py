@@ -1,7 +1,4 @@
-"""LeverageSample: rows sampled by ridge leverage, with inverse-probability weights.
-
-LeverageScores: exact ridge leverage of rows with respect to a known scatter, the second of two passes.
-"""
+"""Summaries by ridge leverage: `LeverageSample`, weighted rows, and `LeverageScores`, exact in two passes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Label = str | bool | int | float
 def as_classes(classes: Sequence[Any] | Array | None) -> tuple[Label, ...] | None:
     """Return the classes as a tuple of plain values, all text or all numbers, in their order; None stays None.
 
-    Raises `BadParameter` for fewer than two classes, repeated classes, NaN, or text beside numbers.
+    Raises `BadParameter` for fewer than two classes, repeated classes, NaN, or text mixed with numbers.
     """
     if classes is None:
         return None
@@ -137,7 +137,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
     decay : float, optional
         The factor g itself, in (0, 1], instead of a half-life; 1 - g is the rate alpha of the papers.
     rates : sequence of float, optional
-        The rates alpha_n of rows 0, 1, ... instead, of which the last is that of all later rows: the mean after row n
+        The rates alpha_n of rows 0, 1, ... instead, the last for all later rows too: the mean after row n
         is ``(1 - alpha_n)`` times the one before plus alpha_n times row n. Between 0 and 1; the first may be 1.
 
     Notes
@@ -494,7 +494,7 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         """Return the moments of the standardised polynomial features, for degree=2, as plain `Moments`.
 
         The features are z_i = (x_i - mean_i) / sd_i (population sd; zeros for a constant column), then z_i z_j for
-        i <= j row by row; they have names. ``polynomial.expand(X, mean, sd)`` computes them for other rows.
+        i <= j row by row; they have names. ``moment_forms.expand(X, mean, sd)`` computes them for other rows.
 
         Parameters
         ----------
@@ -516,8 +516,8 @@ class Moments(ClassTargets[MomentsRecord], DecayingSummary[MomentsRecord]):
         units = np.sqrt(self.covariance().diagonal()) if scale is None else np.asarray(scale)
         moved, comoment = recentre(record.mean, record.comoment, offset, units)
         plain = MomentsRecord(record.n_rows, record.n_targets, record.weight, record.squared_weight, moved, comoment)
-        labelled = Moments(classes=self.classes)._with(plain, self.context)
-        return labelled.with_context(prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p))
+        moments = Moments(classes=self.classes)._with(plain, self.context)
+        return moments.with_context(prepare=self.prepare, feature_names=polynomial_names(self.feature_names, p))
 
 
 @register

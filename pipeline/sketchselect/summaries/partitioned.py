@@ -1,9 +1,4 @@
-"""Base class of summaries that partition the rows and keep the same inner summary of each part.
-
-Folds: one summary for each fold of the rows, for cross-validation without a further pass.
-
-Groups: one summary for each labelled group of rows, such as the batches of an experiment.
-"""
+"""Summaries that partition the rows and keep an inner summary of each part: `Folds` and `Groups`."""
 
 from __future__ import annotations
 
@@ -143,7 +138,7 @@ class Folds(PartitionedSummary):
     seed : int
         From 0 to 2^64 - 1. Row i is in fold ``floor(u n_folds)``, u hashed from seed and i, or its group.
     groups : bool
-        Whether every row has a group, a number or text, beside its target (`readers.grouped`). Folds are as large as
+        Whether every row has a group, a number or text, with its target (`readers.grouped`). Folds are as large as
         their groups make them: of g groups a fold has ``g / n_folds`` on average, and of few groups it may have none.
 
     Notes

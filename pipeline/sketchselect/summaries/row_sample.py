@@ -137,7 +137,7 @@ class RowSample(Summary[RowSampleRecord]):
         return 8 * (self.size + 1) * (n_features + 4) + 64
 
     def working_nbytes(self, n_features: int, n_targets: int = 0) -> int:
-        """Return the extra bytes of one `from_block` (beside 40 a row) or `merge`."""
+        """Return the extra bytes of one `from_block` (besides 40 a row) or `merge`."""
         return 2 * self.projected_nbytes(n_features) + 8 * PIECE_VALUES + (1 << 20)
 
     def _empty(self, n_features: int, n_targets: int) -> RowSampleRecord:

@@ -1,7 +1,4 @@
-"""TopValues: column statistics and the largest values of every column.
-
-Sorted largest values of every column: collected from rows, and merged.
-"""
+"""TopValues: column statistics and the largest values of every column."""
 
 from __future__ import annotations
 

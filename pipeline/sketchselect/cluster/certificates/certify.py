@@ -29,16 +29,14 @@ from sketchselect.execution.api import open_source
 from sketchselect.execution.checkpoints import as_checkpoint
 from sketchselect.execution.engine import PassOptions
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, Bundle, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import SPECTRAL_KINDS, BlockBound, Bundle, FrequentDirections, Summary, pick, pick_spectrum
 
 TRIAL_BLOCKS = 6  # Blocks solved in the first pass, from which it is estimated what all of them prove
 
 
 def spectral_certificate(source: Any, objective: float, n_clusters: int, began: float) -> Certificate:
     """Return the certificate that a summary with a spectrum gives; `began` is when `time.perf_counter` was asked."""
-    summary = pick(source, "frequent-directions", "moments")
-    assert isinstance(summary, (FrequentDirections, Moments))
-    lower, details = spectral_bound(summary, n_clusters)
+    lower, details = spectral_bound(pick_spectrum(source), n_clusters)
     return made_certificate(lower, objective, n_clusters, "spectral", details, began)
 
 
@@ -376,7 +374,7 @@ def _from_summary(
     """Return the certificate that a summary gives: of one method, or the closer one of those it has."""
     began = time.perf_counter()
     kinds = _kinds(source)
-    has_spectrum = bool({FrequentDirections.kind, Moments.kind} & kinds)
+    has_spectrum = not kinds.isdisjoint(SPECTRAL_KINDS)
     certificates = []
     if method == "spectral" or (method is None and (has_spectrum or BlockBound.kind not in kinds)):
         certificates.append(spectral_certificate(source, objective, n_clusters, began))

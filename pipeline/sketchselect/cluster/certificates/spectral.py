@@ -18,8 +18,9 @@ from sketchselect._text import counted
 from sketchselect.cluster.certificates.certificate import Certificate, as_objective, made_certificate
 from sketchselect.errors import BadParameter, Incompatible
 from sketchselect.linalg.arrays import Floats
+from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.linalg.validation import require_positive
-from sketchselect.summaries import BlockBound, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import BlockBound, pick_spectrum
 
 SMALLEST = 2.0**-1074  # Smallest number above 0
 
@@ -41,16 +42,16 @@ def underflow(n_rows: int, n_features: int, weight: float) -> float:
     return 64.0 * SMALLEST * n_features * (weight + n_rows)
 
 
-def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tuple[float, dict[str, float]]:
+def spectral_bound(summary: Spectrum, n_clusters: int) -> tuple[float, dict[str, float]]:
     """Return what no clustering of the summarised rows is below, and what that is made of; see `certify`."""
-    if isinstance(summary, Moments) and summary.missing is not None:
+    if summary.accepts_missing:
         raise Incompatible(
             "moments of rows with missing values bound nothing: no clustering has an objective in entries that are not "
             "there; summarise the complete rows"
         )
     total = summary.centered_squared_norm
     squares: Floats = summary.centered_directions.squares
-    delta = summary.shrinkage if isinstance(summary, FrequentDirections) else 0.0
+    delta = summary.shrinkage
     lost = max(total - float(squares.sum()), 0.0)
     top = float(squares[: n_clusters - 1].sum())
     # An exact summary loses nothing, whatever rounding says.
@@ -75,7 +76,7 @@ def spectral_bound(summary: FrequentDirections | Moments, n_clusters: int) -> tu
     return (max(bound, 0.0) if n_clusters < summary.n_rows else 0.0), details
 
 
-def _rounding(summary: FrequentDirections | Moments, total: float, n_values: int) -> float:
+def _rounding(summary: Spectrum, total: float, n_values: int) -> float:
     """Return what rounding can have added to a spectral bound, whatever the blocks and the tree.
 
     Two parts. Column sums, products and shrinks carry up to some units of the total a row, since a sum of n terms can
@@ -235,12 +236,9 @@ def dropped_columns_certificate(
     return made_certificate(lower, selected + lost, n_clusters, "spectral+drop", details, began)
 
 
-def _dropped(
-    source: Any, support: ArrayLike, n_clusters: int
-) -> tuple[FrequentDirections | Moments, float, float, dict[str, float]]:
+def _dropped(source: Any, support: ArrayLike, n_clusters: int) -> tuple[Spectrum, float, float, dict[str, float]]:
     """Return the summary with a spectrum, the scatter of the other columns (rounded up), and the spectral bound."""
-    summary: Summary[Any] = pick(source, "frequent-directions", "moments")
-    assert isinstance(summary, (FrequentDirections, Moments))
+    summary = pick_spectrum(source)
     columns = np.asarray(support)
     p = summary.n_features
     if columns.ndim != 1 or columns.dtype.kind not in "iu":

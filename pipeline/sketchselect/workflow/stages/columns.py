@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from sketchselect.errors import Incompatible, SketchSelectError
 from sketchselect.execution import Source, fit_steps, summarize_source
 from sketchselect.execution.summarize import summary_key, summary_projection
 from sketchselect.job.schema import JobConfig
+from sketchselect.linalg.spectrum import Spectrum
 from sketchselect.prepare.scaling import Standardise
 from sketchselect.readers import open_matrix
 from sketchselect.selectors import BaseSelector, Selection
@@ -317,14 +318,10 @@ def view_of(summary: Summary[Any]) -> View | None:
     return View(np.asarray(sketch.mean), (axes * signs[:, None]).T.copy())
 
 
-def sketch_of(summary: Summary[Any]) -> FrequentDirections | None:
+def sketch_of(summary: Summary[Any]) -> Spectrum | None:
     """Return the sketch in a job's summary, None where the job makes none."""
     members = summary.values() if isinstance(summary, Bundle) else [summary]
-    if not any(member.kind == FrequentDirections.kind for member in members):
-        return None
-    sketch = pick(summary, FrequentDirections.kind)
-    assert isinstance(sketch, FrequentDirections)
-    return sketch
+    return next((cast(Spectrum, member) for member in members if member.kind == FrequentDirections.kind), None)
 
 
 def _state_projection(session: Session, source: Source, description: Summary[Any]) -> None:

@@ -35,7 +35,7 @@ from sketchselect.linalg.arrays import Floats
 from sketchselect.readers import open_vector
 from sketchselect.readers.arrays import ArrayVector
 from sketchselect.selectors import AutoSelector, Selection
-from sketchselect.summaries import BlockBound, CentroidSums, FrequentDirections, Moments, Summary, pick
+from sketchselect.summaries import BlockBound, CentroidSums, Summary, pick_spectrum
 from sketchselect.workflow.agreement import Agreement, agree
 from sketchselect.workflow.folder import file_digest
 from sketchselect.workflow.session import VERSION, Session
@@ -231,8 +231,7 @@ def prove(
     # With all columns selected, it would be another draw of what the certificate above says.
     whole = published is clustering and clustering.weighted_inertia is None
     if options.method == "blocks" and not (whole and len(selection.support) == session.n_columns):
-        spectrum = cast(FrequentDirections | Moments, pick(summary, "frequent-directions", "moments"))
-        norms = spectrum.centered_column_squared_norms[selection.support]
+        norms = pick_spectrum(summary).centered_column_squared_norms[selection.support]
         selected = _of_selected(session, features, selection, clustering, planned, norms)
     certificates.append(dropped_columns_certificate(summary, published.inertia, selection.support, k))
     method_certificate = getattr(session.selector, "certificate_", None)
